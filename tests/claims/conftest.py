@@ -1,6 +1,4 @@
-"""Claims are tested through their services, on a real database and with real commits: what
-happens after the commit counts, too.
-"""
+"""Claims are tested through their services with real commits, so that commit hooks run."""
 
 from tests.api.conftest import caller
 from tests.claims.fixtures import nothing_remembered, tables

@@ -1,4 +1,4 @@
-"""What tests through services of claims begin with."""
+"""Fixtures for tests that use the services of claims."""
 
 import pytest
 

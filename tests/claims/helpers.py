@@ -1,4 +1,4 @@
-"""What the tests of claims say over and over."""
+"""Helpers that create pools and claims and read their state."""
 
 from typing import Any
 

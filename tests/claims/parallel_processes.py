@@ -1,4 +1,4 @@
-"""Real processes that do something at the same moment, each with a connection of its own."""
+"""Real processes that act at the same moment, each with its own connection."""
 
 import multiprocessing
 import traceback

@@ -1,4 +1,4 @@
-"""A member that drains, and the time that passes for it."""
+"""Helpers that drain a member and move its deadlines."""
 
 from datetime import timedelta
 from typing import Any

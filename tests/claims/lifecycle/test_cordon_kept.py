@@ -1,6 +1,4 @@
-"""A cordon that somebody ordered outlives a drain that ends cordoned, and what processes of the
-release before have written.
-"""
+"""A cordon outlives a drain, also where the previous release wrote the rows."""
 
 import pytest
 
@@ -16,7 +14,7 @@ from tests.claims.tasks.approvals.helpers import agents, begin, member, result, 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_a_drain_that_leaves_it_cordoned_does_not_replace_who_cordoned_it_and_why() -> None:
+def test_a_drain_that_ends_cordoned_keeps_the_author_of_an_earlier_cordon() -> None:
     agents(slots=("any", "any"))
     claim = begin(task())
     cordon()
@@ -28,7 +26,7 @@ def test_a_drain_that_leaves_it_cordoned_does_not_replace_who_cordoned_it_and_wh
     assert Event.objects.get(verb="drained").reason == "kernel patch"
 
 
-def test_one_that_the_release_before_has_opened_is_cordoned_anew() -> None:
+def test_a_member_opened_by_the_previous_release_can_be_cordoned_again() -> None:
     agents(slots=("any", "any"))
     cordon()
     sql("UPDATE pools_member SET is_cordoned = false, note = '' WHERE name = 'tf-0'")
@@ -36,7 +34,7 @@ def test_one_that_the_release_before_has_opened_is_cordoned_anew() -> None:
     assert (find().is_cordoned, find().cordon_note, is_open()) == (True, "again", False)
 
 
-def test_one_that_the_release_before_has_cordoned_stays_so() -> None:
+def test_a_cordon_by_the_previous_release_survives_a_drain() -> None:
     agents(slots=("any", "any"))
     begin(task())
     sql("UPDATE pools_member SET is_cordoned = true, note = 'disk' WHERE name = 'tf-0'")
@@ -45,7 +43,7 @@ def test_one_that_the_release_before_has_cordoned_stays_so() -> None:
     assert (find().is_cordoned, find().note, is_open()) == (True, "disk", False)
 
 
-def test_kept_it_is_said_to_be_cordoned() -> None:
+def test_keeping_a_leaving_member_keeps_its_cordon() -> None:
     pool = agents(slots=("any", "any"))
     begin(task())
     cordon()

@@ -1,6 +1,4 @@
-"""Nothing begins in a pool that is being deleted: it would be lost a moment later, and its
-workspace locked.
-"""
+"""No apply begins in a pool that is being deleted."""
 
 from typing import Any
 

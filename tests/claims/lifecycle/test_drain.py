@@ -1,6 +1,4 @@
-"""A member that drains takes nothing new, and who is there may finish; it goes or stays, and is
-taken back until it has ended (P8, R9).
-"""
+"""A draining member takes no new claims while its claims finish; it leaves or stays cordoned."""
 
 from datetime import timedelta
 from typing import Any
@@ -63,7 +61,7 @@ def is_closed(name: str = "tf-0") -> bool:
 # -- ordered ---------------------------------------------------------------------------------------
 
 
-def test_it_closes_and_says_who_is_there_and_until_when() -> None:
+def test_a_drain_closes_the_member_and_names_its_claims_and_deadline() -> None:
     agents(drain={"limit": "30m"})
     claim = begin(task())
     before = moment()
@@ -86,17 +84,17 @@ def test_it_closes_and_says_who_is_there_and_until_when() -> None:
     )
 
 
-def test_an_empty_one_goes_at_once() -> None:
+def test_an_empty_member_is_deleted_at_once() -> None:
     agents()
     assert drain().state == "deleting"
 
 
-def test_a_static_one_is_gone_at_once() -> None:
+def test_an_empty_static_member_is_gone_at_once() -> None:
     make_pool(members=2)
     assert drain("m0").state == "gone"
 
 
-def test_it_goes_by_itself_when_the_last_has_ended() -> None:
+def test_a_draining_member_leaves_when_its_last_claim_ends() -> None:
     agents()
     claim = begin(task())
     drain()
@@ -108,7 +106,7 @@ def test_it_goes_by_itself_when_the_last_has_ended() -> None:
     assert view_claim(claim.id).outcome == "planned"
 
 
-def test_another_deadline_another_reason() -> None:
+def test_a_repeated_drain_changes_deadline_or_reason() -> None:
     agents()
     begin(task())
     drain(until=in_hours(1))
@@ -126,7 +124,7 @@ def test_another_deadline_another_reason() -> None:
     [(-1.0, "has passed"), (LONGEST.total_seconds() / 3600 + 1, "30 days")],
     ids=["past", "far"],
 )
-def test_a_deadline_that_cannot_be(until: float, what: str) -> None:
+def test_a_drain_deadline_past_or_too_far_is_refused(until: float, what: str) -> None:
     agents()
     with pytest.raises(Invalid) as caught:
         drain(until=in_hours(until))
@@ -135,7 +133,7 @@ def test_a_deadline_that_cannot_be(until: float, what: str) -> None:
     assert find().drain_until is None
 
 
-def test_a_reason_is_needed() -> None:
+def test_a_drain_requires_a_reason() -> None:
     agents()
     with pytest.raises(Invalid) as caught:
         drain(reason=" ")
@@ -143,14 +141,14 @@ def test_a_reason_is_needed() -> None:
     assert not find().is_leaving
 
 
-def test_one_that_has_gone_is_not_drained() -> None:
+def test_a_member_being_deleted_cannot_be_drained() -> None:
     agents()
     drain()
     with pytest.raises(Conflict, match="is deleting"):
         drain()
 
 
-def test_what_was_to_be_removed_may_get_a_deadline() -> None:
+def test_a_leaving_member_may_get_a_drain_deadline() -> None:
     agents()
     begin(task())
     remove_member(member_id=member().pk, reason="sold")
@@ -163,7 +161,7 @@ def test_what_was_to_be_removed_may_get_a_deadline() -> None:
 
 
 @pytest.mark.parametrize("take_back", [undrain_member, keep_member], ids=["undrain", "keep"])
-def test_taken_back_it_takes_claims_again_and_nobody_notices(take_back: Any) -> None:
+def test_an_undrained_member_is_open_again_and_keeps_its_claims(take_back: Any) -> None:
     agents(slots=("any", "plan"))
     claim = begin(task())
     drain()
@@ -181,7 +179,7 @@ def test_taken_back_it_takes_claims_again_and_nobody_notices(take_back: Any) -> 
     assert Slot.objects.filter(is_open=True, state="idle", member=now).count() == 1
 
 
-def test_who_was_put_out_stays_so_when_it_is_taken_back() -> None:
+def test_an_undrain_does_not_bring_evicted_claims_back() -> None:
     agents(members=1)
     claim = begin(task())
     drain()
@@ -195,7 +193,7 @@ def test_who_was_put_out_stays_so_when_it_is_taken_back() -> None:
     assert again(claim).state == "bound"
 
 
-def test_a_cordon_from_before_is_still_there_after_it() -> None:
+def test_an_undrain_keeps_an_earlier_cordon() -> None:
     agents()
     begin(task())
     cordon_member(member_id=member().pk, reason="disk")
@@ -205,13 +203,13 @@ def test_a_cordon_from_before_is_still_there_after_it() -> None:
     assert is_closed()
 
 
-def test_said_of_one_that_does_not_drain_it_changes_nothing() -> None:
+def test_an_undrain_of_a_member_that_does_not_drain_changes_nothing() -> None:
     agents()
     undrain_member(member_id=member().pk)
     assert not Event.objects.filter(verb="undrain").exists()
 
 
-def test_of_a_pool_that_is_deleted_nobody_stays() -> None:
+def test_no_member_of_a_pool_being_deleted_can_be_undrained_or_stay() -> None:
     pool = agents()
     begin(task())
     close_pool(pool_id=pool.pk, reason="over")
@@ -224,7 +222,7 @@ def test_of_a_pool_that_is_deleted_nobody_stays() -> None:
 # -- stays -----------------------------------------------------------------------------------------
 
 
-def test_drained_it_may_stay_closed_until_somebody_opens_it() -> None:
+def test_a_drained_member_that_stays_is_cordoned_until_uncordoned() -> None:
     agents()
     claim = begin(task())
     drain(stays=True)
@@ -245,7 +243,7 @@ def test_drained_it_may_stay_closed_until_somebody_opens_it() -> None:
     assert not is_closed()
 
 
-def test_one_that_would_stay_and_is_taken_back_is_open() -> None:
+def test_an_undrain_of_a_member_that_would_stay_opens_it() -> None:
     agents()
     begin(task())
     drain(stays=True)
@@ -253,7 +251,7 @@ def test_one_that_would_stay_and_is_taken_back_is_open() -> None:
     assert not find().is_cordoned
 
 
-def test_while_it_drains_it_is_not_uncordoned() -> None:
+def test_a_draining_member_cannot_be_uncordoned() -> None:
     """Open with a deadline, it would take claims only to put them out."""
     agents()
     begin(task())
@@ -269,7 +267,7 @@ def test_while_it_drains_it_is_not_uncordoned() -> None:
     [drain, lambda **more: force_drain(member_id=member().pk, **more)],
     ids=["deadline", "force"],
 )
-def test_said_again_without_its_end_it_stays_as_it_was_wished(again: Any) -> None:
+def test_a_repeated_drain_without_an_end_keeps_the_wish_to_stay(again: Any) -> None:
     """Another deadline by somebody who knows nothing of it removes no member that is to stay."""
     agents()
     begin(task())
@@ -278,7 +276,7 @@ def test_said_again_without_its_end_it_stays_as_it_was_wished(again: Any) -> Non
     assert (find().is_leaving, find().is_cordoned, find().note) == (False, True, "sooner")
 
 
-def test_by_force_it_drains_also_where_one_claim_cannot_be_dealt_with_at_once(
+def test_a_forced_drain_is_recorded_although_one_eviction_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is ordered and written down: the finalizer goes on with it, and whoever ordered it
@@ -298,7 +296,7 @@ def test_by_force_it_drains_also_where_one_claim_cannot_be_dealt_with_at_once(
     assert "held" not in slots_of()
 
 
-def test_from_staying_to_going_and_back() -> None:
+def test_a_drain_may_change_between_staying_and_leaving() -> None:
     agents()
     begin(task())
     drain(stays=True)
@@ -308,7 +306,7 @@ def test_from_staying_to_going_and_back() -> None:
     assert (find().is_leaving, find().is_cordoned) == (False, True)
 
 
-def test_one_that_stays_waits_for_what_does_not_come_clean() -> None:
+def test_a_member_that_stays_waits_until_its_slots_are_clean() -> None:
     """It is to be used again: only a word of its agent, or its loss, says that nothing
     runs there.
     """
@@ -328,21 +326,21 @@ def test_one_that_stays_waits_for_what_does_not_come_clean() -> None:
 # -- beside others ---------------------------------------------------------------------------------
 
 
-def test_a_restart_is_not_ordered_and_what_leaves_is_in_no_file() -> None:
+def test_a_draining_member_is_left_out_of_the_pool_file() -> None:
     agents(members=2)
     begin(task())
     drain()
     assert [m["name"] for m in config_of(get_pool("tf"))["members"]["list"]] == ["tf-1"]
 
 
-def test_one_that_stays_is_in_the_file() -> None:
+def test_a_draining_member_that_stays_is_kept_in_the_pool_file() -> None:
     agents(members=2)
     begin(task())
     drain(stays=True)
     assert [m["name"] for m in config_of(get_pool("tf"))["members"]["list"]] == ["tf-0", "tf-1"]
 
 
-def test_its_name_is_free_again_once_it_has_gone() -> None:
+def test_the_name_of_a_gone_member_can_be_used_again() -> None:
     agents(members=2)
     drain()
     found = snapshot_of(member().pk)
@@ -352,7 +350,7 @@ def test_its_name_is_free_again_once_it_has_gone() -> None:
     assert Member.objects.filter(name="tf-0").count() == 2
 
 
-def test_what_waits_for_a_person_has_its_own_deadline_too() -> None:
+def test_a_plan_on_a_draining_member_expires_at_its_own_deadline() -> None:
     agents(members=1, approval={"expires": "1h"})
     claim = planned()
     drain(until=in_hours(5))

@@ -1,6 +1,4 @@
-"""Past its deadline, or by force, who is still there is put out: what becomes of each claim, and
-that a drain always ends (P8, R9).
-"""
+"""Claims that are left at the drain deadline are evicted, and every drain ends."""
 
 from typing import Any
 
@@ -49,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 # -- past the deadline -----------------------------------------------------------------------------
 
 
-def test_before_the_deadline_nobody_is_put_out() -> None:
+def test_no_claim_is_evicted_before_the_drain_deadline() -> None:
     agents()
     claim = begin(task())
     drain(until=in_hours(1))
@@ -57,7 +55,7 @@ def test_before_the_deadline_nobody_is_put_out() -> None:
     assert again(claim).state == "bound"
 
 
-def test_a_plan_goes_back_into_its_line_and_that_is_no_failure() -> None:
+def test_an_evicted_plan_waits_again_without_counting_as_a_failure() -> None:
     agents(members=2)
     claim = begin(task())
     other = member("tf-1")
@@ -79,7 +77,7 @@ def test_a_plan_goes_back_into_its_line_and_that_is_no_failure() -> None:
     assert again(claim).state == "bound"
 
 
-def test_one_whose_task_has_not_begun_goes_back_too() -> None:
+def test_an_evicted_task_that_has_not_begun_waits_again() -> None:
     agents()
     claim = task()
     cordon_member(member_id=member("tf-1").pk, reason="so that it stays in line")
@@ -89,7 +87,7 @@ def test_one_whose_task_has_not_begun_goes_back_too() -> None:
     assert find().state == "deleting", "nothing ran, so nothing drains"
 
 
-def test_an_apply_that_has_begun_is_lost_and_its_workspace_locked() -> None:
+def test_an_evicted_running_apply_is_lost_and_locks_its_workspace() -> None:
     agents()
     claim = applying()
     drain(force=True)
@@ -103,7 +101,7 @@ def test_an_apply_that_has_begun_is_lost_and_its_workspace_locked() -> None:
     )
 
 
-def test_an_apply_that_has_not_begun_goes_on_elsewhere_first_in_line() -> None:
+def test_an_evicted_apply_that_has_not_begun_goes_first_on_another_member() -> None:
     agents(members=2)
     claim = planned()
     yes(claim)
@@ -115,7 +113,7 @@ def test_an_apply_that_has_not_begun_goes_on_elsewhere_first_in_line() -> None:
     assert again(claim).slots[0].member == "tf-1"
 
 
-def test_a_plan_that_waits_for_a_person_keeps_its_slot_until_then_and_its_plan_after() -> None:
+def test_an_evicted_reserved_plan_gives_up_its_slot_and_keeps_its_approvals() -> None:
     agents(members=1, approval={"needed": 2})
     claim = planned()
     yes(claim)
@@ -130,7 +128,7 @@ def test_a_plan_that_waits_for_a_person_keeps_its_slot_until_then_and_its_plan_a
     assert (again(claim).state, again(claim).step) == ("waiting", "apply")
 
 
-def test_it_may_be_approved_and_applied_there_until_the_deadline() -> None:
+def test_a_reserved_plan_may_be_applied_on_a_draining_member_until_the_deadline() -> None:
     agents(members=1)
     claim = planned()
     drain()
@@ -143,7 +141,7 @@ def test_it_may_be_approved_and_applied_there_until_the_deadline() -> None:
     assert find().state == "deleting"
 
 
-def test_it_gets_a_slot_elsewhere_where_its_pool_keeps_one() -> None:
+def test_an_evicted_reserved_plan_gets_a_slot_on_another_member() -> None:
     agents(members=2)
     claim = planned()
     drain()
@@ -153,7 +151,7 @@ def test_it_gets_a_slot_elsewhere_where_its_pool_keeps_one() -> None:
     assert (again(claim).state, again(claim).slots[0].member) == ("reserved", "tf-1")
 
 
-def test_what_a_person_holds_is_lost_and_says_why() -> None:
+def test_an_evicted_claim_without_retry_is_lost_with_the_reason() -> None:
     make_pool(members=1)
     claim = ask()
     drain("m0", force=True)
@@ -164,7 +162,7 @@ def test_what_a_person_holds_is_lost_and_says_why() -> None:
     assert "its member was drained" in event("put_out").reason
 
 
-def test_what_may_be_tried_again_stands_in_line_again() -> None:
+def test_an_evicted_claim_with_retry_waits_again() -> None:
     make_pool(members=1)
     claim = ask(retry=True)
     drain("m0", force=True)
@@ -172,7 +170,7 @@ def test_what_may_be_tried_again_stands_in_line_again() -> None:
     assert again(claim).state == "waiting"
 
 
-def test_of_several_slots_those_here_are_replaced() -> None:
+def test_an_evicted_claim_for_several_slots_is_lost_without_replacements() -> None:
     make_pool(members=["m0", "m1"], slots=2)
     claim = ask(size=3)
     assert {s.member for s in claim.slots} == {"m0", "m1"}
@@ -181,7 +179,7 @@ def test_of_several_slots_those_here_are_replaced() -> None:
     assert again(claim).outcome == "lost", "one place more is not there"
 
 
-def test_of_several_slots_those_here_move_if_as_many_are_free() -> None:
+def test_an_evicted_claim_for_several_slots_moves_to_free_slots() -> None:
     make_pool(members=["m0", "m1", "m2"], slots=2)
     claim = ask(size=3)
     drain("m1", force=True)
@@ -193,7 +191,7 @@ def test_of_several_slots_those_here_move_if_as_many_are_free() -> None:
     assert is_sound()
 
 
-def test_force_ends_all_before_it_answers() -> None:
+def test_a_forced_drain_evicts_all_claims_before_it_returns() -> None:
     agents(slots=("any", "plan", "plan"), members=1)
     plans = [begin(task(workspace="", what="plan")) for _ in range(2)]
     force_drain(member_id=member().pk, reason="it burns")
@@ -202,7 +200,7 @@ def test_force_ends_all_before_it_answers() -> None:
     assert verbs(plans[0])[-1] == "put_out"
 
 
-def test_what_it_would_end_is_said_before() -> None:
+def test_the_listed_fates_are_what_a_forced_drain_does() -> None:
     agents(slots=("any", "any", "any", "plan"), members=1)
     claims = [
         begin(task(workspace="a")),
@@ -227,7 +225,7 @@ def test_what_it_would_end_is_said_before() -> None:
 # -- always ends -----------------------------------------------------------------------------------
 
 
-def test_what_never_comes_clean_goes_with_its_member() -> None:
+def test_slots_that_never_come_clean_leave_with_their_member_after_the_limit() -> None:
     agents(members=1)
     begin(task())
     drain(force=True)
@@ -239,7 +237,7 @@ def test_what_never_comes_clean_goes_with_its_member() -> None:
     assert is_sound()
 
 
-def test_a_slot_that_drains_in_time_is_waited_for_also_past_the_members_deadline() -> None:
+def test_a_member_past_its_deadline_waits_for_slots_within_their_drain_limit() -> None:
     agents(members=1)
     begin(task())
     drain(force=True)
@@ -248,7 +246,7 @@ def test_a_slot_that_drains_in_time_is_waited_for_also_past_the_members_deadline
     assert slots_of() == ["draining"]
 
 
-def test_a_silent_one_is_emptied_all_the_same() -> None:
+def test_an_offline_member_is_drained_by_force() -> None:
     agents(members=1, liveness={"heartbeat": "2m", "lost": "never"})
     claim = begin(task())
     sql("UPDATE pools_member SET state = 'offline'")
@@ -260,7 +258,7 @@ def test_a_silent_one_is_emptied_all_the_same() -> None:
     assert find().state == "deleting"
 
 
-def test_one_that_is_lost_while_it_drains_goes_with_what_was_there() -> None:
+def test_a_lost_draining_member_leaves_and_its_claim_is_retried() -> None:
     agents(members=2)
     claim = begin(task())
     drain()
@@ -270,7 +268,7 @@ def test_one_that_is_lost_while_it_drains_goes_with_what_was_there() -> None:
     assert (again(claim).state, find().state) == ("blocked", "deleting")
 
 
-def test_a_claim_that_cannot_be_dealt_with_holds_up_no_other(
+def test_an_eviction_that_fails_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agents(slots=("any", "plan"), members=1)
@@ -296,7 +294,7 @@ def put_out_of(claim: int, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatc
     return monkeypatch
 
 
-def test_one_that_hangs_is_said() -> None:
+def test_a_drain_past_its_deadline_is_reported_as_stuck() -> None:
     agents(members=1)
     begin(task())
     drain()

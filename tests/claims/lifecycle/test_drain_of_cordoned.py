@@ -1,6 +1,4 @@
-"""A member that somebody cordoned, and that drains: taken back, it is cordoned as it was, and
-all say so beforehand.
-"""
+"""A cordoned member that drains is cordoned again after an undrain, and every dialog says so."""
 
 from typing import Any
 
@@ -42,7 +40,7 @@ def undrain() -> Member:
 
 @pytest.mark.parametrize("stays", [True, False], ids=["stays", "goes"])
 @pytest.mark.parametrize("is_before", [True, False], ids=["before", "meanwhile"])
-def test_taken_back_it_is_cordoned_as_it_was(stays: bool, is_before: bool) -> None:
+def test_an_undrain_restores_an_earlier_or_later_cordon(stays: bool, is_before: bool) -> None:
     agents(slots=("any", "any"))
     begin(task())
     if is_before:
@@ -62,7 +60,7 @@ def test_taken_back_it_is_cordoned_as_it_was(stays: bool, is_before: bool) -> No
 
 
 @pytest.mark.parametrize("ends", [(True, False), (False, True), (True, False, True)], ids=str)
-def test_however_often_its_end_is_changed(ends: tuple[bool, ...]) -> None:
+def test_a_cordon_survives_changes_of_the_end_of_a_drain(ends: tuple[bool, ...]) -> None:
     agents(slots=("any", "any"))
     begin(task())
     cordon()
@@ -74,7 +72,7 @@ def test_however_often_its_end_is_changed(ends: tuple[bool, ...]) -> None:
 
 
 @pytest.mark.parametrize("is_cordoned", [True, False], ids=["cordoned", "open"])
-def test_a_removal_that_is_taken_back_leaves_it_as_it_was(is_cordoned: bool) -> None:
+def test_keeping_a_leaving_member_restores_its_cordon_or_openness(is_cordoned: bool) -> None:
     agents(slots=("any", "any"))
     begin(task())
     if is_cordoned:
@@ -85,7 +83,7 @@ def test_a_removal_that_is_taken_back_leaves_it_as_it_was(is_cordoned: bool) -> 
     assert is_open() is not is_cordoned
 
 
-def test_one_that_was_to_stay_is_removed_and_taken_back_and_nobody_had_cordoned_it() -> None:
+def test_an_undrain_after_drain_and_removal_opens_an_uncordoned_member() -> None:
     agents(slots=("any", "any"))
     begin(task())
     drain(stays=True)
@@ -95,7 +93,7 @@ def test_one_that_was_to_stay_is_removed_and_taken_back_and_nobody_had_cordoned_
     assert is_open()
 
 
-def test_uncordoned_while_it_leaves_it_is_open_when_that_is_taken_back() -> None:
+def test_an_uncordon_during_a_drain_holds_after_the_undrain() -> None:
     agents(slots=("any", "any"))
     begin(task())
     cordon()
@@ -106,7 +104,7 @@ def test_uncordoned_while_it_leaves_it_is_open_when_that_is_taken_back() -> None
     assert now() == (False, False, "", "", None)
 
 
-def test_what_a_drain_left_cordoned_is_cordoned_after_the_next_one_too() -> None:
+def test_a_cordon_left_by_a_drain_can_be_lifted_and_is_not_restored_later() -> None:
     agents(slots=("any", "any"))
     claim = begin(task())
     with acting_as("ben"):
@@ -123,7 +121,7 @@ def test_what_a_drain_left_cordoned_is_cordoned_after_the_next_one_too() -> None
     assert is_open()
 
 
-def test_its_page_and_the_questions_say_so_beforehand() -> None:
+def test_the_dialogs_and_the_panel_announce_the_cordon_that_remains() -> None:
     pool = agents(slots=("any", "any"))
     begin(task())
     cordon()
@@ -143,7 +141,7 @@ def test_its_page_and_the_questions_say_so_beforehand() -> None:
     assert "Takes no new claims: “disk”." in text_of(browser.get("/pools/tf/?member=tf-0"))
 
 
-def test_of_one_that_nobody_had_cordoned_they_say_that_it_opens() -> None:
+def test_the_undrain_dialog_announces_that_an_uncordoned_member_opens() -> None:
     pool = agents(slots=("any", "any"))
     begin(task())
     drain(stays=True)
@@ -152,7 +150,7 @@ def test_of_one_that_nobody_had_cordoned_they_say_that_it_opens() -> None:
     assert "stays cordoned, by" not in text_of(browser.get("/pools/tf/?member=tf-0"))
 
 
-def test_the_api_says_so_beforehand(caller: Any) -> None:  # noqa: F811
+def test_the_drain_api_announces_the_cordon_that_remains(caller: Any) -> None:  # noqa: F811
     pool = agents(slots=("any", "any"))
     begin(task())
     client = caller("operator", pool)

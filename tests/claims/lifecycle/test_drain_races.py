@@ -1,6 +1,7 @@
-"""Two at once about a member that drains, played both ways round: one has acted and not committed
-when the other starts. One wins, the other gets a clear answer; and each goes wrong once its guard
-is taken away (the last test)."""
+"""Races on a draining member, played in both orders: the first operation has acted and not
+committed when the second starts. One wins and the other gets a clear answer; each race fails
+without its guard (the last test).
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -223,7 +224,7 @@ BY_NAME = {race.name: race for race in RACES}
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_race(race: Race, order: str) -> None:
+def test_racing_operations_on_a_draining_member_end_consistently(race: Race, order: str) -> None:
     race.play(order)
 
 
@@ -264,7 +265,7 @@ def read_member(member_id: int) -> tuple[Pool, Member]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.race)
 @pytest.mark.parametrize("order", ORDERS)
-def test_red_without_its_guard(
+def test_each_drain_race_fails_without_its_guard(
     mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]
 ) -> None:
     take_away(mutant.guards, (CLAIMS, DECISIONS, DRAINING, S), monkeypatch)

@@ -1,4 +1,4 @@
-"""Endings that must reach exactly those they are meant for."""
+"""Heartbeats, losses and pool deletions end only the claims that they concern."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.claims.helpers import again, ask, elapse, let_go, make_pool, member, 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_the_heartbeat_of_a_claim_counts_though_it_was_shrunk_since() -> None:
+def test_a_heartbeat_before_a_resize_still_counts() -> None:
     make_pool(slots=2, lease={"heartbeat": "2m"})
     claim = ask(size=2)
     elapse(claim, 100)
@@ -29,7 +29,7 @@ def test_the_heartbeat_of_a_claim_counts_though_it_was_shrunk_since() -> None:
     assert again(claim).outcome == "silent"
 
 
-def test_a_heartbeat_before_the_bind_counts_for_nothing() -> None:
+def test_a_heartbeat_before_the_bind_does_not_count() -> None:
     make_pool(lease={"heartbeat": "2m"})
     claim = ask()
     sql(
@@ -42,7 +42,7 @@ def test_a_heartbeat_before_the_bind_counts_for_nothing() -> None:
     assert again(claim).state == "bound"
 
 
-def test_a_member_that_is_back_keeps_its_new_claims() -> None:
+def test_a_claim_bound_after_its_member_came_back_is_not_lost() -> None:
     make_pool(members=1)
     first = ask()
     lose_member(member_id=member("m0").pk, reason="silent")
@@ -56,7 +56,7 @@ def test_a_member_that_is_back_keeps_its_new_claims() -> None:
     assert again(second).state == "bound"
 
 
-def test_a_lost_apply_locks_its_workspace_for_all_that_wait_and_says_so(
+def test_a_lost_apply_locks_its_workspace_and_blocks_all_waiting_claims(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("claims.lifecycle.end_hold.CHUNK", 2)
@@ -75,7 +75,9 @@ def test_a_lost_apply_locks_its_workspace_for_all_that_wait_and_says_so(
     assert Event.objects.get(verb="lock").data == {"workspace": "net"}
 
 
-def test_a_pool_goes_after_the_last_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_being_deleted_is_gone_after_its_waiting_claims_are_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = make_pool(members=0)
     for _ in range(3):
         ask()

@@ -1,5 +1,5 @@
-"""Claims that must be answered for in time. Time is the database's; tests move the rows, not
-the clock.
+"""Claims end at their acknowledge, heartbeat and hold limits. Tests move the times in the rows,
+because the clock is that of the database.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from tests.claims.helpers import again, ask, elapse, let_go, make_pool, serve, s
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_what_nobody_acknowledges_goes_back() -> None:
+def test_an_unacknowledged_claim_ends_and_its_slot_is_used_again() -> None:
     make_pool(lease={"acknowledge": "30s"})
     claim, waiting = ask(), ask()
     assert claim.acknowledge_by is not None
@@ -30,7 +30,7 @@ def test_what_nobody_acknowledges_goes_back() -> None:
     assert again(waiting).state == "bound", "a lost answer leaks no slot"
 
 
-def test_acknowledged_in_time_it_stays() -> None:
+def test_an_acknowledged_claim_has_no_further_deadline() -> None:
     make_pool()
     claim = ask(acknowledge_within="30s")
     answered = acknowledge_claim(claim_id=claim.id, generation=claim.generation)
@@ -44,7 +44,7 @@ def test_acknowledged_in_time_it_stays() -> None:
     assert sql("SELECT due_at FROM claims_claim") == [(None,)]
 
 
-def test_too_late_is_refused_even_if_nothing_has_ended_it_yet() -> None:
+def test_a_late_acknowledgement_is_refused_before_the_finalizer_ran() -> None:
     make_pool()
     claim = ask(acknowledge_within="30s")
     elapse(claim, 31)
@@ -59,7 +59,7 @@ def test_too_late_is_refused_even_if_nothing_has_ended_it_yet() -> None:
     assert verbs(claim).count("late_acknowledge") == 2
 
 
-def test_a_claim_that_waited_is_due_from_its_bind_on() -> None:
+def test_the_acknowledge_deadline_of_a_waiting_claim_starts_at_its_bind() -> None:
     make_pool()
     first = ask()
     claim = ask(acknowledge_within="30s")
@@ -72,7 +72,7 @@ def test_a_claim_that_waited_is_due_from_its_bind_on() -> None:
     acknowledge_claim(claim_id=claim.id, generation=bound.generation)
 
 
-def test_heartbeats_keep_it_and_silence_ends_it() -> None:
+def test_heartbeats_keep_a_claim_and_silence_ends_it() -> None:
     make_pool(lease={"heartbeat": "2m"})
     claim = ask()
     elapse(claim, 119)
@@ -93,7 +93,7 @@ def test_heartbeats_keep_it_and_silence_ends_it() -> None:
         keep_claim(claim_id=claim.id, generation=claim.generation)
 
 
-def test_a_heartbeat_of_an_old_generation_keeps_nothing() -> None:
+def test_a_heartbeat_of_an_old_generation_is_refused() -> None:
     make_pool(slots=2, lease={"heartbeat": "2m"})
     claim = ask(size=2)
     smaller = resize_claim(claim_id=claim.id, generation=claim.generation, size=1)
@@ -102,7 +102,7 @@ def test_a_heartbeat_of_an_old_generation_keeps_nothing() -> None:
     keep_claim(claim_id=claim.id, generation=smaller.generation)
 
 
-def test_the_hold_ends_by_itself() -> None:
+def test_a_claim_expires_after_its_hold() -> None:
     make_pool(lease={"hold": "8h"})
     claim, short = ask(), None
     assert claim.expires_at is not None
@@ -116,7 +116,7 @@ def test_the_hold_ends_by_itself() -> None:
     assert view_claim(short.id).outcome == "expired"
 
 
-def test_one_bad_row_holds_up_no_other() -> None:
+def test_a_claim_that_cannot_be_read_does_not_stop_the_others() -> None:
     make_pool(slots=2)
     bad, good = ask(hold_for="1s"), ask(hold_for="1s")
     elapse(bad, 99)

@@ -1,6 +1,4 @@
-"""A pool of very many slots is deleted: closed and taken away in pieces, and from the first
-moment nobody is bound to any of them.
-"""
+"""A pool with many slots is deleted in pieces, and no claim is bound from the start of it."""
 
 from typing import Any
 
@@ -54,7 +52,7 @@ def states() -> set[str]:
     return set(Member.objects.values_list("state", flat=True))
 
 
-def test_it_answers_with_most_of_it_open_still_and_the_finalizer_does_the_rest() -> None:
+def test_deleting_a_large_pool_closes_some_slots_and_the_finalizer_the_rest() -> None:
     pool = big()
     delete_pool("lab", reason="moved")
     assert 0 < open_now() < MEMBERS * EACH
@@ -76,7 +74,7 @@ def test_it_answers_with_most_of_it_open_still_and_the_finalizer_does_the_rest()
     assert is_sound()
 
 
-def test_no_transaction_takes_more_than_a_piece() -> None:
+def test_a_transaction_of_a_large_deletion_takes_at_most_one_piece() -> None:
     big()
     delete_pool("lab")
     before = open_now()
@@ -101,7 +99,7 @@ def in_line(claim_id: int, pool: Pool) -> None:
 
 @pytest.mark.parametrize("with_gate", [True, False], ids=["gate", "no gate"])
 @pytest.mark.parametrize("bind", [by_name, in_line])
-def test_who_waits_is_not_bound_between_the_pieces(
+def test_no_waiting_claim_is_bound_between_the_pieces_of_a_deletion(
     bind: Any, with_gate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By nobody who has looked before the deletion began. And red without the gate."""
@@ -117,7 +115,7 @@ def test_who_waits_is_not_bound_between_the_pieces(
     assert held() - EACH == (0 if with_gate else 1)
 
 
-def test_its_claims_end_though_their_slots_are_open_still() -> None:
+def test_claims_of_a_large_pool_end_with_its_deletion() -> None:
     pool = big()
     claims = [ask() for _ in range(15)]
     delete_pool("lab", cascade=True)
@@ -128,7 +126,7 @@ def test_its_claims_end_though_their_slots_are_open_still() -> None:
     assert state_of(pool) == "gone"
 
 
-def test_a_small_one_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_pool_is_deleted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_slots, "AT_ONCE", MEMBERS * EACH)
     monkeypatch.setattr(open_slots, "MEMBERS", 200)
     monkeypatch.setattr(store, "PIECE", 2_000)
@@ -139,5 +137,5 @@ def test_a_small_one_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state_of(pool) == "gone"
 
 
-def test_pieces_are_limited_in_the_statement() -> None:
+def test_the_statement_limits_each_piece() -> None:
     assert "LIMIT {n} FOR NO KEY UPDATE" in store.S.texts["retire_some"]

@@ -1,6 +1,4 @@
-"""What time does: members that are lost take their claims with them, slots are cleaned, old
-claims are forgotten.
-"""
+"""A lost member loses its claims; the finalizer cleans slots and deletes old claims."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -46,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 # -- lost members ----------------------------------------------------------------------------------
 
 
-def test_with_its_member_a_claim_is_lost() -> None:
+def test_a_claim_is_lost_with_its_member() -> None:
     make_pool(members=2)
     claim, other = ask(), ask()
     lose_member(member_id=member("m0").pk, reason="no heartbeat for 12 min")
@@ -61,7 +59,7 @@ def test_with_its_member_a_claim_is_lost() -> None:
     assert not lose_claims()
 
 
-def test_a_plan_is_tried_again_elsewhere() -> None:
+def test_a_lost_plan_is_retried_on_another_member() -> None:
     make_pool("tf", slots=["any"], members=2)
     claim = ask("tf", task="plan")
     lose_member(member_id=member("m0").pk, reason="gone", is_gone=True)
@@ -76,7 +74,7 @@ def test_a_plan_is_tried_again_elsewhere() -> None:
     assert is_sound()
 
 
-def test_what_asked_for_it_is_tried_again_and_a_locked_workspace_keeps_it_back() -> None:
+def test_a_lost_claim_with_retry_waits_and_a_locked_workspace_blocks_its_claim() -> None:
     make_pool("tf", slots=["any"], members=2)
     asked = ask("tf", kind="plan", retry=True)
     of_workspace = ask("tf", task="plan_and_apply", workspace="net")
@@ -87,7 +85,7 @@ def test_what_asked_for_it_is_tried_again_and_a_locked_workspace_keeps_it_back()
     assert (again(asked).state, again(of_workspace).state) == ("waiting", "blocked")
 
 
-def test_an_apply_never_and_its_workspace_is_locked() -> None:
+def test_a_lost_apply_is_not_retried_and_locks_its_workspace() -> None:
     make_pool("tf", slots=["any"], members=2)
     claim = ask("tf", task="plan_and_apply", workspace="net")
     beside = ask("tf", task="plan", workspace="net")
@@ -107,7 +105,7 @@ def test_an_apply_never_and_its_workspace_is_locked() -> None:
     assert (again(beside).state, again(waiting).state) == ("bound", "blocked")
 
 
-def test_of_several_slots_all_are_let_go() -> None:
+def test_a_lost_claim_releases_all_its_slots() -> None:
     make_pool(members=2)
     claim = ask(size=2)
     lose_member(member_id=member("m1").pk, reason="gone")
@@ -117,7 +115,7 @@ def test_of_several_slots_all_are_let_go() -> None:
     assert is_sound()
 
 
-def test_a_release_that_was_faster_wins() -> None:
+def test_a_release_before_the_loss_is_seen_wins() -> None:
     make_pool(members=2)
     claim = ask()
     lose_member(member_id=member("m0").pk, reason="gone")
@@ -146,7 +144,7 @@ def due_now() -> None:
     sql("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
 
 
-def test_cleaning_that_fails_keeps_the_slot_draining_and_is_visible_and_retried(
+def test_a_slot_whose_cleaning_fails_stays_draining_and_is_retried(
     shelf: Pool,
 ) -> None:
     claim = ask("shelf")
@@ -165,7 +163,7 @@ def test_cleaning_that_fails_keeps_the_slot_draining_and_is_visible_and_retried(
     assert serve() == 1
 
 
-def test_a_sync_for_an_old_holder_leaves_the_next_one_alone(shelf: Pool) -> None:
+def test_a_late_sync_for_an_old_holder_leaves_the_next_holder_alone(shelf: Pool) -> None:
     """F1: finalizing twice, or late, does nothing to whoever holds the slot now."""
     first = ask("shelf")
     let_go(first)
@@ -179,7 +177,7 @@ def test_a_sync_for_an_old_holder_leaves_the_next_one_alone(shelf: Pool) -> None
     assert again(second).state == "bound"
 
 
-def test_a_crash_between_end_and_cleaning_frees_once(shelf: Pool) -> None:
+def test_a_crash_between_end_and_cleaning_cleans_the_slot_once(shelf: Pool) -> None:
     claim = ask("shelf")
     perform_due("shelf")
     let_go(claim)
@@ -193,7 +191,7 @@ def test_a_crash_between_end_and_cleaning_frees_once(shelf: Pool) -> None:
 # -- pools and retention ---------------------------------------------------------------------------
 
 
-def test_the_finalizer_goes_on_where_a_deletion_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_finalizer_continues_an_interrupted_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
     make_pool(slots=3)
     claims = [ask() for _ in range(5)]
     monkeypatch.setattr("claims.lifecycle.pool_deletion.AT_ONCE", 0)
@@ -205,7 +203,7 @@ def test_the_finalizer_goes_on_where_a_deletion_stopped(monkeypatch: pytest.Monk
     assert [again(claim).outcome for claim in claims] == ["cancelled"] * 5
 
 
-def test_the_whole_round() -> None:
+def test_the_finalizer_ends_a_deleted_pool_and_leaves_other_waiting_claims() -> None:
     make_pool(members=2)
     claim = ask(hold_for="1s")
     waiting = ask("ghost")
@@ -222,7 +220,7 @@ def test_the_whole_round() -> None:
     )
 
 
-def test_ended_claims_go_after_their_time_also_behind_one_that_lives_on() -> None:
+def test_ended_claims_are_deleted_after_their_retention() -> None:
     make_pool(slots=9)
     keeper = ask(heartbeat_within="1h")
     old = [ask(heartbeat_within="1h") for _ in range(5)]

@@ -1,6 +1,4 @@
-"""P18: a pool goes with its claims and members, says how far it is, takes along only what Berth
-made, and always comes to its end.
-"""
+"""A pool is deleted with its claims and the members that Berth made, and the deletion completes."""
 
 import re
 
@@ -52,7 +50,7 @@ def state_of(pool: Pool) -> str:
     return Pool.objects.get(pk=pool.pk).state
 
 
-def test_refused_while_somebody_is_there() -> None:
+def test_a_pool_with_a_claim_is_not_deleted_without_cascade() -> None:
     pool = make_pool()
     ask()
     with pytest.raises(Conflict, match="has 1 claim"):
@@ -60,7 +58,7 @@ def test_refused_while_somebody_is_there() -> None:
     assert state_of(pool) == "active"
 
 
-def test_it_takes_its_claims_along_each_with_its_event() -> None:
+def test_a_cascading_deletion_cancels_every_claim_with_an_event() -> None:
     pool = agents(slots=("any", "any", "plan"), members=1)
     claims = [
         begin(task(workspace="a")),
@@ -79,7 +77,7 @@ def test_it_takes_its_claims_along_each_with_its_event() -> None:
     assert state_of(pool) == "deleting"
 
 
-def test_an_apply_that_runs_locks_its_workspace() -> None:
+def test_a_running_apply_of_a_deleted_pool_locks_its_workspace() -> None:
     agents(members=1)
     claim = applying()
     delete_pool("tf", cascade=True)
@@ -87,7 +85,7 @@ def test_an_apply_that_runs_locks_its_workspace() -> None:
     assert workspace().locked_at is not None
 
 
-def test_it_ends_also_where_nobody_says_that_it_is_clean() -> None:
+def test_a_deletion_completes_after_the_drain_limit_of_its_slots() -> None:
     pool = agents(members=2)
     begin(task())
     delete_pool("tf", cascade=True)
@@ -100,7 +98,7 @@ def test_it_ends_also_where_nobody_says_that_it_is_clean() -> None:
     assert is_sound()
 
 
-def test_it_says_how_far_it_is() -> None:
+def test_the_page_of_a_pool_being_deleted_shows_its_remaining_members() -> None:
     pool = agents(members=2)
     begin(task())
     delete_pool("tf", cascade=True)
@@ -125,7 +123,7 @@ class Stubborn(LocalProvider):
         return MemberReport(is_gone=member.state == "deleting")
 
 
-def test_what_fails_outside_is_tried_again_until_it_is_gone(
+def test_failed_deletions_outside_are_retried_until_the_pool_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = agents(members=1)
@@ -141,7 +139,7 @@ def test_what_fails_outside_is_tried_again_until_it_is_gone(
     assert (state_of(pool), outside.removed) == ("gone", ["tf-0"])
 
 
-def test_only_what_we_made_is_deleted_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_members_that_berth_made_are_deleted_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = agents(members=2)
     Member.objects.filter(name="tf-0").update(is_owned=True)
     outside = Stubborn()
@@ -151,7 +149,7 @@ def test_only_what_we_made_is_deleted_outside(monkeypatch: pytest.MonkeyPatch) -
     assert (state_of(pool), outside.removed) == ("gone", ["tf-0"])
 
 
-def test_its_name_is_free_again() -> None:
+def test_the_name_of_a_gone_pool_can_be_used_again() -> None:
     first = make_pool()
     delete_pool("lab")
     finalize()
@@ -159,7 +157,7 @@ def test_its_name_is_free_again() -> None:
     assert make_pool().pk != first.pk
 
 
-def test_said_twice_it_goes_on() -> None:
+def test_a_repeated_deletion_is_accepted() -> None:
     pool = agents(members=1)
     begin(task())
     delete_pool("tf", cascade=True)

@@ -1,6 +1,4 @@
-"""A pool of very many members is deleted in pieces, too; and one that a blocked claim needs
-besides others is not deleted without it.
-"""
+"""Deletion of a pool with many members, with a claim in two pools, and with a claim that fails."""
 
 import pytest
 
@@ -17,7 +15,7 @@ from tests.claims.helpers import again, ask, make_pool, sql, wish
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_very_many_members_do_not_go_in_the_transaction_of_the_deletion(
+def test_a_pool_of_many_members_is_deleted_by_the_finalizer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(open_slots, "MEMBERS", 3)
@@ -33,7 +31,7 @@ def test_very_many_members_do_not_go_in_the_transaction_of_the_deletion(
     ) == ("gone", {"gone"})
 
 
-def test_a_claim_that_backs_off_counts_in_its_second_pool_too() -> None:
+def test_a_claim_that_backs_off_counts_in_its_second_pool() -> None:
     make_pool("a")
     pool = make_pool("b")
     ask("a")  # its only slot
@@ -51,7 +49,7 @@ def test_a_claim_that_backs_off_counts_in_its_second_pool_too() -> None:
     assert again(claim).outcome == "cancelled"
 
 
-def test_one_that_cannot_be_ended_holds_up_nobody_behind_it(
+def test_a_claim_that_cannot_be_ended_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = make_pool(members=3)

@@ -1,4 +1,4 @@
-"""Letting go: only for the holder, by the generation it was told; or by a person, with a reason."""
+"""A holder releases a claim by its current generation; an operator by force, with a reason."""
 
 import pytest
 
@@ -30,7 +30,7 @@ from tests.claims.helpers import (
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_the_holder_lets_go_and_the_slot_is_free_at_once() -> None:
+def test_a_release_frees_the_slot_at_once() -> None:
     make_pool()
     claim = ask()
     ended = let_go(claim)
@@ -45,7 +45,7 @@ def test_the_holder_lets_go_and_the_slot_is_free_at_once() -> None:
     )
 
 
-def test_said_twice_it_is_done_once() -> None:
+def test_a_repeated_release_is_done_once() -> None:
     make_pool()
     claim = ask()
     let_go(claim)
@@ -55,7 +55,7 @@ def test_said_twice_it_is_done_once() -> None:
     assert verbs(claim) == ["create", "release"]
 
 
-def test_an_old_generation_changes_nothing_gets_a_clear_answer_and_is_kept() -> None:
+def test_a_release_by_an_old_generation_is_refused_and_recorded() -> None:
     make_pool(members=2)
     claim = ask(size=2)
     smaller = resize_claim(claim_id=claim.id, generation=claim.generation, size=1)
@@ -73,7 +73,7 @@ def test_an_old_generation_changes_nothing_gets_a_clear_answer_and_is_kept() -> 
     )
 
 
-def test_what_waits_is_cancelled_not_released() -> None:
+def test_a_waiting_claim_is_cancelled_and_cannot_be_released() -> None:
     make_pool()
     ask()
     claim = ask()
@@ -86,7 +86,7 @@ def test_what_waits_is_cancelled_not_released() -> None:
     assert Event.objects.get(claim_id=claim.id, verb="cancel").reason == "no need"
 
 
-def test_what_holds_is_released_not_cancelled() -> None:
+def test_a_bound_claim_is_released_and_cannot_be_cancelled() -> None:
     make_pool()
     claim = ask()
     with pytest.raises(Conflict) as caught:
@@ -97,7 +97,7 @@ def test_what_holds_is_released_not_cancelled() -> None:
         cancel_claim(claim_id=claim.id)
 
 
-def test_an_operator_takes_it_away_with_a_reason() -> None:
+def test_a_forced_release_requires_a_reason_and_ends_any_claim() -> None:
     make_pool()
     claim, waiting = ask(), ask()
     with pytest.raises(Invalid):
@@ -112,7 +112,7 @@ def test_an_operator_takes_it_away_with_a_reason() -> None:
     assert held() == 0
 
 
-def test_with_something_to_clean_outside_the_slot_drains() -> None:
+def test_a_slot_with_cleaning_outside_drains_after_its_release() -> None:
     make_pool(drain={"limit": "2m"})
     sql("UPDATE pools_pool SET queue = 'shelf', revision = revision + 1")
     claim = ask()
@@ -131,7 +131,7 @@ def test_with_something_to_clean_outside_the_slot_drains() -> None:
 # -- many at once ----------------------------------------------------------------------------------
 
 
-def test_each_release_stands_on_its_own_in_the_order_asked() -> None:
+def test_bulk_releases_are_answered_each_and_in_order() -> None:
     make_pool(slots=4)
     a, b, c = ask(), ask(), ask()
     let_go(c)
@@ -154,7 +154,7 @@ def test_each_release_stands_on_its_own_in_the_order_asked() -> None:
         release_claims([(1, 1)] * 1001)
 
 
-def test_many_are_released_in_few_statements() -> None:
+def test_thirty_claims_of_twenty_slots_are_released_together() -> None:
     make_pool(slots=600)
     claims = [ask(size=20) for _ in range(30)]
     assert all(
@@ -168,7 +168,7 @@ def test_many_are_released_in_few_statements() -> None:
 # -- size and place --------------------------------------------------------------------------------
 
 
-def test_it_shrinks_from_the_end_and_has_a_new_generation() -> None:
+def test_a_resize_releases_the_last_slots_and_changes_the_generation() -> None:
     make_pool(slots=5)
     claim = ask(size=4)
     smaller = resize_claim(claim_id=claim.id, generation=claim.generation, size=2)
@@ -190,7 +190,7 @@ def test_it_shrinks_from_the_end_and_has_a_new_generation() -> None:
     assert is_sound()
 
 
-def test_of_several_pools_it_shrinks_evenly() -> None:
+def test_a_resize_releases_the_same_numbers_in_every_pool() -> None:
     for name in ("eu", "us"):
         make_pool(name, slots={"ports": "30000-30005", "shared": True})
     claim = ask(pools=["eu", "us"], size=3, same_number=True)
@@ -198,7 +198,7 @@ def test_of_several_pools_it_shrinks_evenly() -> None:
     assert [(slot.pool, slot.number) for slot in smaller.slots] == [("eu", 30000), ("us", 30000)]
 
 
-def test_a_priority_moves_it_up() -> None:
+def test_a_higher_priority_moves_a_claim_up_the_queue() -> None:
     make_pool()
     first, a, b = ask(), ask(), ask()
     moved = prioritise_claim(claim_id=b.id, priority=10, reason="release day")
@@ -234,7 +234,7 @@ def test_a_pool_is_not_deleted_while_claims_exist() -> None:
         delete_pool("nowhere")
 
 
-def test_or_they_go_with_it_visibly() -> None:
+def test_a_cascading_deletion_cancels_claims_and_removes_members() -> None:
     make_pool("lab", members=2)
     claims = [ask("lab", size=2), ask("lab"), ask(pools=["lab"], selector={"gpu": "t4"})]
     pool = delete_pool("lab", cascade=True, reason="moved")
@@ -247,7 +247,7 @@ def test_or_they_go_with_it_visibly() -> None:
         assert member(name).state == "gone"
 
 
-def test_growing_old_changes_nothing_by_itself() -> None:
+def test_a_claim_without_limits_does_not_end_by_age() -> None:
     make_pool()
     claim = ask()
     elapse(claim, 10 * 86400)

@@ -1,6 +1,4 @@
-"""F3: of several slots the lost ones are replaced while as many are free. A10: a node's owner
-gets back where it was.
-"""
+"""Lost slots of a claim are replaced while enough are free; an owner gets its last node again."""
 
 from typing import Any
 
@@ -26,7 +24,7 @@ def members_of(claim: ClaimView) -> list[str]:
     return [name for name, _, _ in places(claim)]
 
 
-def test_what_was_lost_is_replaced_and_the_rest_stays() -> None:
+def test_lost_slots_are_replaced_and_the_others_are_kept() -> None:
     make_pool(slots=2, members=3)
     claim = ask(size=4)
     kept = [slot.id for slot in claim.slots if slot.member == "m1"]
@@ -47,7 +45,7 @@ def test_what_was_lost_is_replaced_and_the_rest_stays() -> None:
     assert is_sound()
 
 
-def test_it_is_lost_as_a_whole_where_too_few_are_free() -> None:
+def test_a_claim_is_lost_when_too_few_slots_are_free() -> None:
     make_pool(slots=2, members=3)
     claim = ask(size=4)
     ask()
@@ -58,21 +56,21 @@ def test_it_is_lost_as_a_whole_where_too_few_are_free() -> None:
 
 
 @pytest.mark.parametrize("terms", [{"contiguous": True}, {"on_one_member": True}])
-def test_what_stands_together_is_lost_together(terms: dict[str, Any]) -> None:
+def test_a_contiguous_or_one_member_claim_is_lost_with_its_member(terms: dict[str, Any]) -> None:
     make_pool(slots={"ports": "30000-30003", "shared": True}, members=2)
     claim = ask(size=2, **terms)
     lose("m0")
     assert again(claim).outcome == "lost"
 
 
-def test_one_that_has_lost_all_it_held_is_lost() -> None:
+def test_a_claim_that_has_lost_all_its_slots_is_lost() -> None:
     make_pool(slots=2, members=2)
     claim = ask(size=2)
     lose("m0")
     assert again(claim).outcome == "lost"
 
 
-def test_labels_and_pools_are_kept() -> None:
+def test_replaced_slots_keep_labels_and_pools() -> None:
     here, there = {"zone": "eu"}, {"zone": "us"}
     listed = [
         {"name": "a", "labels": here},
@@ -100,7 +98,7 @@ def test_labels_and_pools_are_kept() -> None:
     assert again(claim).outcome == "lost", "c is free, and in another zone"
 
 
-def test_the_owner_gets_the_node_it_had_last() -> None:
+def test_an_owner_gets_the_node_that_it_had_last() -> None:
     make_pool(slots="node", members=[{"name": name, "labels": {"gpu": "a"}} for name in "abcd"])
     taken = {
         name: ask(owner=owner, selector={"gpu": "a"})

@@ -1,4 +1,4 @@
-"""REST of drains, rotations and a member's own heartbeat."""
+"""The API of drains, token rotation and member heartbeats."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ def client(caller: Any, pool: Pool) -> Caller:  # noqa: F811
     return operator(caller, pool)
 
 
-def test_it_drains_and_says_what_keeps_it(client: Caller) -> None:
+def test_a_drain_answers_what_keeps_the_member(client: Caller) -> None:
     claim = begin(task())
     member = find(claim.slots[0].member)
     answer = client.post(f"members/{member.pk}/drain/", {"reason": "kernel patch"})
@@ -58,7 +58,9 @@ def test_it_drains_and_says_what_keeps_it(client: Caller) -> None:
     assert client.get(f"members/{member.pk}/drain/").body == body
 
 
-def test_of_one_that_does_not_drain_it_says_what_force_would_end(client: Caller) -> None:
+def test_the_drain_of_a_member_that_does_not_drain_shows_what_force_would_end(
+    client: Caller,
+) -> None:
     claim = planned()
     member = find(claim.slots[0].member)
     body = client.get(f"members/{member.pk}/drain/").body
@@ -70,14 +72,14 @@ def test_of_one_that_does_not_drain_it_says_what_force_would_end(client: Caller)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_by_force_it_is_empty_when_the_call_answers(client: Caller) -> None:
+def test_a_forced_drain_has_emptied_the_member_when_it_answers(client: Caller) -> None:
     claim = planned()
     member = find(claim.slots[0].member)
     body = client.post(f"members/{member.pk}/drain/", {"reason": "it burns", "force": True}).body
     assert (body["keepers"], body["empty"]) == ([], 2)
 
 
-def test_it_is_taken_back(client: Caller) -> None:
+def test_an_undrain_takes_the_drain_back(client: Caller) -> None:
     claim = begin(task())
     member = find(claim.slots[0].member)
     client.post(f"members/{member.pk}/drain/", {"reason": "kernel patch", "stays": True})
@@ -109,7 +111,9 @@ def test_it_is_taken_back(client: Caller) -> None:
         "a number",
     ],
 )
-def test_a_body_that_cannot_be(client: Caller, body: dict[str, Any], field: str) -> None:
+def test_an_invalid_drain_body_is_refused_at_its_field(
+    client: Caller, body: dict[str, Any], field: str
+) -> None:
     begin(task())
     answer = client.post(f"members/{find().pk}/drain/", body)
     assert answer.status in (400, 422), answer.body
@@ -118,7 +122,7 @@ def test_a_body_that_cannot_be(client: Caller, body: dict[str, Any], field: str)
     assert find().drain_until is None
 
 
-def test_several_at_once_each_on_its_own(client: Caller) -> None:
+def test_draining_several_members_reports_each_member(client: Caller) -> None:
     begin(task())
     # Nobody was there: it goes.
     client.post(f"members/{find('tf-1').pk}/drain/", {"reason": "earlier"})
@@ -134,7 +138,7 @@ def test_several_at_once_each_on_its_own(client: Caller) -> None:
     assert find("tf-0").is_leaving
 
 
-def test_several_of_which_one_is_not_there(client: Caller) -> None:
+def test_draining_several_members_refuses_an_unknown_name(client: Caller) -> None:
     answer = client.post("pools/tf/drain/", {"reason": "x", "members": ["tf-0", "nobody"]})
     assert (answer.status, answer.body["errors"][0]["field"]) == (400, "members")
     assert find("tf-0").state == "ready"
@@ -143,7 +147,7 @@ def test_several_of_which_one_is_not_there(client: Caller) -> None:
 # -- rotation --------------------------------------------------------------------------------------
 
 
-def test_a_rotation_is_ordered_where_berth_hands_tokens_over(caller: Any) -> None:  # noqa: F811
+def test_a_token_is_rotated_where_berth_hands_tokens_over(caller: Any) -> None:  # noqa: F811
     pool = create_pool({"name": "ours", "provider": "local", "members": {"list": ["l"]}})
     Member.objects.update(state="ready")
     member = pool.members.get()
@@ -160,7 +164,7 @@ def test_a_rotation_is_ordered_where_berth_hands_tokens_over(caller: Any) -> Non
     assert "Rotate it" in answer.body["way_out"]
 
 
-def test_elsewhere_one_is_made(caller: Any, pool: Pool) -> None:  # noqa: F811
+def test_a_token_that_berth_does_not_hand_over_cannot_be_rotated(caller: Any, pool: Pool) -> None:  # noqa: F811
     admin: Caller = caller("admin", pool)
     answer = admin.post(f"members/{find().pk}/rotate-token/", {"reason": "a new year"})
     assert (answer.status, answer.body["code"]) == (409, "not_ours")
@@ -185,7 +189,7 @@ def beat(member: str, token: str, **body: Any) -> Any:
     return Caller(token).post(f"members/{find(member).pk}/heartbeat/", body)
 
 
-def test_with_its_own_token_it_says_that_it_lives(lab: Pool) -> None:
+def test_a_member_sends_its_heartbeat_with_its_own_token(lab: Pool) -> None:
     token = issue_token(member_id=find("a").pk)
     answer = beat("a", token, load={"version": "2.1"})
     assert (answer.status, answer.body["state"], answer.body["next_within_s"]) == (
@@ -196,14 +200,14 @@ def test_with_its_own_token_it_says_that_it_lives(lab: Pool) -> None:
     assert Heartbeat.objects.get().member_id == find("a").pk
 
 
-def test_and_for_no_other_member(lab: Pool) -> None:
+def test_a_member_token_sends_no_heartbeat_of_another_member(lab: Pool) -> None:
     answer = beat("b", issue_token(member_id=find("a").pk))
     assert answer.status == 403
     assert f"members/{find('a').pk}/heartbeat/" in answer.body["way_out"]
     assert not Heartbeat.objects.exists()
 
 
-def test_one_that_is_not_known_opens_nothing(lab: Pool) -> None:
+def test_a_wrong_or_outdated_member_token_is_refused(lab: Pool) -> None:
     token = issue_token(member_id=find("a").pk)
     answer = beat("a", token[:-4] + "aaaa")
     assert (answer.status, answer.body["code"]) == (401, "bad_token")
@@ -211,20 +215,20 @@ def test_one_that_is_not_known_opens_nothing(lab: Pool) -> None:
     assert beat("a", token).status == 401
 
 
-def test_it_opens_nothing_else(lab: Pool) -> None:
+def test_a_member_token_opens_no_other_endpoint(lab: Pool) -> None:
     client = Caller(issue_token(member_id=find("a").pk))
     for path in (f"members/{find('a').pk}/", "pools/", "claims/", "me/"):
         assert client.get(path).status == 401
     assert client.post(f"members/{find('a').pk}/cordon/", {"reason": "x"}).status == 401
 
 
-def test_an_operator_may_as_before_a_claimant_may_not(caller: Any, lab: Pool) -> None:  # noqa: F811
+def test_an_operator_may_send_a_heartbeat_and_a_claimant_may_not(caller: Any, lab: Pool) -> None:  # noqa: F811
     path = f"members/{find('a').pk}/heartbeat/"
     assert caller("operator", lab).post(path, {}).status == 200
     assert caller("claimant", lab).post(path, {}).status == 403
 
 
-def test_a_token_is_made_for_whoever_beats_and_says_how(caller: Any, lab: Pool) -> None:  # noqa: F811
+def test_a_member_token_is_issued_with_its_heartbeat_command(caller: Any, lab: Pool) -> None:  # noqa: F811
     body = caller("admin", lab).post(f"members/{find('a').pk}/token/", {}).body
     assert identify_member(body["token"]).member == "a"
     assert f"/api/v1/members/{find('a').pk}/heartbeat/" in body["start"][1]
@@ -246,11 +250,13 @@ def test_a_token_is_made_for_whoever_beats_and_says_how(caller: Any, lab: Pool) 
         ("mine", "0.1.0+aa", "other"),
     ],
 )
-def test_versions(theirs: str, ours: str, mark: str) -> None:
+def test_agent_versions_are_compared_with_the_server_version(
+    theirs: str, ours: str, mark: str
+) -> None:
     assert compare(theirs, ours) == mark
 
 
-def test_the_panel_marks_an_agent_of_another_version(caller: Any, pool: Pool) -> None:  # noqa: F811
+def test_the_member_panel_marks_an_agent_of_an_older_version(caller: Any, pool: Pool) -> None:  # noqa: F811
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO pools_heartbeat (member_id, incarnation, at, load)

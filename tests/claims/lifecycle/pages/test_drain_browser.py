@@ -1,6 +1,4 @@
-"""A drain in a real browser: asked for with its preview, seen live by others, taken back,
-forced; and what axe finds.
-"""
+"""Drains in a real browser: preview, live updates, undrain, force, and accessibility."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +29,7 @@ def busy() -> dict[str, Any]:
     }
 
 
-def test_a_drain_is_asked_for_seen_by_others_and_taken_back(
+def test_a_drain_by_dialog_is_seen_live_by_others_and_undone(
     page: Any, other: Any, sign_in: SignIn, site: str
 ) -> None:
     claims = busy()
@@ -66,7 +64,7 @@ def test_a_drain_is_asked_for_seen_by_others_and_taken_back(
     assert found == []
 
 
-def test_force_needs_the_name_and_ends_what_it_showed(
+def test_a_forced_drain_requires_the_name_and_ends_the_claims_it_lists(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     claims = busy()
@@ -96,7 +94,7 @@ def test_force_needs_the_name_and_ends_what_it_showed(
     assert faults(page) == []
 
 
-def test_of_many_members_those_that_drain_stand_above_the_zones(
+def test_draining_members_of_a_large_pool_are_listed_above_its_zones(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     agents(slots=("any", "plan", "plan"), members=62)

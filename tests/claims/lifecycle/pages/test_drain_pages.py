@@ -1,6 +1,4 @@
-"""What people see of a drain and what they are asked before it: the question names who is
-affected, and what becomes of each.
-"""
+"""Drains over HTTP pages: each dialog lists the affected claims and their fate."""
 
 import re
 from typing import Any
@@ -45,7 +43,7 @@ def path_of(what: str, name: str = "tf-0") -> str:
     return f"/members/{member(name).pk}/{what}/"
 
 
-def test_the_question_says_who_is_there_and_what_becomes_of_each() -> None:
+def test_the_drain_dialog_lists_each_claim_and_its_fate() -> None:
     pool = agents(slots=("any", "any", "any"), members=1)
     begin(task(workspace="a"))
     applying(workspace="b")
@@ -65,7 +63,7 @@ def test_the_question_says_who_is_there_and_what_becomes_of_each() -> None:
     assert f"/claims/{waiting.id}/" in browser_as("viewer", pool).get("/pools/tf/").content.decode()
 
 
-def test_it_is_drained_for_a_while_and_by_name() -> None:
+def test_the_drain_dialog_sets_deadline_reason_and_author() -> None:
     pool = agents(members=1)
     begin(task())
     answer = confirm(
@@ -83,7 +81,7 @@ def test_it_is_drained_for_a_while_and_by_name() -> None:
     assert Event.objects.get(verb="drain").reason == "kernel patch"
 
 
-def test_it_may_stay() -> None:
+def test_a_drain_by_dialog_may_keep_the_member_cordoned() -> None:
     pool = agents(members=1)
     begin(task())
     confirm(
@@ -100,7 +98,7 @@ def test_it_may_stay() -> None:
 
 
 @pytest.mark.parametrize("within", ["soon", "0s", "40d"])
-def test_a_length_of_time_that_cannot_be(within: str) -> None:
+def test_an_invalid_drain_deadline_is_refused_by_the_dialog(within: str) -> None:
     pool = agents(members=1)
     begin(task())
     answer = confirm(
@@ -111,7 +109,7 @@ def test_a_length_of_time_that_cannot_be(within: str) -> None:
     assert find().drain_until is None
 
 
-def test_force_is_typed_and_ends_what_it_showed() -> None:
+def test_a_forced_drain_requires_the_typed_name() -> None:
     pool = agents(members=1)
     claim = begin(task())
     browser = browser_as("operator", pool)
@@ -123,7 +121,7 @@ def test_force_is_typed_and_ends_what_it_showed() -> None:
     assert again(claim).state == "waiting"
 
 
-def test_what_has_changed_since_is_asked_anew() -> None:
+def test_a_forced_drain_is_confirmed_again_when_its_claims_changed() -> None:
     pool = agents(members=1, slots=("any", "plan"))
     begin(task(workspace="", what="plan"))
     browser = browser_as("operator", pool)
@@ -138,7 +136,7 @@ def test_what_has_changed_since_is_asked_anew() -> None:
     assert again(second).state == "bound"
 
 
-def test_it_is_taken_back_from_the_page() -> None:
+def test_the_undrain_dialog_ends_the_drain() -> None:
     pool = agents(members=1)
     begin(task())
     drain()
@@ -147,12 +145,12 @@ def test_it_is_taken_back_from_the_page() -> None:
 
 
 @pytest.mark.parametrize("what", ["drain", "undrain", "force-drain"])
-def test_a_viewer_may_not(what: str) -> None:
+def test_a_viewer_may_not_drain(what: str) -> None:
     pool = agents(members=1)
     assert browser_as("viewer", pool).get(path_of(what)).status_code == 403
 
 
-def test_the_tab_says_how_far_it_is_and_what_keeps_it() -> None:
+def test_the_pool_page_shows_the_progress_and_claims_of_a_drain() -> None:
     pool = agents(slots=("any", "plan", "plan"), members=2)
     claim = begin(task(workspace="", what="plan"))
     drain(claim.slots[0].member)
@@ -163,7 +161,7 @@ def test_the_tab_says_how_far_it_is_and_what_keeps_it() -> None:
     assert "system: “kernel patch”" in shown
 
 
-def test_past_its_deadline_it_says_so() -> None:
+def test_the_member_panel_says_that_the_drain_deadline_has_passed() -> None:
     pool = agents(members=1)
     begin(task())
     drain()
@@ -173,7 +171,7 @@ def test_past_its_deadline_it_says_so() -> None:
     assert "whoever is here is put out" in page
 
 
-def test_without_a_deadline_it_is_listed_too() -> None:
+def test_a_leaving_member_without_a_deadline_is_listed_as_draining() -> None:
     pool = agents(members=1)
     begin(task())
     remove_member(member_id=member().pk, reason="sold")
@@ -182,7 +180,7 @@ def test_without_a_deadline_it_is_listed_too() -> None:
     assert "None yet: it leaves when the last has ended" in page
 
 
-def test_an_approver_is_told_before_the_click() -> None:
+def test_an_approver_sees_the_drain_before_the_decision() -> None:
     pool = agents(members=1)
     claim = planned()
     drain()
@@ -194,7 +192,7 @@ def test_an_approver_is_told_before_the_click() -> None:
     assert "its slot goes at this moment" in page
 
 
-def test_one_that_hangs_is_among_the_troubles() -> None:
+def test_a_drain_past_its_deadline_is_a_trouble_for_readers_of_its_pool() -> None:
     agents(members=1)
     begin(task())
     drain()
@@ -207,7 +205,7 @@ def test_one_that_hangs_is_among_the_troubles() -> None:
     )
 
 
-def test_several_at_once_by_zone_or_name() -> None:
+def test_members_are_drained_together_by_zone_or_name() -> None:
     members = [
         {"name": name, "labels": {"zone": zone}}
         for name, zone in (("a", "eu-1"), ("b", "eu-1"), ("c", "eu-2"))
@@ -232,7 +230,7 @@ def test_several_at_once_by_zone_or_name() -> None:
     )
 
 
-def test_which_ones_is_asked_first() -> None:
+def test_the_drain_members_form_asks_for_names_first() -> None:
     pool = make_pool("lab", members=["a", "b"])
     sql("UPDATE pools_pool SET state = 'active'")
     browser = browser_as("operator", pool)
@@ -247,7 +245,7 @@ def test_which_ones_is_asked_first() -> None:
     assert (wrong.status_code, "There is no member nobody in lab" in text_of(wrong)) == (422, True)
 
 
-def test_what_is_clean_leaves_the_list() -> None:
+def test_a_drain_by_force_lists_slots_that_are_not_clean() -> None:
     pool = agents(members=1)
     begin(task())
     drain(force=True)
