@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from pools.config.placement import DEFAULT_PLACEMENT, LONGEST_NAME
 from pools.states import MEMBER, POOL
 
 NOT_GONE = ~Q(state="gone")
@@ -23,7 +24,9 @@ class Pool(models.Model):
     # Pickiest first; the layout says what each accepts.
     lanes = ArrayField(models.CharField(max_length=16), default=list)
     # Decides slot.rank.
-    placement = models.CharField(max_length=16, default="pack", db_default="pack")
+    placement = models.CharField(
+        max_length=LONGEST_NAME, default=DEFAULT_PLACEMENT, db_default=DEFAULT_PLACEMENT
+    )
     spec = models.JSONField(default=dict)  # validated whole, see pools.config.spec
     min_members = models.IntegerField(default=0, db_default=0)
     max_members = models.IntegerField(default=10, db_default=10)

@@ -15,7 +15,7 @@ first, so that a claim fills the slots that few others could use before it compe
 anybody could.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -183,27 +183,6 @@ def _offered_ports(layout: Layout, ports: Ports, own: Own) -> Iterator[tuple[str
                 return
             left -= 1
             yield lane, number
-
-
-def ranks_of(
-    placement: str, position: int, slots: Sequence[tuple[str, int]], draw: Callable[[], int]
-) -> list[int]:
-    """The order in which slots are handed out, fixed when they are made, so that nothing is
-    counted at bind.
-
-    pack: members in their order, so that the last one empties first. spread: every member gives its
-    n-th slot of a lane before any gives one more. random: drawn once.
-    """
-    if placement == "random":
-        return [draw() for _ in slots]
-    if placement == "pack":
-        return [position] * len(slots)
-    seen: dict[str, int] = {}
-    ranks = []
-    for lane, _ in slots:
-        ranks.append(seen.get(lane, 0))
-        seen[lane] = ranks[-1] + 1
-    return ranks
 
 
 def plain(count: int) -> Layout:

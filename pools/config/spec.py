@@ -30,6 +30,7 @@ from pools.config.parsing import (
     read_text,
     shown,
 )
+from pools.config.placement import DEFAULT_PLACEMENT, PLACEMENTS
 from pools.config.roll_spec import DEFAULT as DEFAULT_ROLL
 from pools.config.roll_spec import RollSpec, read_roll
 from pools.config.scaling_spec import Scaling, read_scaling
@@ -42,7 +43,6 @@ FIELDS = (
     "liveness", "priority", "drain", "approval", "task", "scaling", "roll",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "labels", "slots", "external_id", "ports", "foreign")
-PLACEMENTS = ("pack", "spread", "random")
 RESERVED = ("new",)  # /pools/new/ is a page
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
@@ -132,7 +132,7 @@ class PoolSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     min_members: int = 0
     max_members: int = DEFAULT_MAX_MEMBERS
-    placement: str = "pack"
+    placement: str = DEFAULT_PLACEMENT
     lease: LeaseSpec = LeaseSpec()
     liveness: Liveness | None = None
     top_priority: int = 0  # what a claimant may ask for at most
@@ -230,7 +230,7 @@ def read_pool(
     has_agents = bool(getattr(providers.get(provider), "has_agents", False))
     layout = _read_layout(given.get("slots"), at(where, "slots"), faults, has_agents=has_agents)
     members = _read_members(given.get("members"), at(where, "members"), layout, faults)
-    placement = read_choice(given, where, "placement", faults, PLACEMENTS, "pack")
+    placement = read_choice(given, where, "placement", faults, PLACEMENTS, DEFAULT_PLACEMENT)
     lease = _read_lease(given.get("lease"), at(where, "lease"), faults)
     liveness = _read_liveness(given.get("liveness"), at(where, "liveness"), faults)
     # An agent that fell silent may still be at work: somebody has to notice.

@@ -2,13 +2,14 @@
 is said by the configuration's own reader, so that form, call and file refuse the same with the same
 words; here it is only brought to the field that people see."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
 from pools.config.layout import Layout, as_config
+from pools.config.placement import placement_options
 from project.kernel.errors import FieldError
 from project.kernel.ui.confirm import Field
 from project.kernel.yaml_text import load_yaml
@@ -25,11 +26,6 @@ FORMS = (
     ("ports", "Ports", "Each member offers numbers of a range."),
     ("node", "The whole member", "One claim has all of it."),
     ("classes", "Written out", "Classes with the kinds of claims that each accepts."),
-)
-PLACEMENTS = (
-    ("pack", "pack: one member is filled before the next"),
-    ("spread", "spread: each gives one before any gives two"),
-    ("random", "random"),
 )
 CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
 
@@ -66,6 +62,8 @@ class Section:
     css: str = ""
 
 
+# Options of select fields that other modules own, read when the form is shown.
+CHOICES: Mapping[str, Callable[[], Sequence[tuple[str, str]]]] = {"placement": placement_options}
 ONCE = {"name", "provider", "list"}  # asked for when a pool is made
 FOR_PODS = "for-pods"  # shown where its members are pods
 SECTIONS = (
@@ -116,7 +114,7 @@ SECTIONS = (
         (
             Field("members.min", "At least", "number"),
             Field("members.max", "At most", "number"),
-            Field("placement", "Placement", "select", options=PLACEMENTS),
+            Field("placement", "Placement", "select"),  # its options: CHOICES
             Field(
                 "list",
                 "Members, one a line",
@@ -383,6 +381,8 @@ def sections(
         faults = tuple(
             lined(e, field.name, values) for e in errors if field_for(e, form) == field.name
         )
+        if field.name in CHOICES:
+            field = replace(field, options=CHOICES[field.name]())
         if field.name == "provider" and allowed is not None:
             field = replace(
                 field,

@@ -13,6 +13,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from pools.access.permissions import ROLES, require
 from pools.access.tokens import create_token, list_tokens, revoke_token
+from pools.config.placement import DEFAULT_PLACEMENT
 from pools.lifecycle.preflight import refuse_outside
 from pools.lifecycle.provider_rights import require_provider
 from pools.lifecycle.selectors import LIVE, config_of, list_pools, lock_pool, spec_of
@@ -40,7 +41,7 @@ def new_pool(request: Any) -> HttpResponse:
         {
             "name": request.GET.get("name", ""),
             "members": {"min": 0, "max": 10},
-            "placement": "pack",
+            "placement": DEFAULT_PLACEMENT,
             "slots": 4,
         }
     )

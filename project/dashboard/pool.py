@@ -21,6 +21,7 @@ from claims.timeline.queries import Filter, list_lines, owners_of
 from pools.access.claimants import list_claimants
 from pools.access.permissions import ADMIN, Identity
 from pools.config.layout import as_config
+from pools.config.placement import PLACEMENTS
 from pools.config.spec import LeaseSpec
 from pools.lifecycle.provider_errors import find_trouble
 from pools.lifecycle.selectors import LIVE, config_of, spec_of
@@ -371,12 +372,13 @@ def charts(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 
 def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
-    config = config_of(pool)
+    config, spec = config_of(pool), spec_of(pool)
     return {
-        "spec": spec_of(pool),
+        "spec": spec,
+        "placement": PLACEMENTS[spec.placement],
         "layout": layout_words(pool),
         "has_agents": has_agents(pool.provider),
-        "task": spec_of(pool).task.as_config(),
+        "task": spec.task.as_config(),
         "file": yaml.safe_dump(
             config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None
         ),

@@ -16,7 +16,8 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from psycopg.types.range import Int4Range
 
-from pools.config.layout import ports_of, ranks_of, slots_of
+from pools.config.layout import ports_of, slots_of
+from pools.config.placement import ranks_of
 from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.policy import is_willing
 from pools.models import Member, Pool

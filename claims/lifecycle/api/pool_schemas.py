@@ -5,6 +5,7 @@ pools.config.spec, answers are built by hand.
 from rest_framework import serializers
 
 from claims.allocation.api.schemas import DURATION, POOL_NAME, Json, Shape, body
+from pools.config.placement import placement_schema
 from pools.states import POOL
 
 POOL_STATES = tuple(POOL.states)
@@ -241,7 +242,7 @@ CONFIG_PROPERTIES: dict[str, Json] = {
             },
         },
     ),
-    "placement": {"type": "string", "enum": ["pack", "spread", "random"], "default": "pack"},
+    "placement": placement_schema(),
     "lease": body(acknowledge=DURATION, heartbeat=DURATION, hold=DURATION),
     "liveness": body(
         ("heartbeat",),

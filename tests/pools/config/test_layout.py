@@ -21,7 +21,6 @@ from pools.config.layout import (
     node,
     plain,
     port_lanes,
-    ranks_of,
     segments_of,
     slot_classes,
     slots_of,
@@ -29,6 +28,7 @@ from pools.config.layout import (
 )
 from pools.config.layout_spec import read_layout, read_own
 from pools.config.parsing import Faults
+from pools.config.placement import ranks_of
 
 APC = tasks(["any", "plan", "plan"])
 PORTS = Ports(30000, 30009)
@@ -143,14 +143,6 @@ def test_segments_end_inside_the_range_and_never_wrap() -> None:
     assert len(slots_of(layout)) == 35
     assert list(segments_of(65535, 65535, 1)) == [65535]
     assert list(segments_of(1, 10, 11)) == []
-
-
-@pytest.mark.parametrize(
-    ("placement", "expected"),
-    [("pack", [7, 7, 7]), ("spread", [0, 0, 1]), ("random", [5, 5, 5])],
-)
-def test_ranks(placement: str, expected: list[int]) -> None:
-    assert ranks_of(placement, 7, slots_of(APC), lambda: 5) == expected
 
 
 layouts = st.one_of(

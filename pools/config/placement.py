@@ -1,0 +1,85 @@
+"""Placement: in which order a pool hands out its free slots.
+
+A claim takes the free slot with the lowest rank, and of equal ranks the one with the lowest number
+(`ORDER BY rank, number` in the statements of claims). A policy computes the rank of each slot when
+the slot is made and when the pool's placement changes, so that nothing is counted when a claim is
+bound. The parser, the form, the page of the pool and the OpenAPI schema read `PLACEMENTS`.
+docs/howto/add-a-placement.md describes how to add a policy. Standard library only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LONGEST_NAME = 16  # characters of the column pools_pool.placement
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSlots:
+    """What a policy ranks: the slots of one member."""
+
+    position: int  # of the member in its pool; the first member has 0
+    slots: Sequence[tuple[str, int]]  # lane and number of each slot, in the order of the numbers
+    draw: Callable[[], int]  # returns a random rank
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    name: str
+    text: str  # what the policy does, for people; empty: the name says it
+    rank: Callable[[MemberSlots], list[int]]  # returns one rank for each slot, in the same order
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}" if self.text else self.name
+
+
+def rank_by_position(member: MemberSlots) -> list[int]:
+    """Members in their order, so that the last member empties first."""
+    return [member.position] * len(member.slots)
+
+
+def rank_in_turns(member: MemberSlots) -> list[int]:
+    """Every member gives its n-th slot of a lane before any member gives one more."""
+    seen: dict[str, int] = {}
+    ranks = []
+    for lane, _ in member.slots:
+        ranks.append(seen.get(lane, 0))
+        seen[lane] = ranks[-1] + 1
+    return ranks
+
+
+def rank_at_random(member: MemberSlots) -> list[int]:
+    return [member.draw() for _ in member.slots]
+
+
+# In the order of the form.
+PLACEMENTS: dict[str, Placement] = {
+    placement.name: placement
+    for placement in (
+        Placement("pack", "one member is filled before the next", rank_by_position),
+        Placement("spread", "every member gives one slot before any gives two", rank_in_turns),
+        Placement("random", "", rank_at_random),
+    )
+}
+DEFAULT_PLACEMENT = "pack"
+
+
+def ranks_of(
+    placement: str, position: int, slots: Sequence[tuple[str, int]], draw: Callable[[], int]
+) -> list[int]:
+    return PLACEMENTS[placement].rank(MemberSlots(position, slots, draw))
+
+
+def placement_options() -> tuple[tuple[str, str], ...]:
+    """Options of a select field: value and text."""
+    return tuple((name, str(placement)) for name, placement in PLACEMENTS.items())
+
+
+def placement_schema() -> dict[str, Any]:
+    """The field `placement` in the OpenAPI schema of a pool."""
+    return {
+        "type": "string",
+        "enum": list(PLACEMENTS),
+        "default": DEFAULT_PLACEMENT,
+        "description": "; ".join(map(str, PLACEMENTS.values())),
+    }

@@ -1,0 +1,72 @@
+"""Placement policies: their ranks, and that a policy is declared in one place only."""
+
+import pytest
+
+from claims.lifecycle.api.pool_schemas import CONFIG_PROPERTIES
+from pools.config.layout import slots_of, tasks
+from pools.config.placement import (
+    LONGEST_NAME,
+    PLACEMENTS,
+    MemberSlots,
+    Placement,
+    placement_schema,
+    ranks_of,
+)
+from pools.lifecycle.services import create_pool, update_pool
+from slots.models import Slot
+from tests.dashboard.helpers import chief
+from tests.dashboard.plain_browser import browser_of, get
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [("pack", [7, 7, 7]), ("spread", [0, 0, 1]), ("random", [5, 5, 5])],
+)
+def test_ranks(placement: str, expected: list[int]) -> None:
+    offered = slots_of(tasks(["any", "plan", "plan"]))
+    assert ranks_of(placement, 7, offered, lambda: 5) == expected
+
+
+def test_names_fit_their_column() -> None:
+    assert all(
+        name == placement.name and len(name) <= LONGEST_NAME
+        for name, placement in PLACEMENTS.items()
+    )
+
+
+def test_the_api_schema_lists_the_policies() -> None:
+    assert CONFIG_PROPERTIES["placement"] == placement_schema()
+
+
+def rank_last_member_first(member: MemberSlots) -> list[int]:
+    return [1000 - member.position] * len(member.slots)
+
+
+@pytest.fixture
+def newest(monkeypatch: pytest.MonkeyPatch) -> Placement:
+    """A policy that only this test declares."""
+    policy = Placement("newest", "the last member is filled first", rank_last_member_first)
+    monkeypatch.setitem(PLACEMENTS, policy.name, policy)
+    return policy
+
+
+@pytest.mark.django_db
+def test_a_new_policy_is_accepted_ranks_slots_and_appears_in_schema_form_and_page(
+    newest: Placement,
+) -> None:
+    config = {"name": "lab", "slots": 1, "members": {"max": 3, "list": ["a", "b", "c"]}}
+    create_pool({**config, "placement": newest.name})
+    in_order = Slot.objects.order_by("rank", "number").values_list("member__name", flat=True)
+    assert list(in_order) == ["c", "b", "a"]
+    update_pool("lab", {**config, "placement": "pack"})
+    assert list(in_order.all()) == ["a", "b", "c"]
+    update_pool("lab", {**config, "placement": newest.name})
+    assert list(in_order.all()) == ["c", "b", "a"]
+
+    schema = placement_schema()
+    assert newest.name in schema["enum"] and str(newest) in schema["description"]
+
+    client = browser_of(chief())
+    sentence = "newest: the last member is filled first"
+    assert f'<option value="newest" selected>{sentence}</option>' in get(client, "/pools/lab/edit/")
+    assert sentence in get(client, "/pools/lab/?tab=policy")
