@@ -127,7 +127,7 @@ def _open(name: object) -> Any:
             "This file is not there any more.",
             code="file_missing",
             way_out=(
-                "If several machines serve Berth, all need the same storage: see docs/agents.md."
+                "If several machines serve Berth, all need the same storage: see docs/tasks.md."
             ),
         )
 
