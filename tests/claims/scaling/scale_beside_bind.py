@@ -1,4 +1,4 @@
-"""A scaler beside a bind."""
+"""Runs the scaler while a bind is in progress."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""The settings of the tests, with the providers of the conformance suite: for processes of
-their own.
-"""
+"""Test settings with the providers of the conformance suite, for separate processes."""
 
 from project.settings.test import *  # noqa: F403
 from tests.pools.providers.fake_providers import ALL

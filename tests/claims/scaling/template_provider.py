@@ -1,5 +1,5 @@
-"""A provider whose members are made from a template, as a cluster's pods are. It remembers from
-which, and some templates never work.
+"""A provider that makes members from a template, as a cluster makes pods; it records the template
+of each member, and some templates never work.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rolls, replays and all pools by API."""
+"""The API of rolls, replays, freezes and the scaling of all pools."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ def api(transactional_db: None) -> Caller:
     return Caller(create_token(user=user, name="t")[1])
 
 
-def test_a_roll_by_api(api: Caller) -> None:
+def test_a_roll_is_ordered_paused_and_resumed_by_api(api: Caller) -> None:
     pool = make(low=1)
     assert api.post("pools/lab/scaling/roll/", {"reason": "now"}).body["code"] == "not_outdated"
     scale(pool)
@@ -57,7 +57,7 @@ def test_a_roll_by_api(api: Caller) -> None:
     ]
 
 
-def test_all_pools_by_api(api: Caller) -> None:
+def test_the_scaling_of_all_pools_is_listed_by_api(api: Caller) -> None:
     scale(make(low=1))
     rows = api.get("scaling/").body["results"]
     assert [
@@ -66,7 +66,7 @@ def test_all_pools_by_api(api: Caller) -> None:
     ] == [("lab", 1, "+1", 0)]
 
 
-def test_freezes_by_api(api: Caller) -> None:
+def test_freeze_windows_are_listed_by_api(api: Caller) -> None:
     make(
         freeze=[
             {
@@ -84,7 +84,7 @@ def test_freezes_by_api(api: Caller) -> None:
     assert api.get("scaling/freezes/?days=0").status == 400
 
 
-def test_a_replay_by_api(api: Caller) -> None:
+def test_a_replay_by_api_names_every_faulty_field(api: Caller) -> None:
     make(low=1)
     empty = api.post("pools/lab/scaling/replay/", {"days": 1, "members": {"max": 2}}).body
     assert (empty["minutes"], empty["tried"]["most"]) == (0, 0)

@@ -1,9 +1,9 @@
 """kill -9 of a scaler at its worst moments, over real processes of this machine: between its
-decision and the rows, between rows and operations, before its commit, and between the operation and
-what becomes of it. None too many, none left over, nobody busy touched.
+decision and the rows, between rows and operations, before its commit, and after the operation.
+No member is doubled or left over, and no busy member is removed.
 
-The moments are exact: a trigger stops the scaler there, on a lock that the test holds, and whoever
-waits for it is killed.
+The moments are exact: a trigger stops the scaler on a lock that the test holds, and the scaler
+that waits for it is killed.
 """
 
 import os
@@ -235,7 +235,7 @@ def end_claims(claims: list[ClaimView]) -> None:
 
 
 @pytest.mark.usefixtures("traps")
-def test_killed_at_its_worst_moments_nobody_is_doubled_left_over_or_taken_from(
+def test_a_scaler_killed_at_its_worst_moments_doubles_or_loses_no_member(
     nursery: Nursery, pool: Pool
 ) -> None:
     busy = ask(kind="plan")

@@ -1,6 +1,4 @@
-"""Lifted freezes at their edges: the moment at which one ends, a second window that lasts
-longer, a date that no calendar has.
-"""
+"""Edge cases of lifted freezes: the end of a window, a longer second window, an invalid date."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,7 +27,7 @@ def _worlds(settings: Any) -> None:
     BEGAN[:] = [timezone.now().replace(second=0, microsecond=0)]
 
 
-def test_a_lift_that_ends_while_the_scaler_looks_ends_with_its_window(
+def test_a_lift_that_ends_during_a_step_ends_with_its_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Red where lifts are asked for by a later clock than windows: it freezes for one cycle, and
@@ -53,7 +51,7 @@ def test_a_lift_that_ends_while_the_scaler_looks_ends_with_its_window(
     assert (pool.frozen_until, Event.objects.filter(verb="freeze").count()) == (None, 0)
 
 
-def test_a_second_window_that_lasts_longer_is_lifted_while_the_first_is() -> None:
+def test_a_second_longer_window_can_be_lifted_while_the_first_is_lifted() -> None:
     pool = make(low=1, freeze=[window(-2, 1), window(-1, 3, "audit")])
     assert frozen(pool)
     lift_freeze(pool_id=pool.pk, reason="hotfix")
@@ -64,7 +62,7 @@ def test_a_second_window_that_lasts_longer_is_lifted_while_the_first_is() -> Non
 
 @pytest.mark.parametrize("starts", ["2026-02-30T00:00:00Z", "2026-01-01T25:00:00Z"])
 @pytest.mark.parametrize("what", ["unfreeze", "refreeze"])
-def test_a_date_that_is_none_names_no_window(what: str, starts: str) -> None:
+def test_an_invalid_date_in_a_lift_dialog_answers_200(what: str, starts: str) -> None:
     pool = make(freeze=[window(2, 4)])
     user = User.objects.create_user("ola")
     give_grant(role="operator", user=user, pool=pool)

@@ -1,6 +1,4 @@
-"""Freezes to come are lifted ahead, each once: by service, API and calendar; and all of them
-agree when their time comes.
-"""
+"""A future freeze window is lifted once, by service, API or calendar, and taken back."""
 
 import re
 from collections.abc import Iterator
@@ -75,7 +73,7 @@ def frozen(pool: Pool) -> bool:
     return pool.frozen_until is not None
 
 
-def test_the_named_one_does_not_freeze_and_the_next_one_does(clock: Clock) -> None:
+def test_a_lifted_window_does_not_freeze_and_the_next_one_does(clock: Clock) -> None:
     pool = make(low=2, freeze=[window(2, 4)])
     start = minute(2)
     scale(pool)
@@ -108,7 +106,7 @@ def test_the_named_one_does_not_freeze_and_the_next_one_does(clock: Clock) -> No
     assert not Event.objects.filter(verb="freeze", at__lt=event.at).exists()
 
 
-def test_another_window_that_is_open_meanwhile_still_freezes(clock: Clock) -> None:
+def test_another_open_window_still_freezes(clock: Clock) -> None:
     pool = make(freeze=[window(2, 6), window(3, 4, "audit")])
     lift_freeze(pool_id=pool.pk, reason="hotfix", starts_at=minute(2))
     clock.at(minute(2) + timedelta(minutes=5))
@@ -118,7 +116,7 @@ def test_another_window_that_is_open_meanwhile_still_freezes(clock: Clock) -> No
     assert (pool.frozen_until, "audit" in pool.freeze_reason) == (minute(4), True)
 
 
-def test_taken_back_it_freezes_before_and_in_its_time(clock: Clock) -> None:
+def test_a_refrozen_window_freezes_again(clock: Clock) -> None:
     pool = make(low=1, freeze=[window(2, 4)])
     start = minute(2)
     for moment in (None, start + timedelta(minutes=5)):
@@ -133,7 +131,7 @@ def test_taken_back_it_freezes_before_and_in_its_time(clock: Clock) -> None:
     assert not Lift.objects.exists()
 
 
-def test_the_one_that_is_open_is_named_too_and_taken_back() -> None:
+def test_an_open_window_is_lifted_and_refrozen_by_its_start() -> None:
     pool = make(low=1, freeze=[window(-1, 1)])
     assert frozen(pool)
     lift_freeze(pool_id=pool.pk, reason="hotfix", starts_at=minute(-1))
@@ -149,7 +147,7 @@ def test_the_one_that_is_open_is_named_too_and_taken_back() -> None:
     assert (pool.unfrozen_until, frozen(pool)) == (None, True)
 
 
-def test_what_cannot_be_is_refused_at_its_field() -> None:
+def test_a_lift_of_an_unknown_window_is_refused_at_its_field() -> None:
     pool = make(freeze=[window(2, 4)])
     with pytest.raises(Invalid) as refused:
         lift_freeze(pool_id=pool.pk, reason="x", starts_at=minute(2.5))
@@ -172,7 +170,7 @@ def test_what_cannot_be_is_refused_at_its_field() -> None:
     assert Lift.objects.count() == 1
 
 
-def test_what_is_over_is_forgotten_with_the_next() -> None:
+def test_a_past_lift_is_deleted_with_the_next_lift() -> None:
     pool = make(freeze=[window(2, 4)])
     past = timezone.now() - timedelta(days=1)
     Lift.objects.create(
@@ -182,7 +180,7 @@ def test_what_is_over_is_forgotten_with_the_next() -> None:
     assert Lift.objects.get().starts_at == minute(2)
 
 
-def test_of_windows_those_that_began_when_it_says_are_left_out() -> None:
+def test_a_window_whose_start_is_lifted_is_not_open() -> None:
     at = minute(0)
     one = Window((at - timedelta(hours=1)).time(), (at + timedelta(hours=1)).time(), "UTC")
     assert find_open([one], at, [at - timedelta(hours=1)]) is None
@@ -196,7 +194,7 @@ def api(transactional_db: None) -> Caller:
     return Caller(create_token(user=user, name="t")[1])
 
 
-def test_by_api(api: Caller) -> None:
+def test_a_window_is_lifted_and_refrozen_by_api(api: Caller) -> None:
     make(freeze=[window(2, 4)])
     first, second = [row["starts_at"] for row in api.get("scaling/freezes/").body["results"]][:2]
     order = {"reason": "hotfix", "starts_at": first}
@@ -221,7 +219,7 @@ def test_by_api(api: Caller) -> None:
     ]
 
 
-def test_from_the_calendar() -> None:
+def test_a_window_is_lifted_and_refrozen_from_the_calendar() -> None:
     pool = make(freeze=[window(2, 4)])
     user = User.objects.create_user("ola")
     give_grant(role="operator", user=user, pool=pool)
@@ -258,7 +256,7 @@ def test_from_the_calendar() -> None:
         )
 
 
-def test_who_may_not_scale_may_not_lift_ahead() -> None:
+def test_a_viewer_may_not_lift_a_window() -> None:
     pool = make(freeze=[window(2, 4)])
     user = User.objects.create_user("vera")
     give_grant(role="viewer", user=user, pool=pool)

@@ -1,6 +1,4 @@
-"""For real: a pool on this machine that has no member, a plan that wants one, an agent that
-comes for it, runs it, and goes again.
-"""
+"""Real agents on this machine come with demand, run plans and go again."""
 
 import json
 import os
@@ -64,7 +62,7 @@ def post(stack: Stack, token: str, path: str, body: Any) -> Any:
         raise AssertionError(error.read().decode()) from error
 
 
-def test_members_come_with_demand_and_go_when_nobody_needs_them(stack: Stack) -> None:
+def test_agents_start_with_demand_and_stop_when_idle(stack: Stack) -> None:
     token = stack.manage("token", "create", "admin", "scaling").stdout.strip()
     assert stack.execute("select count(*) from pools_member") == [(0,)]
     run = {"executor": "command", "commands": {"plan": "sleep 2"}}
@@ -98,7 +96,7 @@ def test_members_come_with_demand_and_go_when_nobody_needs_them(stack: Stack) ->
     assert doctor.returncode == 0, doctor.stdout
 
 
-def test_scalers_may_die_at_any_moment(stack: Stack) -> None:
+def test_scalers_killed_at_random_moments_lose_no_plan_and_no_member(stack: Stack) -> None:
     """kill -9 between decision, rows and operations, or anywhere else: none too many, none left
     over, nobody busy gone.
     """

@@ -1,6 +1,4 @@
-"""A roll over real processes of this machine: an agent that is made anew has the environment
-that its pool says now.
-"""
+"""A roll replaces a real agent of this machine by one with the new environment of its pool."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,7 +73,7 @@ def zone_of(process: Process) -> str:
 
 
 @pytest.mark.parametrize("high", [1, 2], ids=["in its place", "one more first"])
-def test_an_idle_agent_is_replaced_by_one_with_the_new_environment(high: int) -> None:
+def test_a_roll_replaces_an_idle_agent_by_one_with_the_new_environment(high: int) -> None:
     pool = create_pool(config("UTC", 2) | {"members": {"min": 1, "max": high}})
     look_at_pool(pool)
     turn(pool)

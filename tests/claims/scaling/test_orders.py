@@ -1,4 +1,4 @@
-"""What people order: services, API and the questions that ask before."""
+"""Orders to the scaler by service, API and dialog: pin, pause, grow and lifted freezes."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -73,7 +73,7 @@ def test_a_pin_holds_until_its_time_is_over() -> None:
     ]
 
 
-def test_unpinned_the_policy_decides_again() -> None:
+def test_an_unpinned_pool_asks_the_policy_again() -> None:
     pool = make(low=0)
     pin_pool(pool_id=pool.pk, count=2, until=later(), reason="demo")
     scale(pool)
@@ -92,7 +92,7 @@ def test_unpinned_the_policy_decides_again() -> None:
         ({"reason": "x" * 501}, "reason"),
     ],
 )
-def test_what_is_wrong_with_a_pin_is_said_at_its_field(wrong: dict[str, Any], field: str) -> None:
+def test_a_faulty_pin_is_refused_at_its_field(wrong: dict[str, Any], field: str) -> None:
     pool = make()
     values: dict[str, Any] = {"count": 1, "until": later(), "reason": "why"} | wrong
     if values["until"] is None:
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_a_pin_is_said_at_its_field(wrong: dict[str, Any], fi
     assert [f.field for f in refused.value.fields] == [field]
 
 
-def test_a_paused_scaler_leaves_the_pool_alone_and_the_pool_serves_on() -> None:
+def test_a_paused_scaler_changes_no_member_while_the_pool_serves() -> None:
     pool = fixed(1)
     pause_scaling(pool_id=pool.pk, until=later(), reason="migration")
     assert scale(pool).inputs["verdict"] == "paused"
@@ -119,7 +119,7 @@ def test_a_paused_scaler_leaves_the_pool_alone_and_the_pool_serves_on() -> None:
     assert pool.scaling_paused_until is None
 
 
-def test_one_more_now() -> None:
+def test_growing_adds_members_up_to_the_maximum() -> None:
     pool = make(high=2)
     made = grow_pool(pool_id=pool.pk, reason="demo at ten")
     assert (made.delta, [j.name for j in made.chosen]) == (1, ["lab-1"])
@@ -132,7 +132,7 @@ def test_one_more_now() -> None:
         grow_pool(pool_id=pool.pk, count=0, reason="more")
 
 
-def test_a_freeze_is_lifted_once() -> None:
+def test_lifting_an_open_freeze_opens_the_pool_until_the_next_window() -> None:
     clock = timezone.now()
     window = {
         "from": f"{clock - timedelta(hours=1):%H:%M}",
@@ -158,7 +158,7 @@ def test_a_freeze_is_lifted_once() -> None:
     assert told("unfreeze") == [("frozen", "active", "hotfix")]
 
 
-def test_a_pool_by_hand_takes_no_orders() -> None:
+def test_a_manually_managed_pool_refuses_scaling_orders() -> None:
     pool = make_pool("still")
     for order in (
         lambda: pin_pool(pool_id=pool.pk, count=1, until=later(), reason="x"),
@@ -194,7 +194,7 @@ def calls_of(role: str) -> Any:
     return call
 
 
-def test_the_api_tells_what_would_be_decided_and_what_was(api: Any) -> None:
+def test_the_scaling_api_shows_the_next_and_the_past_decisions(api: Any) -> None:
     pool = make(low=1, high=2)
     scale(pool)
     claim = ask()
@@ -219,7 +219,7 @@ def test_the_api_tells_what_would_be_decided_and_what_was(api: Any) -> None:
     assert (Decision.objects.count(), names(pool)) == (before, ["lab-1"])
 
 
-def test_orders_by_api(api: Any) -> None:
+def test_scaling_orders_are_given_by_api(api: Any) -> None:
     pool = make(high=3)
     until = later().isoformat()
     pinned = api("post", "pin/", {"count": 2, "until": until, "reason": "demo"})
@@ -241,7 +241,7 @@ def test_orders_by_api(api: Any) -> None:
     assert Event.objects.filter(pool_id=pool.pk, verb="pin")[0].actor == "operator/t"
 
 
-def test_who_only_reads_orders_nothing() -> None:
+def test_a_viewer_may_not_give_scaling_orders() -> None:
     make()
     call = calls_of("viewer")
     assert call("get").status_code == 200
@@ -254,7 +254,7 @@ def test_who_only_reads_orders_nothing() -> None:
         )
 
 
-def test_a_pool_by_hand_says_so(api: Any) -> None:
+def test_the_scaling_api_of_a_manually_managed_pool_is_empty(api: Any) -> None:
     make_pool("still")
     found = api("get", name="still").json()
     assert (found["policy"], found["now"], found["decisions"]) == (None, None, [])
@@ -276,7 +276,7 @@ def page() -> Client:
     return client
 
 
-def test_each_order_is_asked_with_what_it_affects(page: Client) -> None:
+def test_each_order_dialog_shows_the_affected_members_first(page: Client) -> None:
     pool = fixed(3)
     ask()
     shown = page.get("/pools/lab/scaling/pin/").content.decode()
@@ -308,7 +308,7 @@ def test_each_order_is_asked_with_what_it_affects(page: Client) -> None:
     assert (refused.status_code, "not a length of time" in refused.content.decode()) == (422, True)
 
 
-def test_the_freeze_is_lifted_on_its_page(page: Client) -> None:
+def test_an_open_freeze_is_lifted_by_dialog(page: Client) -> None:
     clock = timezone.now()
     window = {
         "from": f"{clock - timedelta(hours=1):%H:%M}",

@@ -1,5 +1,5 @@
-"""Scalers beside each other, beside people and beside claims. Each was red with its lock taken
-away; two stay here in that form.
+"""Races of scalers with each other, with people and with claims. Two tests show what happens
+without the lock.
 """
 
 import os
@@ -56,7 +56,7 @@ def deltas() -> list[int]:
     return sorted(Decision.objects.exclude(delta=0).values_list("delta", flat=True))
 
 
-def test_two_scalers_make_what_is_wanted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_scalers_create_the_wanted_members_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make(low=2, high=3)
     gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
     first = gate.stops(lambda: scale_pools([pool.pk]))
@@ -67,7 +67,7 @@ def test_two_scalers_make_what_is_wanted_once(monkeypatch: pytest.MonkeyPatch) -
     assert (names(pool), deltas()) == (["lab-1", "lab-2"], [2])
 
 
-def test_two_scalers_take_away_what_is_too_much_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_scalers_remove_a_surplus_member_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = idle(3)
     gate = Gate().before(monkeypatch, "claims.scaling.scaler.let_go")
     first = gate.stops(lambda: scale_pools([pool.pk]))
@@ -80,7 +80,7 @@ def test_two_scalers_take_away_what_is_too_much_once(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("without_lock")
-def test_seen_red_without_the_lock_the_same_member_goes_twice(
+def test_without_the_lock_two_scalers_decide_on_the_same_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = idle(3)
@@ -95,7 +95,7 @@ def test_seen_red_without_the_lock_the_same_member_goes_twice(
 
 
 @pytest.mark.usefixtures("without_lock")
-def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(
+def test_without_the_lock_the_second_scaler_fails_on_taken_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = make(low=2, high=3)
@@ -107,7 +107,7 @@ def test_seen_red_without_the_lock_the_second_runs_into_the_names_of_the_first(
     assert names(pool) == ["lab-1", "lab-2"]
 
 
-def test_a_person_and_a_scaler_together_stay_within_the_most(
+def test_a_person_and_a_scaler_together_stay_within_the_maximum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """add_members locks the pool and waits for the scaler; without the scaler's lock it did not
@@ -125,7 +125,9 @@ def test_a_person_and_a_scaler_together_stay_within_the_most(
     assert Member.objects.filter(pool=pool).count() == 2
 
 
-def test_a_claim_that_is_faster_keeps_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bind_that_is_faster_than_the_scaler_keeps_its_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """let_go closes the slots, which waits for a bind under way, and asks whether they are
     empty afterwards.
     """
@@ -140,7 +142,9 @@ def test_a_claim_that_is_faster_keeps_its_member(monkeypatch: pytest.MonkeyPatch
     give_back(claim, generation)
 
 
-def test_a_claim_that_is_slower_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bind_that_is_slower_than_the_scaler_finds_no_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = idle(1)
     gate = Gate().after(monkeypatch, "claims.scaling.scaler.let_go")
     scaler = gate.stops(lambda: scale_pools([pool.pk]))
@@ -174,7 +178,7 @@ with acting_as("scale"):
 
 
 @pytest.mark.parametrize("ending", ["SIGCONT", "SIGKILL"])
-def test_one_that_was_frozen_between_its_decision_and_the_rows_changes_nothing_twice(
+def test_a_scaler_frozen_before_its_rows_changes_the_pool_once(
     ending: str,
 ) -> None:
     """A process of its own, stopped while it holds the pool's lock. The database puts its

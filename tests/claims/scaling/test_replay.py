@@ -1,4 +1,4 @@
-"""What would have been: policies over recorded demand, beside what was."""
+"""A replay compares policies over recorded demand with what happened."""
 
 import json
 import math
@@ -61,7 +61,7 @@ def run(
     return replay(found, policy, lambda moment: limits, each=3, **more)
 
 
-def test_what_was_is_counted_as_it_was() -> None:
+def test_recorded_demand_is_counted_as_it_was() -> None:
     outcome = as_it_was(moments(4, 8, 8, 6, 6), each=3)
     assert (outcome.member_hours, outcome.most, outcome.created, outcome.removed) == (
         pytest.approx(2 * 5 / 60),
@@ -75,7 +75,7 @@ def test_what_was_is_counted_as_it_was() -> None:
     assert outcome.waiting_hours == pytest.approx(2 * 2 / 60)
 
 
-def test_more_members_less_to_wait_for() -> None:
+def test_more_members_wait_less_in_a_replay() -> None:
     day = waves(1)
     was, few, many = as_it_was(day, each=3), run(day, Fixed(5)), run(day, Fixed(9))
     assert was.waiting_hours == pytest.approx(few.waiting_hours, rel=0.1), (
@@ -91,7 +91,7 @@ def test_more_members_less_to_wait_for() -> None:
     [Utilisation(), Utilisation(idle_members=True), Warm(1), OnDemand(), Fixed(4)],
     ids=lambda p: type(p).__name__,
 )
-def test_what_is_not_decided_anew_would_be_decided_the_same(
+def test_skipped_decisions_do_not_change_the_outcome_of_a_replay(
     policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most decisions are left out, because they rest on the same. All of them: the same outcome."""
@@ -103,7 +103,7 @@ def test_what_is_not_decided_anew_would_be_decided_the_same(
     assert [p.members for p in quick.points] == [p.members for p in whole.points]
 
 
-def test_a_policy_of_ones_own_is_asked_every_time() -> None:
+def test_a_custom_policy_is_asked_at_every_step_of_a_replay() -> None:
     class Counting:
         pace = ScalingPace(0, 0, 0, 0)
         asked = 0
@@ -117,7 +117,7 @@ def test_a_policy_of_ones_own_is_asked_every_time() -> None:
     assert (policy.asked, outcome.most) == (16, 3)
 
 
-def test_limits_by_the_clock_hold_and_a_freeze_sends_idle_ones_away() -> None:
+def test_scheduled_limits_and_freezes_apply_in_a_replay() -> None:
     noon = START + 300
 
     def limits(moment: datetime) -> MemberLimits:
@@ -127,16 +127,16 @@ def test_limits_by_the_clock_hold_and_a_freeze_sends_idle_ones_away() -> None:
     assert (outcome.points[19].members, outcome.points[-1].members) == (4, 0)
 
 
-def test_nothing_recorded_is_nothing() -> None:
+def test_an_empty_record_gives_an_empty_replay() -> None:
     assert (run([], Warm()).points, as_it_was([], each=3).points) == ([], [])
 
 
-def test_a_gap_in_the_record_is_no_night_of_waiting() -> None:
+def test_a_gap_in_the_record_counts_as_no_waiting_time() -> None:
     found = [*moments(9), Moment(START + 86400, 2, 6, 0, 0, 0)]
     assert as_it_was(found, each=3).waiting_hours < 1
 
 
-def test_a_long_record_of_a_large_pool_is_decided_on_less_often() -> None:
+def test_a_long_record_of_a_large_pool_is_replayed_at_a_slower_pace() -> None:
     large = moments(*[30] * 10, members=1000)
     assert pace_of(large, 15.0) == 15.0
     assert pace_of([*large, Moment(START + 7 * 86400, 1000, 3000, 0, 0, 0)], 15.0) > 60.0
@@ -175,7 +175,7 @@ def record(pool: Pool, days: float = 1) -> None:
     )
 
 
-def test_other_limits_over_what_was_recorded(pool: Pool) -> None:
+def test_a_replay_compares_other_limits_and_changes_nothing(pool: Pool) -> None:
     record(pool)
     found = replay_pool(pool, days=2, changes={"members": {"max": 3}})
     assert (found.minutes, found.was.most) == (1440, 5)
@@ -190,7 +190,7 @@ def test_other_limits_over_what_was_recorded(pool: Pool) -> None:
     )
 
 
-def test_another_policy_from_a_file(pool: Pool, tmp_path: Path) -> None:
+def test_a_replay_command_reads_another_policy_from_a_file(pool: Pool, tmp_path: Path) -> None:
     record(pool)
     file = tmp_path / "warm.yaml"
     file.write_text("scaling: {policy: warm, max_idle: 2}\n")
@@ -220,7 +220,7 @@ def test_another_policy_from_a_file(pool: Pool, tmp_path: Path) -> None:
     ],
     ids=["policy", "limits", "part", "yaml", "number"],
 )
-def test_what_is_wrong_with_the_file_is_said(
+def test_a_faulty_replay_file_is_refused_with_the_fault(
     pool: Pool, tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "wrong.yaml"
@@ -229,7 +229,7 @@ def test_what_is_wrong_with_the_file_is_said(
         call_command("scale", "--replay", "lab", "--with", str(file))
 
 
-def test_what_can_not_be_replayed_is_said(pool: Pool, tmp_path: Path) -> None:
+def test_a_replay_that_is_not_possible_says_why(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="Nothing is recorded yet"):
         call_command("scale", "--replay", "lab")
     with pytest.raises(CommandError, match="can't be read"):

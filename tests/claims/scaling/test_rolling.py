@@ -1,4 +1,4 @@
-"""Rolls on real rows, with a provider whose members are made from a template."""
+"""Rolls on real rows, with a provider that makes members from a template."""
 
 import re
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def outdated(pool: Pool) -> list[str]:
     ]
 
 
-def test_a_changed_template_renews_everybody_one_by_one() -> None:
+def test_a_changed_template_replaces_all_members_one_by_one() -> None:
     pool = make()
     assert made_from(pool) == {"lab-1": "v1", "lab-2": "v1"}
     update_pool("lab", config("v2"))
@@ -130,7 +130,7 @@ def test_a_changed_template_renews_everybody_one_by_one() -> None:
     )
 
 
-def test_at_the_most_members_are_made_anew_in_their_places() -> None:
+def test_a_pool_at_its_maximum_rebuilds_members_in_place() -> None:
     pool = make(high=2)
     update_pool("lab", config("v2", low=1, high=2))
     steps = [turn(pool) for _ in range(6)]
@@ -143,9 +143,7 @@ def test_at_the_most_members_are_made_anew_in_their_places() -> None:
     assert Slot.objects.filter(is_open=True).count() == 4
 
 
-def test_where_the_minimum_is_the_most_each_is_renewed_in_its_place_with_one_missing_at_a_time() -> (  # noqa: E501
-    None
-):
+def test_a_pool_with_equal_limits_rebuilds_one_member_at_a_time() -> None:
     pool = make(high=2)
     update_pool("lab", config("v2", low=2, high=2))
     claim, slot, generation = hold(pool)
@@ -169,7 +167,7 @@ def test_where_the_minimum_is_the_most_each_is_renewed_in_its_place_with_one_mis
     assert (made_from(pool), least) == ({"lab-1": "v2", "lab-2": "v2"}, 1)
 
 
-def test_what_is_held_or_reserved_stays_until_it_is_not() -> None:
+def test_a_roll_does_not_touch_members_in_use() -> None:
     pool = make()
     claim, slot, generation = hold(pool)
     second, other, later = hold(pool)
@@ -190,7 +188,7 @@ def test_what_is_held_or_reserved_stays_until_it_is_not() -> None:
     assert sorted(made_from(pool).values()) == ["v2", "v2"]
 
 
-def test_a_template_that_never_works_replaces_nobody_and_says_so() -> None:
+def test_a_roll_to_a_broken_template_stops_and_replaces_no_member() -> None:
     MoldProvider.world.broken["v2"] = "no such mold"
     pool = make()
     update_pool("lab", config("v2"))
@@ -225,7 +223,7 @@ def test_a_template_that_never_works_replaces_nobody_and_says_so() -> None:
     assert sorted(made_from(pool).values()) == ["v3", "v3"]
 
 
-def test_a_roll_that_has_stopped_is_tried_again_when_somebody_says_so() -> None:
+def test_a_stopped_roll_is_continued_by_an_order() -> None:
     MoldProvider.world.broken["v2"] = ""
     pool = make()
     update_pool("lab", config("v2", roll={"policy": "idle", "ready_within": "1m"}))
@@ -240,7 +238,7 @@ def test_a_roll_that_has_stopped_is_tried_again_when_somebody_says_so() -> None:
     assert sorted(made_from(pool).values()) == ["v2", "v2"]
 
 
-def test_by_hand_it_waits_for_a_person_and_for_this_configuration_only() -> None:
+def test_a_manual_roll_waits_for_an_order_for_each_configuration() -> None:
     pool = make()
     update_pool("lab", config("v2", roll="manual"))
     for _ in range(3):
@@ -259,7 +257,7 @@ def test_by_hand_it_waits_for_a_person_and_for_this_configuration_only() -> None
     assert sorted(made_from(pool).values()) == ["v2", "v2"]
 
 
-def test_a_pause_of_the_roll_ends_by_itself() -> None:
+def test_a_pause_of_a_roll_ends_by_itself() -> None:
     pool = make()
     update_pool("lab", config("v2"))
     roll_orders.pause_roll(
@@ -272,7 +270,7 @@ def test_a_pause_of_the_roll_ends_by_itself() -> None:
     assert Event.objects.filter(verb="resume_roll", reason="its time is over").count() == 1
 
 
-def test_orders_say_what_is_wrong() -> None:
+def test_roll_orders_that_are_not_possible_are_refused() -> None:
     pool = make()
     with pytest.raises(Conflict, match="No member of lab is outdated"):
         roll_orders.order_roll(pool_id=pool.pk, reason="x")
@@ -285,7 +283,7 @@ def test_orders_say_what_is_wrong() -> None:
     assert roll_orders.resume_roll(pool_id=pool.pk).roll_paused_until is None
 
 
-def test_what_a_member_is_not_made_from_may_not_change_or_outdates_nobody() -> None:
+def test_only_changes_of_the_member_template_outdate_members() -> None:
     pool = make(place="here")
     with pytest.raises(Exception, match="place is fixed while 2 members are there"):
         update_pool("lab", config(place="there"))
@@ -295,7 +293,7 @@ def test_what_a_member_is_not_made_from_may_not_change_or_outdates_nobody() -> N
     assert outdated(pool) == ["lab-1", "lab-2"], "labels are given when a member is made"
 
 
-def test_members_from_before_fingerprints_are_outdated_by_the_next_change() -> None:
+def test_members_without_a_digest_are_outdated_by_the_next_change() -> None:
     pool = make()
     Member.objects.filter(pool=pool).update(spec_digest="")
     Pool.objects.filter(pk=pool.pk).update(member_digest="")
@@ -304,9 +302,7 @@ def test_members_from_before_fingerprints_are_outdated_by_the_next_change() -> N
     assert outdated(pool) == ["lab-1", "lab-2"]
 
 
-def test_another_release_may_say_what_a_member_is_made_from_in_another_way_and_outdates_nobody() -> (  # noqa: E501
-    None
-):
+def test_a_digest_of_another_release_alone_outdates_no_member() -> None:
     """Red where fingerprints of two releases are compared."""
     pool = make()
     Member.objects.filter(pool=pool).update(spec_digest="of another release")
@@ -317,7 +313,7 @@ def test_another_release_may_say_what_a_member_is_made_from_in_another_way_and_o
     assert outdated(pool) == ["lab-1", "lab-2"]
 
 
-def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
+def test_manually_managed_members_are_rebuilt_in_place() -> None:
     by_hand = {n: v for n, v in config(low=1).items() if n != "scaling"}
     pool = create_pool(by_hand)
     look_at_pool(pool)
@@ -333,7 +329,7 @@ def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
     assert [d.inputs["step"] for d in Decision.objects.order_by("id")] == ["rebuild", "rebuild"]
 
 
-def test_a_restart_takes_the_present_configuration() -> None:
+def test_a_restart_uses_the_present_configuration() -> None:
     pool = make(high=2)
     update_pool("lab", config("v2", low=2, high=2, roll="manual"))
     assert turn(pool) == ""
@@ -342,7 +338,7 @@ def test_a_restart_takes_the_present_configuration() -> None:
     assert (made_from(pool), outdated(pool)) == ({"lab-1": "v2", "lab-2": "v1"}, ["lab-2"])
 
 
-def test_rolls_are_ordered_by_page_with_what_they_affect(client: Client) -> None:
+def test_roll_dialogs_show_the_affected_members(client: Client) -> None:
     user = User.objects.create_user("olga")
     give_grant(role="operator", user=user)
     client.force_login(user)
@@ -383,7 +379,7 @@ def test_rolls_are_ordered_by_page_with_what_they_affect(client: Client) -> None
 
 
 @pytest.mark.parametrize("which", ["swap", "rebuild"])
-def test_a_claim_that_is_faster_keeps_its_member(
+def test_a_bind_that_is_faster_than_a_roll_keeps_its_member(
     which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make(low=1, high=2 if which == "swap" else 1)
@@ -409,7 +405,7 @@ def test_a_claim_that_is_faster_keeps_its_member(
     give_back(claim, generation)
 
 
-def test_two_scalers_make_one_more_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_scalers_add_one_surge_member(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make()
     update_pool("lab", config("v2"))
     gate = Gate().before(monkeypatch, "claims.scaling.scaler.add_member_rows")
@@ -420,7 +416,7 @@ def test_two_scalers_make_one_more_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert Member.objects.filter(pool=pool).count() == 3
 
 
-def test_seen_red_without_the_lock_one_is_made_anew_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_lock_a_member_is_rebuilt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCALING.texts, "lock_scaled", SCALING.texts["read_scaled"])
     pool = make(low=1, high=1)
     update_pool("lab", config("v2", low=0, high=1))

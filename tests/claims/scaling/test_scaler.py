@@ -1,4 +1,4 @@
-"""The scaler on real rows, with a provider that makes its members outside."""
+"""The scaler on real rows, with a provider that makes members outside."""
 
 import json
 from collections.abc import Iterator
@@ -110,7 +110,7 @@ def old(pool: Pool, seconds: float) -> None:
 # Growing ------------------------------------------------------------------------------------------
 
 
-def test_who_waits_gets_a_member_and_the_request_is_over_once_it_is_there() -> None:
+def test_a_waiting_claim_gets_a_new_member_and_ends_the_request() -> None:
     pool = make()
     claim = ask()
     assert claim.is_waiting
@@ -135,7 +135,7 @@ def test_who_waits_gets_a_member_and_the_request_is_over_once_it_is_there() -> N
     )
 
 
-def test_the_next_request_is_absorbed_once() -> None:
+def test_the_next_request_after_a_scale_up_is_absorbed_once() -> None:
     pool = make()
     ask()
     serve()
@@ -150,7 +150,7 @@ def test_the_next_request_is_absorbed_once() -> None:
     assert pool.scale_requested_at is not None
 
 
-def test_an_absorb_mark_that_nobody_used_expires() -> None:
+def test_an_unused_absorb_mark_expires() -> None:
     pool = make()
     Pool.objects.filter(pk=pool.pk).update(absorb_until=timezone.now() - timedelta(seconds=1))
     ask_for_capacity([pool.pk])
@@ -158,7 +158,7 @@ def test_an_absorb_mark_that_nobody_used_expires() -> None:
     assert pool.scale_requested_at is not None
 
 
-def test_one_claim_of_sixty_slots_is_served_by_members_of_fifty() -> None:
+def test_a_claim_of_sixty_slots_is_served_by_two_members_of_fifty() -> None:
     pool = make(slots=50)
     claim = ask(size=60)
     for _ in range(4):
@@ -169,7 +169,7 @@ def test_one_claim_of_sixty_slots_is_served_by_members_of_fifty() -> None:
     assert len(names(pool)) == 2
 
 
-def test_a_thousand_that_wait_are_one_request_and_one_member_a_cycle() -> None:
+def test_waiting_claims_add_one_member_a_cycle_up_to_the_maximum() -> None:
     pool = make(high=3)
     for _ in range(9):
         ask()
@@ -184,7 +184,7 @@ def test_a_thousand_that_wait_are_one_request_and_one_member_a_cycle() -> None:
     assert (len(names(pool)), pool.scale_requested_at) == (3, None)
 
 
-def test_raising_the_most_lets_it_go_on() -> None:
+def test_raising_the_maximum_continues_scaling_up() -> None:
     pool = make(high=1)
     for _ in range(4):
         ask()
@@ -196,7 +196,7 @@ def test_raising_the_most_lets_it_go_on() -> None:
     assert scale(pool).delta == 1
 
 
-def test_lowering_the_most_lets_idle_ones_go_and_keeps_busy_ones() -> None:
+def test_lowering_the_maximum_removes_idle_members_and_keeps_busy_ones() -> None:
     pool = make(low=4)
     scale(pool)
     claim = ask()
@@ -205,7 +205,7 @@ def test_lowering_the_most_lets_idle_ones_go_and_keeps_busy_ones() -> None:
     assert names(pool) == [again(claim).slots[0].member]
 
 
-def test_names_are_not_used_again() -> None:
+def test_names_of_removed_members_are_not_used_again() -> None:
     pool = make(low=2)
     scale(pool)
     update_pool("lab", config(high=4))
@@ -218,7 +218,7 @@ def test_names_are_not_used_again() -> None:
     assert names(pool) == ["lab-3"]
 
 
-def test_a_create_that_fails_keeps_the_request_and_makes_no_second_one() -> None:
+def test_a_failed_create_keeps_its_member_and_makes_no_second_one() -> None:
     pool = make()
     ask()
     serve()
@@ -246,7 +246,7 @@ def fixed(count: int) -> Pool:
     return pool
 
 
-def test_idle_members_go_one_by_one_the_newest_first() -> None:
+def test_idle_members_are_removed_one_by_one_newest_first() -> None:
     pool = fixed(3)
     decision = scale(pool)
     assert (decision.delta, [c["name"] for c in decision.chosen], names(pool)) == (
@@ -262,7 +262,7 @@ def test_idle_members_go_one_by_one_the_newest_first() -> None:
     ] == ["lab-3"]
 
 
-def test_one_that_is_held_reserved_or_drains_never_goes() -> None:
+def test_a_member_with_a_held_or_draining_slot_is_not_removed() -> None:
     pool = fixed(3)
     held, drains = ask(), ask()
     let_go(drains)
@@ -278,7 +278,7 @@ def test_one_that_is_held_reserved_or_drains_never_goes() -> None:
     )
 
 
-def test_without_a_fresh_look_nothing_goes() -> None:
+def test_no_member_is_removed_without_a_recent_observation() -> None:
     pool = fixed(2)
     Pool.objects.filter(pk=pool.pk).update(observed_at=timezone.now() - timedelta(seconds=61))
     decision = scale_pools([pool.pk])[pool.pk]
@@ -287,7 +287,7 @@ def test_without_a_fresh_look_nothing_goes() -> None:
     assert scale_pools([pool.pk])[pool.pk].delta == 0
 
 
-def test_while_somebody_waits_that_it_could_serve_nobody_goes() -> None:
+def test_cordoned_members_are_no_capacity_and_unknown_labels_are_hopeless() -> None:
     pool = fixed(2)
     for name in names(pool):
         cordon_member(member_id=Member.objects.get(pool=pool, name=name).pk, reason="look")
@@ -299,7 +299,7 @@ def test_while_somebody_waits_that_it_could_serve_nobody_goes() -> None:
     assert dry_run("lab")[1].inputs["hopeless"] == 1
 
 
-def test_who_is_blocked_adds_no_demand() -> None:
+def test_blocked_claims_add_no_demand() -> None:
     pool = create_pool({**config(slots=["any"]), "name": "lab"})
     look_at_pool(pool)
     for _ in range(3):
@@ -314,7 +314,7 @@ def test_who_is_blocked_adds_no_demand() -> None:
 # Orders and windows -------------------------------------------------------------------------------
 
 
-def test_a_freeze_closes_the_pool_sends_idle_ones_away_and_ends() -> None:
+def test_a_freeze_closes_the_pool_and_removes_idle_members_until_it_ends() -> None:
     pool = fixed(3)
     claim = ask()
     clock = timezone.now()
@@ -344,7 +344,7 @@ def test_a_freeze_closes_the_pool_sends_idle_ones_away_and_ends() -> None:
     ) == ["freeze", "thaw"]
 
 
-def test_a_frozen_pool_that_follows_demand_no_more_is_opened() -> None:
+def test_a_frozen_pool_that_is_no_longer_scaled_is_thawed() -> None:
     pool = make(low=1)
     scale(pool)
     Pool.objects.filter(pk=pool.pk).update(frozen_until=timezone.now() + timedelta(hours=1))
@@ -354,13 +354,13 @@ def test_a_frozen_pool_that_follows_demand_no_more_is_opened() -> None:
     assert pool.frozen_until is None
 
 
-def test_the_schedule_gives_other_limits() -> None:
+def test_a_schedule_replaces_the_limits() -> None:
     pool = make(low=0, high=4, schedule=[{"from": "00:00", "to": "24:00", "min": 2, "max": 3}])
     decision = scale(pool)
     assert (decision.delta, decision.inputs["min"], decision.inputs["max"]) == (2, 2, 3)
 
 
-def test_a_paused_pool_is_left_alone() -> None:
+def test_a_paused_pool_is_not_scaled() -> None:
     pool = make(low=2)
     pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(hours=1), reason="firmware")
     decision = scale(pool)
@@ -373,7 +373,7 @@ def test_a_paused_pool_is_left_alone() -> None:
 # Decisions ----------------------------------------------------------------------------------------
 
 
-def test_equal_decisions_in_a_row_are_counted() -> None:
+def test_equal_consecutive_decisions_are_counted_in_one_row() -> None:
     pool = make(low=1)
     assert [scale(pool).delta for _ in range(4)] == [1, 0, 0, 0]
     rows = list(Decision.objects.filter(pool=pool).order_by("id"))
@@ -398,7 +398,7 @@ def test_a_dry_run_changes_nothing() -> None:
         call_command("scale", dry_run="still", stdout=out)
 
 
-def test_a_policy_that_raises_does_nothing_and_says_so(settings: Any) -> None:
+def test_a_failing_policy_decides_nothing_and_says_so(settings: Any) -> None:
     settings.BERTH_SCALING_POLICIES = ["tests.claims.scaling.test_scaler.Moody"]
     pool = make(policy="moody", mood="bad")
     decision = scale(pool)
@@ -431,7 +431,7 @@ class Moody:
         return ScalingTarget(2, "mood", "in the mood")
 
 
-def test_only_a_pool_whose_provider_makes_members_scales() -> None:
+def test_only_a_pool_whose_provider_creates_members_may_scale() -> None:
     with pytest.raises(Invalid) as refused:
         create_pool({"name": "still", "slots": 1, "scaling": {"policy": "warm"}})
     assert [f.field for f in refused.value.fields] == ["scaling"]
@@ -443,7 +443,7 @@ def test_only_a_pool_whose_provider_makes_members_scales() -> None:
         dry_run("still")
 
 
-def test_the_loop_looks_at_all_pools_and_first_at_those_that_ask() -> None:
+def test_the_scaler_visits_requesting_pools_before_the_next_round() -> None:
     pools = [make(f"lab{i}", low=1) for i in range(3)]
     scaler = Scaler()
     while scaler.step():
@@ -458,7 +458,7 @@ def test_the_loop_looks_at_all_pools_and_first_at_those_that_ask() -> None:
     )
 
 
-def test_the_doctor_minds_too_many_that_came_and_not_too_many_that_may_stay() -> None:
+def test_the_doctor_reports_only_members_created_above_the_maximum() -> None:
     pool = make(low=3)
     scale(pool)
     claims = [ask() for _ in range(6)]
@@ -470,7 +470,7 @@ def test_the_doctor_minds_too_many_that_came_and_not_too_many_that_may_stay() ->
     assert [finding.subject for finding in find_too_many()] == ["pool lab"]
 
 
-def test_the_form_of_a_pool_keeps_what_it_does_not_show() -> None:
+def test_the_pool_form_keeps_scaling_fields_that_it_does_not_show() -> None:
     make(low=1, policy="warm", max_idle=2)
     before = config_of(get_pool("lab"))
     assert before["scaling"]["max_idle"] == 2

@@ -1,4 +1,4 @@
-"""Why somebody waits in a pool that is scaled, and what would start it."""
+"""The wait reason of a claim in a scaled pool and what would start it."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -51,17 +51,17 @@ def fill(pool: Pool, members: int = 1) -> None:
     assert len(names(pool)) == members
 
 
-def test_at_the_most_it_says_what_the_most_would_be() -> None:
+def test_a_wait_at_the_maximum_names_the_next_maximum() -> None:
     fill(make(high=1))
     assert wait().unblock[:2] == ["The maximum of members goes from 1 to 2", "One of 2 claims ends"]
 
 
-def test_with_room_the_scaler_makes_one() -> None:
+def test_a_wait_below_the_maximum_names_a_member_by_the_scaler() -> None:
     fill(make(high=2))
     assert wait().unblock[0] == "One more member, made by the scaler"
 
 
-def test_the_most_of_a_window_says_which() -> None:
+def test_a_wait_at_a_scheduled_maximum_names_its_window() -> None:
     now = datetime.now(UTC)
     window = {
         "from": f"{now - timedelta(hours=1):%H:%M}",
@@ -79,7 +79,7 @@ def test_the_most_of_a_window_says_which() -> None:
     )
 
 
-def test_a_pause_and_a_pin_are_what_stands_against_it() -> None:
+def test_a_wait_under_a_pin_or_pause_names_it() -> None:
     pool = make(high=4)
     fill(pool)
     orders.pin_pool(pool_id=pool.pk, count=1, until=later(), reason=WHY)
@@ -88,7 +88,7 @@ def test_a_pause_and_a_pin_are_what_stands_against_it() -> None:
     assert wait().unblock[0] == "The scaler is resumed (paused: ana)"
 
 
-def test_a_pool_without_a_member() -> None:
+def test_a_wait_without_members_names_the_scaler_or_its_pause() -> None:
     make()
     assert wait().unblock == ["One more member, made by the scaler"]
     pool = Pool.objects.get()
@@ -96,7 +96,7 @@ def test_a_pool_without_a_member() -> None:
     assert wait().unblock == ["The scaler is resumed (paused: ana)"]
 
 
-def test_a_freeze_says_until_when_and_that_it_can_be_lifted() -> None:
+def test_a_wait_in_a_freeze_names_its_end_and_its_lift() -> None:
     now = datetime.now(UTC)
     window = {
         "from": f"{now - timedelta(hours=1):%H:%M}",
@@ -124,7 +124,7 @@ def labelled(**more: Any) -> dict[str, Any]:
     return found | {"members": found["members"] | {"labels": {"zone": "a", "size": "large"}}}
 
 
-def test_who_asks_for_labels_that_new_members_carry_gets_one() -> None:
+def test_a_claim_with_labels_of_new_members_gets_a_new_member() -> None:
     pool = make()
     update_pool("lab", labelled())
     claim = ask(selector={"zone": "a"})
@@ -135,7 +135,7 @@ def test_who_asks_for_labels_that_new_members_carry_gets_one() -> None:
     assert again(claim).slots[0].member == "lab-1"
 
 
-def test_free_slots_without_the_labels_do_not_serve_them() -> None:
+def test_free_slots_without_the_labels_do_not_count_as_capacity() -> None:
     pool = make(low=1)
     scale(pool)
     update_pool("lab", labelled(low=1) | {"roll": "manual"})
@@ -152,7 +152,7 @@ def test_free_slots_without_the_labels_do_not_serve_them() -> None:
     )
 
 
-def test_who_asks_for_others_makes_nothing_grow() -> None:
+def test_a_claim_with_labels_that_no_new_member_has_adds_no_member() -> None:
     pool = make()
     update_pool("lab", labelled())
     found = wait(selector={"zone": "b"})
