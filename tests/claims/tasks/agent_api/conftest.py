@@ -1,4 +1,4 @@
-"""A pool whose members are agents, claims with tasks bound there, and a caller that is an agent."""
+"""A pool of agents, claims with tasks that are bound there, and a caller that is an agent."""
 
 import itertools
 from collections.abc import Callable

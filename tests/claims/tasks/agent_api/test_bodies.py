@@ -1,4 +1,4 @@
-"""Large bodies are only read of somebody who is known, and never more of them than is agreed."""
+"""A large body is read only from a known caller, and only up to the limit of its endpoint."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ def prepare() -> tuple[str, str, str, str]:
 
 
 @pytest.mark.parametrize("is_said", [True, False])
-async def test_strangers_send_nothing_large(http: Http, is_said: bool) -> None:
+async def test_a_large_body_of_an_unknown_caller_is_not_read(http: Http, is_said: bool) -> None:
     agent, where, user, _ = await sync_to_async(prepare)()
     wrong: list[dict[str, str]] = [{}]
     wrong += [{"authorization": f"Bearer {prefix}{'x' * 43}"} for prefix in ("berth_", "berthm_1_")]
@@ -111,7 +111,7 @@ async def test_strangers_send_nothing_large(http: Http, is_said: bool) -> None:
     assert status == 401 and taken <= most, "nor the other way round"
 
 
-async def test_who_is_known_sends_what_was_agreed(http: Http) -> None:
+async def test_a_known_caller_may_send_up_to_the_limit_of_the_endpoint(http: Http) -> None:
     agent, where, user, session = await sync_to_async(prepare)()
     status, body, taken = await call(
         http, "POST", "sources/", 20 * MB, authorization=f"Bearer {user}"

@@ -1,4 +1,4 @@
-"""Sealing: what is kept tells nothing, keys rotate, a key that is missing is named."""
+"""Encryption at rest of values and files, key rotation, and missing keys."""
 
 import stat
 from pathlib import Path
@@ -29,35 +29,35 @@ def home(tmp_path: Path, settings: Any) -> Any:
     encryption.forget()
 
 
-def test_what_is_sealed_comes_back_and_tells_nothing() -> None:
+def test_a_sealed_value_is_unsealed_and_not_readable() -> None:
     sealed = encryption.seal(SECRET)
     assert encryption.unseal(sealed) == SECRET
     assert b"password" not in sealed and encryption.is_current(sealed)
     assert encryption.seal(SECRET) != sealed, "equal texts look different"
 
 
-def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_sealing_key_is_created_once_with_mode_0600(tmp_path: Path) -> None:
     first = encryption.key_id()
     encryption.forget()
     assert encryption.key_id() == first
     assert stat.S_IMODE((tmp_path / "sealing-key").stat().st_mode) == 0o600
 
 
-def test_no_key_is_said_clearly(settings: Any) -> None:
+def test_a_missing_sealing_key_is_reported_with_a_way_out(settings: Any) -> None:
     settings.BERTH_MAKES_SEALING_KEY = False
     with pytest.raises(encryption.SealError) as caught:
         encryption.seal(b"x")
     assert caught.value.code == "no_sealing_key" and "BERTH_SEALING_KEYS" in caught.value.way_out
 
 
-def test_a_key_that_is_no_key_is_refused_without_being_shown(settings: Any) -> None:
+def test_a_malformed_key_is_refused_without_being_shown(settings: Any) -> None:
     settings.BERTH_SEALING_KEYS = ["too-short-secret"]
     with pytest.raises(encryption.SealError) as caught:
         encryption.seal(b"x")
     assert caught.value.code == "bad_sealing_key" and "too-short" not in str(caught.value)
 
 
-def test_keys_rotate_and_a_missing_one_is_named(settings: Any) -> None:
+def test_keys_rotate_and_a_missing_key_is_named(settings: Any) -> None:
     old, new = encryption.make_key(), encryption.make_key()
     settings.BERTH_SEALING_KEYS = [old]
     sealed, number = encryption.seal(SECRET), encryption.key_id()
@@ -70,7 +70,7 @@ def test_keys_rotate_and_a_missing_one_is_named(settings: Any) -> None:
         encryption.unseal(sealed)
 
 
-def test_a_key_added_to_the_file_is_read_without_a_restart() -> None:
+def test_a_key_added_to_the_file_is_used_without_a_restart() -> None:
     encryption.seal(b"x")
     other = encryption.make_key()
     before = encryption.read_file()
@@ -87,7 +87,7 @@ def test_a_key_added_to_the_file_is_read_without_a_restart() -> None:
 @pytest.mark.parametrize(
     "change", [lambda s: s[:-1] + bytes([s[-1] ^ 1]), lambda s: s[:30], lambda s: b"plain text"]
 )
-def test_what_was_changed_is_refused(change: Any) -> None:
+def test_altered_sealed_data_is_refused(change: Any) -> None:
     with pytest.raises(encryption.SealError):
         encryption.unseal(change(encryption.seal(SECRET)))
 
@@ -95,7 +95,7 @@ def test_what_was_changed_is_refused(change: Any) -> None:
 @pytest.mark.parametrize(
     "size", [0, 1, sealed_files.FRAME, sealed_files.FRAME + 1, 3 * sealed_files.FRAME]
 )
-def test_files_come_back(size: int, tmp_path: Path) -> None:
+def test_a_sealed_file_is_saved_read_and_deleted(size: int, tmp_path: Path) -> None:
     data = (SECRET * (size // len(SECRET) + 1))[:size]
     name = sealed_files.save_file("plan", "12-34", data)
     assert sealed_files.read_file(name) == data and sealed_files.whose(name) == "12-34"
@@ -108,7 +108,7 @@ def test_files_come_back(size: int, tmp_path: Path) -> None:
     assert caught.value.code == "file_missing"
 
 
-def test_pieces_of_a_file_are_neither_left_out_nor_exchanged() -> None:
+def test_missing_or_reordered_pieces_of_a_file_are_refused() -> None:
     sealed = sealed_files.seal_pieces(b"a" * (2 * sealed_files.FRAME + 5))
     first, second, third = sealed_files.split_pieces(sealed)
     put = [sealed_files.LENGTH.pack(len(p)) + p for p in (first, second, third)]
@@ -122,7 +122,7 @@ def no_rename(old: str, new: str) -> bool:
     raise AssertionError("a folder replaces a file in its place")
 
 
-def test_files_are_resealed(settings: Any) -> None:
+def test_a_sealed_file_is_resealed_once_with_a_new_key(settings: Any) -> None:
     old, new = encryption.make_key(), encryption.make_key()
     settings.BERTH_SEALING_KEYS = [old]
     name = sealed_files.save_file("json", "1-2", SECRET)

@@ -1,4 +1,4 @@
-"""Logs: taken once and in order, sealed, read by pages and whole."""
+"""Log chunks are stored once, in order and sealed, and are read by page or whole."""
 
 import random
 import threading
@@ -44,7 +44,7 @@ def whole(claim: ClaimView) -> str:
     return b"".join(read_text(claim.id, claim.generation)).decode()
 
 
-def test_pieces_are_taken_once_and_in_order(claim: ClaimView) -> None:
+def test_log_chunks_are_stored_once_and_in_order(claim: ClaimView) -> None:
     assert add(claim, Piece(0, "one\ntw")) == 1
     assert add(claim, Piece(0, "one\ntw")) == 1, "again: left aside"
     assert add(claim, Piece(0, "one\ntw"), Piece(1, "o\nthree\n")) == 2
@@ -63,13 +63,13 @@ def test_pieces_are_taken_once_and_in_order(claim: ClaimView) -> None:
     )
 
 
-def test_lines_are_numbered_by_the_breaks_before_them(claim: ClaimView) -> None:
+def test_chunks_are_numbered_by_the_line_breaks_before_them(claim: ClaimView) -> None:
     add(claim, Piece(0, "a\nb"), Piece(1, "b\n"), Piece(2, "c\nd\n"))
     chunks = read_log(claim.id, claim.generation).chunks
     assert [(c.seq, c.first_line, c.lines) for c in chunks] == [(0, 0, 1), (1, 1, 1), (2, 2, 2)]
 
 
-def test_it_is_read_by_pages(claim: ClaimView) -> None:
+def test_a_log_is_read_by_pages(claim: ClaimView) -> None:
     for n in range(7):
         add(claim, Piece(n, f"line {n}\n"))
     page = read_log(claim.id, claim.generation, limit=3)
@@ -95,7 +95,7 @@ def test_it_is_read_by_pages(claim: ClaimView) -> None:
         read_log(claim.id, claim.generation + 1)
 
 
-def test_nothing_of_it_can_be_read_in_the_database(claim: ClaimView) -> None:
+def test_log_text_is_not_readable_in_the_database(claim: ClaimView) -> None:
     add(claim, Piece(0, "the password is hunter2\n"))
     with connection.cursor() as cursor:
         cursor.execute("SELECT data FROM claims_logchunk")
@@ -105,7 +105,7 @@ def test_nothing_of_it_can_be_read_in_the_database(claim: ClaimView) -> None:
     assert "hunter2" in whole(claim)
 
 
-def test_what_was_left_out_is_said(claim: ClaimView) -> None:
+def test_omitted_log_bytes_are_reported_in_their_place(claim: ClaimView) -> None:
     add(claim, Piece(0, "head"), Piece(1, "tail\n", left_out=990_000_000))
     assert whole(claim) == "head\n[990000000 bytes were left out here]\ntail\n"
     page = read_log(claim.id, claim.generation)
@@ -114,7 +114,7 @@ def test_what_was_left_out_is_said(claim: ClaimView) -> None:
     assert Event.objects.filter(verb="log_limit", claim_id=claim.id).count() == 1, "once a run"
 
 
-def test_more_than_the_limit_is_refused(claim: ClaimView) -> None:
+def test_a_log_beyond_its_limit_is_refused(claim: ClaimView) -> None:
     add(claim, Piece(0, "x" * 60_000), most=1000)
     add(claim, Piece(1, "x" * 60_000), most=1000)
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_more_than_the_limit_is_refused(claim: ClaimView) -> None:
     assert LogChunk.objects.count() == 2
 
 
-def test_only_its_member_adds_to_it(claim: ClaimView, pool: Pool) -> None:
+def test_only_the_member_of_a_started_run_adds_to_its_log(claim: ClaimView, pool: Pool) -> None:
     other = make_agents("other").members.get()
     for wrong in ({"member": other.pk}, {}):
         where = claim if wrong else make_claim(pool, is_started=False)
@@ -145,18 +145,18 @@ def test_only_its_member_adds_to_it(claim: ClaimView, pool: Pool) -> None:
         {"seq": 0, "text": "x", "left_out": -1},
     ],
 )  # fmt: skip
-def test_nonsense_is_refused(body: Any) -> None:
+def test_malformed_log_chunks_are_refused(body: Any) -> None:
     with pytest.raises(Invalid):
         read_pieces(body)
 
 
-def test_any_text_is_taken(claim: ClaimView) -> None:
+def test_any_text_is_accepted_in_a_log(claim: ClaimView) -> None:
     odd = "nul \x00, bell \x07, ü, \U0001f600, \x1b[31mred\x1b[0m, half \ud800\n"
     assert add(claim, *read_pieces({"seq": 0, "text": odd})) == 1
     assert whole(claim) == odd.replace("\ud800", "?")
 
 
-def test_a_member_that_sends_too_fast_is_slowed() -> None:
+def test_a_member_over_its_log_rate_is_refused() -> None:
     flow = Flow(rate=1000, burst=2)
     flow.take(1, 1500)
     flow.take(1, 1500)
@@ -166,7 +166,7 @@ def test_a_member_that_sends_too_fast_is_slowed() -> None:
     flow.take(2, 1500)
 
 
-def test_runs_are_listed(claim: ClaimView) -> None:
+def test_runs_are_listed_with_their_public_facts(claim: ClaimView) -> None:
     add(claim, Piece(0, "a\n"))
     Run.objects.filter(claim_id=claim.id).update(
         facts={"binary": "tofu", "files": {"plan": {"name": "plan/ab/1-2.x"}}}
@@ -176,7 +176,7 @@ def test_runs_are_listed(claim: ClaimView) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_calls_that_cross_lose_and_double_nothing() -> None:
+def test_concurrent_log_calls_neither_lose_nor_double_chunks() -> None:
     claim = make_claim(make_agents())
     texts = [f"line {n}\n" for n in range(40)]
     failed: list[BaseException] = []
@@ -211,7 +211,7 @@ def test_calls_that_cross_lose_and_double_nothing() -> None:
     assert whole(claim) == "".join(texts)
 
 
-def test_pieces_are_bounded_however_small_they_are(
+def test_the_number_of_log_chunks_is_limited(
     claim: ClaimView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "MOST_PIECES", 3)
@@ -230,7 +230,7 @@ def test_pieces_are_bounded_however_small_they_are(
     assert "log_limit" not in list_runs(claim.id)[0].facts
 
 
-def test_a_follower_that_begins_at_zero_gets_the_first_piece(
+def test_a_reader_that_starts_at_zero_gets_the_first_chunk(
     claim: ClaimView, caller: Callers
 ) -> None:
     for n in range(3):

@@ -1,6 +1,4 @@
-"""Long-polls: an agent hears of its orders within moments, a page of its log; on one thread,
-however many wait.
-"""
+"""Long polls of agents and log readers are woken by changes and share one thread."""
 
 import asyncio
 import time
@@ -71,7 +69,7 @@ async def until_watched(watches: Any, count: int = 1) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_it_answers_at_once_unless_the_version_is_the_present_one(world: Any) -> None:
+async def test_an_orders_poll_waits_only_with_the_present_version(world: Any) -> None:
     server, _, agent = world
     began = time.monotonic()
     _, told = await server.get("agent/orders/?wait=30", agent.secret)
@@ -88,7 +86,7 @@ async def test_it_answers_at_once_unless_the_version_is_the_present_one(world: A
 
 
 @pytest.mark.parametrize("what", ["bind", "cancel", "leave"])
-async def test_it_is_woken_by_what_concerns_it(world: Any, what: str) -> None:
+async def test_an_orders_poll_is_woken_by_bind_cancel_and_leave(world: Any, what: str) -> None:
     server, pool, agent = world
     held = await sync_to_async(make_claim)(pool)
     _, told = await server.get("agent/orders/", agent.secret)
@@ -112,7 +110,7 @@ async def test_it_is_woken_by_what_concerns_it(world: Any, what: str) -> None:
     }[what], now
 
 
-async def test_many_agents_wait_and_only_the_one_concerned_is_woken(world: Any) -> None:
+async def test_a_bind_wakes_only_the_poll_of_its_agent(world: Any) -> None:
     server, pool, agent = world
     others = await sync_to_async(
         lambda: [agent_of(m) for m in make_agents("many", tuple("abcdefghij")).members.all()]
@@ -135,7 +133,7 @@ async def test_many_agents_wait_and_only_the_one_concerned_is_woken(world: Any) 
     assert {status for status, _ in await asyncio.gather(*polls[1:])} == {200}
 
 
-async def test_a_token_that_ends_meanwhile_is_seen(world: Any) -> None:
+async def test_a_poll_whose_token_became_invalid_gets_401(world: Any) -> None:
     server, pool, agent = world
     _, told = await server.get("agent/orders/", agent.secret)
     poll = asyncio.create_task(
@@ -147,7 +145,7 @@ async def test_a_token_that_ends_meanwhile_is_seen(world: Any) -> None:
     assert (await asyncio.wait_for(poll, 20))[0] == 401
 
 
-async def test_who_leaves_is_forgotten(world: Any) -> None:
+async def test_a_disconnected_agent_poll_is_forgotten(world: Any) -> None:
     server, _, agent = world
     gone = asyncio.Event()
     _, told = await server.get("agent/orders/", agent.secret)
@@ -160,7 +158,7 @@ async def test_who_leaves_is_forgotten(world: Any) -> None:
     assert not orders.watches.here()._waiting
 
 
-async def test_a_log_is_followed(world: Any) -> None:
+async def test_a_log_is_followed_by_long_polls_to_its_end(world: Any) -> None:
     server, pool, _ = world
 
     def begin() -> tuple[Any, str]:

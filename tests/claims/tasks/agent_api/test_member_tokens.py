@@ -1,4 +1,4 @@
-"""Tokens of members: for one incarnation, replaced with an overlap, refused cheaply, never kept."""
+"""Member tokens belong to one incarnation, are replaced with an overlap and are stored hashed."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def member() -> Member:
     return make_pool("tf", slots=["any", "plan", "plan"]).members.get()
 
 
-def test_it_says_who_calls(member: Member) -> None:
+def test_a_member_token_identifies_its_member_and_is_not_stored(member: Member) -> None:
     secret = issue_token(member_id=member.pk)
     found = identify_member(secret)
     assert (found.member_id, found.pool, found.member, found.incarnation) == (
@@ -48,13 +48,15 @@ def test_it_says_who_calls(member: Member) -> None:
         )
 
 
-def test_it_is_one_statement(member: Member, django_assert_num_queries: Any) -> None:
+def test_identifying_a_member_makes_no_django_query(
+    member: Member, django_assert_num_queries: Any
+) -> None:
     secret = issue_token(member_id=member.pk)
     with django_assert_num_queries(0):  # Django's own count: named statements go past it
         identify_member(secret)
 
 
-def test_the_one_before_opens_for_an_hour(member: Member) -> None:
+def test_the_previous_member_token_is_valid_for_an_hour(member: Member) -> None:
     first = issue_token(member_id=member.pk)
     second = issue_token(member_id=member.pk)
     assert identify_member(first) == identify_member(second)
@@ -69,7 +71,7 @@ def test_the_one_before_opens_for_an_hour(member: Member) -> None:
     assert identify_member(third)
 
 
-def test_replaced_without_overlap_the_one_before_ends(member: Member) -> None:
+def test_a_replacement_without_overlap_ends_the_previous_token(member: Member) -> None:
     first = issue_token(member_id=member.pk)
     second = issue_token(member_id=member.pk, keep_previous=False)
     with pytest.raises(BadMemberToken):
@@ -77,7 +79,7 @@ def test_replaced_without_overlap_the_one_before_ends(member: Member) -> None:
     assert identify_member(second)
 
 
-def test_a_new_incarnation_voids_all(member: Member) -> None:
+def test_a_new_incarnation_invalidates_all_member_tokens(member: Member) -> None:
     first, second = issue_token(member_id=member.pk), issue_token(member_id=member.pk)
     Member.objects.filter(pk=member.pk).update(incarnation=2)
     for secret in (first, second):
@@ -90,7 +92,7 @@ def test_a_new_incarnation_voids_all(member: Member) -> None:
         identify_member(second)
 
 
-def test_revoked_it_opens_nothing(member: Member) -> None:
+def test_a_revoked_member_token_is_refused(member: Member) -> None:
     secret = issue_token(member_id=member.pk)
     with acting_as("ana"):
         assert revoke_tokens(member_id=member.pk, reason="lost laptop")
@@ -105,7 +107,7 @@ def test_revoked_it_opens_nothing(member: Member) -> None:
     )
 
 
-def test_another_members_number_does_not_help(member: Member) -> None:
+def test_a_member_token_with_another_member_id_is_refused(member: Member) -> None:
     other = make_pool("other", slots=["any"]).members.get()
     issue_token(member_id=other.pk)
     secret = issue_token(member_id=member.pk)
@@ -119,7 +121,7 @@ def test_another_members_number_does_not_help(member: Member) -> None:
             identify_member(wrong)
 
 
-def test_a_refusal_is_recorded_once_in_a_while(
+def test_a_refusal_is_recorded_once_for_each_address(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "_told", type(tokens._told)())
@@ -137,7 +139,7 @@ def strict_about_strangers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("strict_about_strangers")
-def test_unknown_tokens_of_an_address_are_limited_and_a_repeated_one_asks_no_database(
+def test_unknown_tokens_of_an_address_are_limited_without_a_query_for_repeats(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     statuses = [Caller(f"berth_{n:043}").get("me/").status for n in range(5)]
@@ -149,7 +151,7 @@ def test_unknown_tokens_of_an_address_are_limited_and_a_repeated_one_asks_no_dat
 
 
 @pytest.mark.usefixtures("strict_about_strangers")
-def test_a_valid_token_is_never_refused_for_unknown_ones_of_its_address(
+def test_a_valid_token_works_from_an_address_that_sent_unknown_ones(
     caller: Any,  # noqa: F811
     member: Member,
 ) -> None:
@@ -163,7 +165,7 @@ def test_a_valid_token_is_never_refused_for_unknown_ones_of_its_address(
     assert Caller(secret).get("agent/orders/").status == 200
 
 
-def test_a_token_is_remembered_as_unknown_for_a_few_seconds() -> None:
+def test_an_unknown_token_is_cached_for_a_few_seconds() -> None:
     now = [0.0]
     unknown = rate_limit.UnknownTokens(clock=lambda: now[0])
     unknown.add("a")
@@ -173,7 +175,7 @@ def test_a_token_is_remembered_as_unknown_for_a_few_seconds() -> None:
 
 
 @pytest.mark.usefixtures("strict_about_strangers")
-def test_a_trusted_proxy_is_no_stranger(settings: Any) -> None:
+def test_unknown_tokens_from_a_trusted_proxy_are_not_limited(settings: Any) -> None:
     settings.BERTH_TRUSTED_PROXIES = tuple(read_networks(["127.0.0.0/8"]))
     assert [Caller(f"berth_{n:043}").get("me/").status for n in range(5)] == [401] * 5
 
@@ -188,5 +190,5 @@ def test_a_trusted_proxy_is_no_stranger(settings: Any) -> None:
         ("x:y", "x:y"),
     ],
 )
-def test_an_address_counts_with_its_network(address: str, network: str) -> None:
+def test_an_ipv6_address_counts_by_its_network(address: str, network: str) -> None:
     assert network_of(address) == network

@@ -1,5 +1,5 @@
-"""Outlines of plans: made in a child when a plan comes in, or later for a plan of an earlier
-release; they check its counts.
+"""The outline of a plan is made in a child process when the plan arrives, or later for a plan of
+an earlier release; it checks the counts of the plan.
 """
 
 import dataclasses
@@ -59,7 +59,9 @@ def approve(plan: Plan) -> Any:
     return approve_plan(claim_id=plan.claim_id, digest=DIGEST, by=decider("ben"))
 
 
-def test_the_outline_is_kept_sealed_beside_the_plan(agent: Agent, pool: Pool, files: Path) -> None:
+def test_the_outline_is_stored_sealed_beside_the_plan(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     plan = planned(agent, pool)
     tree = read_outline(read_outline_of(plan))
     assert [change.address for change in tree.changes] == ["a.b0", "a.b1", "a.b2"]
@@ -68,9 +70,7 @@ def test_the_outline_is_kept_sealed_beside_the_plan(agent: Agent, pool: Pool, fi
         assert not path.is_file() or b"a.b0" not in path.read_bytes()
 
 
-def test_a_plan_that_is_sent_again_takes_the_place_of_both_files(
-    agent: Agent, pool: Pool, files: Path
-) -> None:
+def test_a_plan_sent_again_replaces_both_files(agent: Agent, pool: Pool, files: Path) -> None:
     claim = make_claim(pool, "plan_and_apply")
     send(agent, claim, {"resource_changes": []})
     before = Run.objects.get(claim_id=claim.id).facts["files"]
@@ -81,7 +81,7 @@ def test_a_plan_that_is_sent_again_takes_the_place_of_both_files(
         assert not (files / before[kind]).exists() and (files / after[kind]).exists()
 
 
-def test_a_large_plan_takes_little_memory_where_it_is_taken_in(files: Path) -> None:
+def test_processing_a_large_plan_takes_less_memory_than_its_size(files: Path) -> None:
     """The JSON is built in the child, and sealed piece by piece."""
     body = {f"attribute_{n}": "value" for n in range(40)}
     changes = [
@@ -102,7 +102,7 @@ def test_a_large_plan_takes_little_memory_where_it_is_taken_in(files: Path) -> N
     assert peak < len(data), peak
 
 
-def test_a_plan_that_takes_too_much_memory_is_refused_and_not_kept(
+def test_a_plan_over_the_memory_limit_is_refused_and_not_stored(
     agent: Agent, pool: Pool, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlines, "LIMITS", dataclasses.replace(outlines.LIMITS, memory=60_000_000))
@@ -116,7 +116,7 @@ def test_a_plan_that_takes_too_much_memory_is_refused_and_not_kept(
     assert not files.exists() and "files" not in Run.objects.get(claim_id=claim.id).facts
 
 
-def test_who_finds_others_reading_plans_is_told_to_come_again(
+def test_a_plan_that_waits_too_long_for_the_outliner_gets_503(
     agent: Agent, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlines, "PATIENCE", 0.01)
@@ -136,7 +136,7 @@ def test_a_plan_of_an_earlier_release_is_outlined_when_it_is_read(
     assert plan.outline_file and (files / str(plan.outline_file)).exists()
 
 
-def test_a_plan_of_an_earlier_release_is_checked_before_it_is_approved(
+def test_a_plan_of_an_earlier_release_is_approved_when_its_counts_agree(
     agent: Agent, pool: Pool
 ) -> None:
     good = as_of_an_earlier_release(planned(agent, pool))
@@ -153,7 +153,7 @@ def test_a_plan_of_an_earlier_release_is_checked_before_it_is_approved(
         ({"json_file": "broken"}, "The list of its changes cannot be read: "),
     ],
 )
-def test_a_plan_of_an_earlier_release_that_does_not_add_up_is_not_approved(
+def test_a_plan_of_an_earlier_release_with_wrong_counts_is_not_approved(
     agent: Agent, pool: Pool, change: Any, why: str
 ) -> None:
     plan = planned(agent, pool)
@@ -167,14 +167,14 @@ def test_a_plan_of_an_earlier_release_that_does_not_add_up_is_not_approved(
     assert Claim.objects.get(pk=plan.claim_id).state == "reserved"
 
 
-def test_an_outline_that_is_lost_is_made_anew(agent: Agent, pool: Pool) -> None:
+def test_a_lost_outline_is_made_again(agent: Agent, pool: Pool) -> None:
     plan = planned(agent, pool)
     kept_files.delete_file(plan.outline_file)
     assert len(read_outline(read_outline_of(plan)).changes) == 3
     assert Plan.objects.get(pk=plan.pk).outline_file != plan.outline_file
 
 
-def test_whoever_comes_second_with_an_outline_leaves_no_file(
+def test_a_second_outline_of_the_same_plan_leaves_no_file(
     agent: Agent, pool: Pool, files: Path
 ) -> None:
     plan = as_of_an_earlier_release(planned(agent, pool))
@@ -184,7 +184,7 @@ def test_whoever_comes_second_with_an_outline_leaves_no_file(
     assert sorted(files.rglob("*")) == before
 
 
-def test_outlines_that_plans_and_runs_name_are_not_swept(
+def test_outlines_named_by_plans_and_runs_are_not_swept(
     agent: Agent, pool: Pool, files: Path
 ) -> None:
     plan, claim = planned(agent, pool), make_claim(pool)
@@ -198,7 +198,7 @@ def test_outlines_that_plans_and_runs_name_are_not_swept(
     ).exists()
 
 
-def test_what_is_no_plan_says_what_is_wrong() -> None:
+def test_data_that_is_no_plan_is_refused_with_the_fault() -> None:
     for data, what in (
         (b"{broken", "JSON"),
         (b"[]", "not of a plan"),

@@ -1,4 +1,4 @@
-"""An agent is there: hello, orders, heartbeat, stopped, goodbye."""
+"""The presence of an agent: hello, orders, heartbeat, stopped slots and goodbye."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ HELLO = {
 }
 
 
-def test_hello_says_what_to_keep_to(agent: Agent) -> None:
+def test_hello_answers_orders_intervals_and_limits(agent: Agent) -> None:
     claim = make_claim(Pool.objects.get(), is_started=False)
     answer = agent.post("hello/", HELLO)
     assert answer.status == 200
@@ -50,7 +50,7 @@ def test_hello_says_what_to_keep_to(agent: Agent) -> None:
     }
 
 
-def test_its_first_word_makes_it_ready(db: None) -> None:
+def test_hello_makes_an_offline_member_ready(db: None) -> None:
     pool = make_agents()
     Member.objects.filter(pool=pool).update(state="offline")
     agent = agent_of(pool.members.get())
@@ -58,7 +58,7 @@ def test_its_first_word_makes_it_ready(db: None) -> None:
     assert pool.members.get().state == "ready"
 
 
-def test_orders_say_what_runs_what_ends_and_what_is_kept(agent: Agent, pool: Pool) -> None:
+def test_orders_list_running_claims_and_slots_to_stop(agent: Agent, pool: Pool) -> None:
     assert agent.get("orders/").body == read_orders(agent.member.pk).as_dict() | {
         "orders": [],
         "stop": [],
@@ -80,7 +80,7 @@ def test_orders_say_what_runs_what_ends_and_what_is_kept(agent: Agent, pool: Poo
     assert now["version"] != told["version"]
 
 
-def test_a_plan_that_waits_is_kept(agent: Agent, pool: Pool) -> None:
+def test_orders_list_a_reserved_claim_to_keep(agent: Agent, pool: Pool) -> None:
     claim = make_claim(pool, "plan_and_apply")
     before = agent.get("orders/").body["version"]
     result = {"outcome": "planned", "digest": "ab" * 32, "exit_code": 2, "summary": {"add": 1}}
@@ -92,13 +92,13 @@ def test_a_plan_that_waits_is_kept(agent: Agent, pool: Pool) -> None:
     ] != before
 
 
-def test_a_claim_without_work_is_no_order(agent: Agent, pool: Pool) -> None:
+def test_a_claim_without_a_task_is_no_order(agent: Agent, pool: Pool) -> None:
     claim = make_claim(pool, is_started=False)
     Task.objects.filter(claim_id=claim.id).delete()
     assert agent.get("orders/").body["orders"] == []
 
 
-def test_leaving_is_said(agent: Agent, pool: Pool) -> None:
+def test_orders_say_that_the_member_is_leaving(agent: Agent, pool: Pool) -> None:
     make_claim(pool)
     before = agent.get("orders/").body
     remove_member(member_id=agent.member.pk, reason="smaller")
@@ -108,7 +108,7 @@ def test_leaving_is_said(agent: Agent, pool: Pool) -> None:
     ]
 
 
-def test_each_poll_is_a_heartbeat_and_keeps_what_was_said(agent: Agent) -> None:
+def test_each_poll_counts_as_a_heartbeat_and_keeps_the_load(agent: Agent) -> None:
     assert agent.post("heartbeat/", {"load": {"running": 2}}).status == 200
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pools_heartbeat SET at = now() - interval '1 min'")
@@ -119,13 +119,13 @@ def test_each_poll_is_a_heartbeat_and_keeps_what_was_said(agent: Agent) -> None:
         assert cursor.fetchone()[0] and row.load == {"running": 2}
 
 
-def test_a_poll_brings_back_who_was_offline(agent: Agent, pool: Pool) -> None:
+def test_a_poll_makes_an_offline_member_ready(agent: Agent, pool: Pool) -> None:
     take_offline(member_id=agent.member.pk, reason="silent")
     assert agent.get("orders/").status == 200
     assert pool.members.get().state == "ready"
 
 
-def test_those_who_are_heard_together_are_written_together(db: None) -> None:
+def test_heartbeats_heard_together_are_written_together(db: None) -> None:
     members = list(make_agents("many", ("a", "b", "c")).members.all())
     ears = HeartbeatBuffer()
     for member in members:
@@ -141,7 +141,7 @@ def test_those_who_are_heard_together_are_written_together(db: None) -> None:
     )
 
 
-def test_what_has_stopped_is_free(agent: Agent, pool: Pool) -> None:
+def test_a_stopped_slot_becomes_idle(agent: Agent, pool: Pool) -> None:
     claim = make_claim(pool)
     cancel_claim(claim_id=claim.id)
     (stop,) = agent.get("orders/").body["stop"]
@@ -150,7 +150,7 @@ def test_what_has_stopped_is_free(agent: Agent, pool: Pool) -> None:
     assert agent.post("stopped/", {"slots": [stop]}).status == 200, "again: nothing happens"
 
 
-def test_lies_about_slots_are_refused_and_change_nothing(agent: Agent, pool: Pool) -> None:
+def test_false_reports_about_slots_are_refused_and_change_nothing(agent: Agent, pool: Pool) -> None:
     other = make_agents("other")
     mine, theirs = make_claim(pool), make_claim(other)
     for claim in (mine, theirs):
@@ -169,7 +169,7 @@ def test_lies_about_slots_are_refused_and_change_nothing(agent: Agent, pool: Poo
     assert Slot.objects.get(pk=stale["slot"]).state == "draining", "another generation"
 
 
-def test_what_it_lost_while_away_is_lost(agent: Agent, pool: Pool) -> None:
+def test_a_run_that_hello_reports_as_lost_ends_as_lost(agent: Agent, pool: Pool) -> None:
     claim = make_claim(pool)
     runs = [{"claim": claim.id, "generation": claim.generation, "step": "plan", "status": "lost"}]
     assert agent.post("hello/", HELLO | {"runs": runs}).status == 200
@@ -177,7 +177,7 @@ def test_what_it_lost_while_away_is_lost(agent: Agent, pool: Pool) -> None:
     assert run.outcome == "lost" and run.ended_at
 
 
-def test_another_machine_with_the_same_token_waits_until_the_first_is_silent(
+def test_a_second_machine_with_the_token_is_refused_until_the_first_is_silent(
     agent: Agent, pool: Pool
 ) -> None:
     """It would lose what the first one runs, and free its slots meanwhile."""
@@ -201,14 +201,14 @@ def test_another_machine_with_the_same_token_waits_until_the_first_is_silent(
     assert Run.objects.get(claim_id=claim.id).outcome == "lost"
 
 
-def test_a_restart_on_the_same_machine_is_heard_at_once(agent: Agent, pool: Pool) -> None:
+def test_an_agent_restarted_on_its_machine_is_accepted_at_once(agent: Agent, pool: Pool) -> None:
     assert agent.post("hello/", HELLO).status == 200
     claim = make_claim(pool)
     assert agent.post("hello/", HELLO | {"boot": "b9"}).status == 200
     assert Run.objects.get(claim_id=claim.id).outcome == "lost"
 
 
-def test_what_it_tells_of_claims_that_are_gone_or_not_its_own_is_left_aside(agent: Agent) -> None:
+def test_hello_reports_on_foreign_or_unknown_claims_are_ignored(agent: Agent) -> None:
     theirs = make_claim(make_agents("other"))
     pairs = [(2**63 - 1, 1), (theirs.id, theirs.generation)]
     runs = [
@@ -218,7 +218,7 @@ def test_what_it_tells_of_claims_that_are_gone_or_not_its_own_is_left_aside(agen
     assert Run.objects.get(claim_id=theirs.id).ended_at is None
 
 
-def test_goodbye_takes_it_offline_at_once(agent: Agent, pool: Pool) -> None:
+def test_goodbye_takes_the_member_offline_at_once(agent: Agent, pool: Pool) -> None:
     claim = make_claim(pool)
     assert agent.post("goodbye/", {}).body == {}
     assert pool.members.get().state == "offline"
@@ -239,13 +239,13 @@ def test_goodbye_takes_it_offline_at_once(agent: Agent, pool: Pool) -> None:
         ("POST", "goodbye/", {"really": True}),
     ],
 )  # fmt: skip
-def test_nonsense_is_refused(agent: Agent, method: str, path: str, body: Any) -> None:
+def test_malformed_agent_calls_are_refused(agent: Agent, method: str, path: str, body: Any) -> None:
     answer = agent(method, path, body)
     assert answer.status == 400, answer.body
     assert answer.body["way_out"]
 
 
-def test_only_members_tokens_open_it(agent: Agent, caller: Callers) -> None:
+def test_only_member_tokens_open_the_agent_api(agent: Agent, caller: Callers) -> None:
     for who in (
         Caller(),
         caller("superuser"),
@@ -264,7 +264,7 @@ def test_only_members_tokens_open_it(agent: Agent, caller: Callers) -> None:
     ) and "incarnation 1" in answer.body["detail"]
 
 
-def test_who_calls_too_often_is_refused_before_the_database_is_asked(
+def test_an_agent_over_its_rate_limit_is_refused_without_a_query(
     agent: Agent, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BERTH_REQUESTS_PER_MINUTE, settings.BERTH_STRANGERS_PER_MINUTE = 3, 2
@@ -286,7 +286,7 @@ def test_who_calls_too_often_is_refused_before_the_database_is_asked(
     assert Event.objects.filter(verb="refused_agent", member_id=agent.member.pk).count() == 1
 
 
-def test_a_gone_member_is_told_so(agent: Agent) -> None:
+def test_a_call_of_a_gone_member_is_refused_and_recorded(agent: Agent) -> None:
     Slot.objects.filter(member=agent.member).delete()
     Member.objects.filter(pk=agent.member.pk).update(state="gone")
     assert agent.get("orders/").status == 401

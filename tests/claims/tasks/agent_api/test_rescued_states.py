@@ -1,6 +1,4 @@
-"""A rescued Terraform state over HTTP: uploaded by the agent of its apply, downloaded by
-approvers, sealed in between.
-"""
+"""A rescued Terraform state over HTTP: uploaded by its agent, sealed, downloaded by approvers."""
 
 import hashlib
 from datetime import timedelta
@@ -60,7 +58,7 @@ def download(call: Caller, claim: ClaimView) -> Any:
     return call("GET", f"claims/{claim.id}/runs/{claim.generation}/state/")
 
 
-def test_a_state_is_kept_sealed(agent: Agent, claim: ClaimView, files: Path) -> None:
+def test_an_uploaded_state_is_stored_sealed(agent: Agent, claim: ClaimView, files: Path) -> None:
     answer = upload(agent, claim)
     assert (answer.status, answer.body) == (
         200,
@@ -77,12 +75,12 @@ def test_a_state_is_kept_sealed(agent: Agent, claim: ClaimView, files: Path) -> 
     assert not UnsavedState.objects.exists()
 
 
-def test_a_state_of_another_digest_is_not_kept(agent: Agent, claim: ClaimView) -> None:
+def test_a_state_with_a_wrong_digest_is_not_stored(agent: Agent, claim: ClaimView) -> None:
     assert upload(agent, claim, digest="0" * 64).body["code"] == "digest_differs"
     assert not RescuedState.objects.exists()
 
 
-def test_a_plan_has_no_state_and_another_agent_has_none_of_it(
+def test_a_state_is_accepted_only_from_the_agent_of_an_apply(
     pool: Pool, agent: Agent, claim: ClaimView
 ) -> None:
     Run.objects.filter(claim_id=claim.id).update(step="plan")
@@ -92,7 +90,7 @@ def test_a_plan_has_no_state_and_another_agent_has_none_of_it(
     assert not RescuedState.objects.exists()
 
 
-def test_a_hello_notes_the_states_of_this_agent(agent: Agent, claim: ClaimView) -> None:
+def test_hello_records_the_unsaved_states_of_its_agent(agent: Agent, claim: ClaimView) -> None:
     on_agent(claim, agent)
     assert UnsavedState.objects.get().member_id == agent.member.pk
     assert agent.post("hello/", {"boot": "b1", "states": [{"claim": "x"}]}).status == 400
@@ -105,7 +103,7 @@ def test_a_hello_notes_the_states_of_this_agent(agent: Agent, claim: ClaimView) 
 @pytest.mark.parametrize(
     ("role", "status"), [("approver", 200), ("operator", 403), ("claimant", 403), ("viewer", 403)]
 )
-def test_approvers_download_a_state_by_the_api_and_nobody_else(
+def test_only_approvers_download_a_state_by_api(
     role: str, status: int, agent: Agent, claim: ClaimView, caller: Callers
 ) -> None:
     upload(agent, claim)
@@ -131,9 +129,7 @@ def test_an_approver_of_another_pool_gets_no_state(
     assert download(caller("approver", make_agents("elsewhere")), claim).status in (403, 404)
 
 
-def test_the_page_of_the_claim_offers_the_state_to_approvers(
-    agent: Agent, claim: ClaimView
-) -> None:
+def test_the_claim_page_offers_the_state_to_approvers_only(agent: Agent, claim: ClaimView) -> None:
     upload(agent, claim)
     pool = Pool.objects.get(pk=claim.pool_id)
     href = f"/claims/{claim.id}/state/{claim.generation}/"
@@ -146,7 +142,7 @@ def test_the_page_of_the_claim_offers_the_state_to_approvers(
     assert browser_as("operator", pool).get(href).status_code == 403
 
 
-def test_a_state_that_is_only_on_its_agent_is_shown_and_may_be_discarded(
+def test_a_state_that_only_its_agent_has_is_shown_and_can_be_discarded(
     agent: Agent, claim: ClaimView
 ) -> None:
     on_agent(claim, agent)
@@ -165,7 +161,7 @@ def test_a_state_that_is_only_on_its_agent_is_shown_and_may_be_discarded(
     assert upload(agent, claim).body == {"is_kept": False, "digest": ""}
 
 
-def test_runs_and_workspaces_name_rescued_states(
+def test_runs_and_workspaces_list_rescued_states(
     agent: Agent, claim: ClaimView, caller: Callers
 ) -> None:
     upload(agent, claim)
@@ -203,9 +199,7 @@ def test_the_doctor_lists_states_that_wait_for_a_person(agent: Agent, claim: Cla
     ]
 
 
-def test_a_result_that_comes_too_late_notes_the_state_all_the_same(
-    agent: Agent, claim: ClaimView
-) -> None:
+def test_a_late_result_still_records_the_unsaved_state(agent: Agent, claim: ClaimView) -> None:
     said = result("failed", code="state_not_saved", rescued_bytes=9)
     Run.objects.filter(claim_id=claim.id).update(ended_at=claim.bound_at, outcome="lost")
     answer = agent.post(
@@ -216,7 +210,7 @@ def test_a_result_that_comes_too_late_notes_the_state_all_the_same(
     assert UnsavedState.objects.get().claim_id == claim.id
 
 
-def test_a_member_that_a_person_forgets_says_which_state_is_lost(
+def test_forgetting_a_member_names_the_lost_state(
     agent: Agent, claim: ClaimView, capsys: Any
 ) -> None:
     take_result(
@@ -238,7 +232,7 @@ def test_a_member_that_a_person_forgets_says_which_state_is_lost(
     assert not UnsavedState.objects.exists()
 
 
-def test_rows_of_settled_states_go_long_after(agent: Agent, claim: ClaimView) -> None:
+def test_settled_states_are_deleted_after_their_retention(agent: Agent, claim: ClaimView) -> None:
     upload(agent, claim)
     assert delete_settled_states(0, 10) == 0
     RescuedState.objects.update(settled_at=claim.created_at - timedelta(days=1))

@@ -1,5 +1,5 @@
-"""What tasks leave behind goes with its claim; files go once no row names them; keys are changed
-under everything that is sealed.
+"""Rows of a task are deleted with its claim, unused files are swept, and reseal changes the key
+of everything that is sealed.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ def sweep() -> None:
         pass
 
 
-def test_it_goes_with_its_claim_and_the_files_follow(pool: Pool, files: Path) -> None:
+def test_rows_and_files_of_an_old_claim_are_deleted_in_steps(pool: Pool, files: Path) -> None:
     claim, young = full_claim(pool), make_claim(pool)
     force_release(claim_id=claim.id, reason="a test")
     with connection.cursor() as cursor:
@@ -104,7 +104,7 @@ def test_it_goes_with_its_claim_and_the_files_follow(pool: Pool, files: Path) ->
     assert [path.parent.parent.name for path in files.rglob("*") if path.is_file()] == ["source"]
 
 
-def test_a_lost_apply_that_nobody_has_settled_stays(pool: Pool) -> None:
+def test_an_unsettled_lost_apply_is_not_deleted(pool: Pool) -> None:
     claim = full_claim(pool)
     force_release(claim_id=claim.id, reason="a test")
     Workspace.objects.filter(claim__pk=claim.id).update(lost_claim_id=claim.id)
@@ -113,7 +113,7 @@ def test_a_lost_apply_that_nobody_has_settled_stays(pool: Pool) -> None:
     assert delete_ended_claims(90, 100) == 0
 
 
-def test_orphans_are_swept_after_an_hour_and_nothing_else(pool: Pool, files: Path) -> None:
+def test_only_orphan_files_older_than_an_hour_are_swept(pool: Pool, files: Path) -> None:
     claim = full_claim(pool)
     half_done = save_file("plan", f"{claim.id}-{claim.generation}", b"sent, and not told of yet")
     Run.objects.filter(claim_id=claim.id).update(facts={"files": {"plan": half_done}})
@@ -158,7 +158,7 @@ def test_no_file_is_swept_while_a_dump_is_made(files: Path) -> None:
     assert not storage().exists(orphan)
 
 
-def test_archives_that_nobody_uses_go_after_a_day(pool: Pool, files: Path) -> None:
+def test_unused_archives_are_deleted_after_a_day(pool: Pool, files: Path) -> None:
     full_claim(pool)
     unused = keep_files([("b", "other")], made_by="ana")
     with connection.cursor() as cursor:
@@ -175,7 +175,7 @@ def test_archives_that_nobody_uses_go_after_a_day(pool: Pool, files: Path) -> No
     assert len(list(files.rglob("source/*/*"))) == 1
 
 
-def test_reseal_changes_the_key_under_everything(pool: Pool, settings: Any) -> None:
+def test_reseal_changes_the_key_of_files_and_logs(pool: Pool, settings: Any) -> None:
     old, new = encryption.make_key(), encryption.make_key()
     settings.BERTH_SEALING_KEYS = [old]
     claim = full_claim(pool)
@@ -195,7 +195,7 @@ def test_reseal_changes_the_key_under_everything(pool: Pool, settings: Any) -> N
     assert "files: 0 sealed anew" in again.getvalue()
 
 
-def test_a_new_key_in_the_state_folder(settings: Any) -> None:
+def test_reseal_adds_a_key_to_the_state_folder_and_drops_old_keys(settings: Any) -> None:
     settings.BERTH_SEALING_KEYS = []
     sealed = encryption.seal(b"x")
     said = io.StringIO()
@@ -239,7 +239,7 @@ class Bucket(InMemoryStorage):
 
 
 @pytest.mark.parametrize("dies_at", range(1, 10))
-def test_a_reseal_that_dies_anywhere_loses_no_file_of_a_storage_without_folders(
+def test_an_interrupted_reseal_loses_no_file_of_a_flat_storage(
     pool: Pool, settings: Any, dies_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where a file is deleted before it is written anew."""

@@ -1,6 +1,4 @@
-"""`run` of a claim: read as a whole, every fault at once; git URLs and paths that lead elsewhere
-are refused.
-"""
+"""The `run` of a claim is read as a whole; bad git URLs and paths are refused."""
 
 from typing import Any
 
@@ -26,7 +24,7 @@ def read(value: Any, task: str = "plan_and_apply") -> tuple[RunRequest | None, l
     return run, [fault.field for fault in faults.found]
 
 
-def test_a_whole_one_is_understood() -> None:
+def test_a_complete_run_spec_is_read() -> None:
     run, faults = read(GOOD)
     assert run is not None and not faults
     assert run.as_body() == {
@@ -37,7 +35,7 @@ def test_a_whole_one_is_understood() -> None:
     assert run.source.files == (("lib/a.txt", "a"), ("plan.sh", "#!/bin/sh\n"))
 
 
-def test_the_digest_is_of_all_that_it_says() -> None:
+def test_the_digest_covers_every_field_of_the_run() -> None:
     first = read(GOOD)[0]
     again = read({**GOOD, "variables": {"count": 3, "region": "eu-1"}})[0]
     assert first and again and first.digest() == again.digest()
@@ -50,7 +48,7 @@ def test_the_digest_is_of_all_that_it_says() -> None:
     assert len(found | {first.digest()}) == len(changed) + 1
 
 
-def test_terraform_needs_files_and_no_commands() -> None:
+def test_terraform_requires_files_and_refuses_commands() -> None:
     run, faults = read(
         {"executor": "terraform", "source": {"files": {"main.tf": ""}}, "binary": "terraform"}
     )
@@ -61,7 +59,7 @@ def test_terraform_needs_files_and_no_commands() -> None:
     )[1] == ["run.commands"]
 
 
-def test_only_an_apply_of_terraform_discards_its_state() -> None:
+def test_only_a_terraform_apply_may_discard_its_state() -> None:
     module = {"executor": "terraform", "source": {"files": {"main.tf": ""}}}
     run, faults = read({**module, "state": "discard"})
     assert run is not None and not faults and run.as_body()["state"] == "discard"
@@ -73,7 +71,7 @@ def test_only_an_apply_of_terraform_discards_its_state() -> None:
     assert read({**GOOD, "state": "discard"})[1] == ["run.state"]
 
 
-def test_a_plan_has_nothing_to_apply() -> None:
+def test_a_plan_only_run_refuses_an_apply_command() -> None:
     assert read({"executor": "command", "commands": {"plan": "x"}}, "plan")[1] == []
     assert read({"executor": "command", "commands": COMMANDS}, "drift_check")[1] == [
         "run.commands.apply"
@@ -118,18 +116,18 @@ def test_a_plan_has_nothing_to_apply() -> None:
         ({"timeout": 60}, ["timeout"]),
     ],
 )
-def test_every_fault_is_named(change: dict[str, Any], fields: list[str]) -> None:
+def test_every_fault_of_a_run_is_named(change: dict[str, Any], fields: list[str]) -> None:
     assert read({**GOOD, **change})[1] == [f"run.{field}" for field in fields]
 
 
-def test_what_may_be_a_secret_is_not_repeated() -> None:
+def test_a_value_that_may_be_a_secret_is_not_repeated() -> None:
     faults = Faults()
     read_run({**GOOD, "secrets": ["hunter2 is my password"]}, "run", "plan_and_apply", faults)
     assert "hunter2" not in str(faults.found)
 
 
 @pytest.mark.parametrize("value", [5, "x", [], True])
-def test_no_mapping_is_one_fault(value: Any) -> None:
+def test_a_run_that_is_no_mapping_is_refused(value: Any) -> None:
     assert read(value) == (None, ["run"])
 
 
@@ -142,7 +140,7 @@ def test_no_mapping_is_one_fault(value: Any) -> None:
         ("https://GIT.example.com:8443/x", "git.example.com:8443"),
     ],
 )
-def test_urls_that_are_fetched(url: str, host: str) -> None:
+def test_valid_git_urls_are_accepted_with_their_host(url: str, host: str) -> None:
     assert is_git_url(url) and host_of(url) == host
 
 
@@ -185,11 +183,11 @@ def test_urls_that_are_fetched(url: str, host: str) -> None:
         ["https://h/x"],
     ],
 )
-def test_urls_that_are_not(url: Any) -> None:
+def test_unsafe_git_urls_are_refused(url: Any) -> None:
     assert not is_git_url(url)
 
 
-def test_hosts_are_allowed_by_name_port_and_what_is_below() -> None:
+def test_git_hosts_are_allowed_by_name_port_and_wildcard() -> None:
     allowed = ("git.example.com", "other.example.com:2222", "*.team.example")
     assert all(
         is_host_allowed(host, allowed)
@@ -230,5 +228,5 @@ def test_hosts_are_allowed_by_name_port_and_what_is_below() -> None:
         "/".join("x" * 65),
     ],
 )
-def test_paths_that_lead_out(path: str) -> None:
+def test_unsafe_paths_are_refused(path: str) -> None:
     assert why_not_path(path)

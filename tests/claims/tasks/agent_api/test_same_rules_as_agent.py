@@ -1,6 +1,4 @@
-"""What the API accepts the agent accepts, and what the one refuses the other does: hosts of git
-URLs, and paths of programs.
-"""
+"""The API and the agent accept the same git hosts and program paths."""
 
 import pytest
 
@@ -38,7 +36,7 @@ def agent_takes(url: str, hosts: tuple[str, ...]) -> bool:
 
 @pytest.mark.parametrize("hosts", ALLOWED)
 @pytest.mark.parametrize("url", URLS)
-def test_both_allow_the_same_hosts(url: str, hosts: tuple[str, ...]) -> None:
+def test_api_and_agent_allow_the_same_git_hosts(url: str, hosts: tuple[str, ...]) -> None:
     by_the_api = is_git_url(url) and is_host_allowed(host_of(url), hosts)
     assert agent_takes(url, hosts) == by_the_api
 
@@ -56,7 +54,7 @@ def test_both_allow_the_same_hosts(url: str, hosts: tuple[str, ...]) -> None:
         ("https://a.h:8443/x", ("*.h",), False),
     ],
 )
-def test_a_host_stands_for_its_usual_port_alone(
+def test_a_host_without_a_port_allows_only_the_default_port(
     url: str, hosts: tuple[str, ...], is_allowed: bool
 ) -> None:
     assert (is_host_allowed(host_of(url), hosts), agent_takes(url, hosts)) == (
@@ -66,7 +64,7 @@ def test_a_host_stands_for_its_usual_port_alone(
 
 
 @pytest.mark.parametrize("host", ["h:0", "h:65536", "h:99999", "h:", "h:x"])
-def test_a_port_that_cannot_be_is_refused(host: str) -> None:
+def test_an_invalid_port_is_refused(host: str) -> None:
     faults = Faults()
     assert read_hosts([host], "hosts", faults) == () and [
         fault.field for fault in faults.found
@@ -86,6 +84,6 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("binary", PROGRAMS)
-def test_a_program_that_the_api_takes_is_one_for_the_agent(binary: str) -> None:
+def test_a_program_that_the_api_accepts_is_accepted_by_the_agent(binary: str) -> None:
     if BINARY.fullmatch(binary):
         assert NAME.match(binary) or binary.startswith("/")

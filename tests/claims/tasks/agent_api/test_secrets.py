@@ -1,4 +1,4 @@
-"""Secrets of a pool: written, named, never told; sealed at rest, resealed with another key."""
+"""Secrets of a pool are written and listed by name, never shown, and resealed with a new key."""
 
 import io
 from typing import Any
@@ -29,7 +29,9 @@ def everything() -> str:
         return told + (cursor.fetchone()[0] or "")
 
 
-def test_names_are_listed_and_values_are_not_told(pool: Pool, caller: Callers) -> None:
+def test_secrets_are_listed_by_name_and_their_values_never_shown(
+    pool: Pool, caller: Callers
+) -> None:
     admin = caller("admin", pool)
     first = admin("PUT", f"pools/{pool.name}/secrets/DB_PASSWORD/", {"value": VALUE})
     again = admin(
@@ -54,7 +56,7 @@ def test_names_are_listed_and_values_are_not_told(pool: Pool, caller: Callers) -
 
 
 @pytest.mark.parametrize("role", ["viewer", "claimant", "approver", "operator"])
-def test_they_are_the_admins(role: str, pool: Pool, caller: Callers) -> None:
+def test_only_admins_manage_secrets(role: str, pool: Pool, caller: Callers) -> None:
     who = caller(role, pool)
     for method, body in (("PUT", {"value": VALUE}), ("DELETE", None)):
         assert who(method, f"pools/{pool.name}/secrets/A/", body).status == 403
@@ -62,7 +64,7 @@ def test_they_are_the_admins(role: str, pool: Pool, caller: Callers) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x" * (LONGEST + 1), "nul\x00", None, [VALUE]])
-def test_a_wrong_value_is_refused_without_being_repeated(
+def test_an_invalid_secret_value_is_refused_without_being_repeated(
     value: Any, pool: Pool, caller: Callers
 ) -> None:
     answer = caller("admin", pool)("PUT", f"pools/{pool.name}/secrets/A/", {"value": value})
@@ -72,12 +74,12 @@ def test_a_wrong_value_is_refused_without_being_repeated(
 
 
 @pytest.mark.parametrize("name", ["1A", "A-B", "BERTH_TOKEN", "A" * 64, ""])
-def test_a_wrong_name_is_refused(name: str, pool: Pool) -> None:
+def test_an_invalid_secret_name_is_refused(name: str, pool: Pool) -> None:
     with pytest.raises(Invalid):
         set_secret(pool_id=pool.pk, name=name, value=VALUE)
 
 
-def test_spaces_and_lines_stay(pool: Pool, caller: Callers) -> None:
+def test_whitespace_of_a_secret_is_kept(pool: Pool, caller: Callers) -> None:
     value = "  -----BEGIN KEY-----\n  abc\n-----END KEY-----\n"
     assert (
         caller("admin", pool)("PUT", f"pools/{pool.name}/secrets/KEY/", {"value": value}).status
@@ -86,7 +88,7 @@ def test_spaces_and_lines_stay(pool: Pool, caller: Callers) -> None:
     assert read_secrets(pool.pk, ["KEY"]) == {"KEY": value}
 
 
-def test_they_are_resealed_with_a_new_key(pool: Pool, settings: Any) -> None:
+def test_secrets_are_resealed_with_a_new_key(pool: Pool, settings: Any) -> None:
     old, new = encryption.make_key(), encryption.make_key()
     settings.BERTH_SEALING_KEYS = [old]
     set_secret(pool_id=pool.pk, name="A", value=VALUE)

@@ -1,6 +1,4 @@
-"""The open connection of an agent: what it hears, what counts as its heartbeat, and when it
-is closed.
-"""
+"""The WebSocket of an agent: its orders, its heartbeat, and the reasons that close it."""
 
 import asyncio
 import json
@@ -115,7 +113,7 @@ async def opened(secret: str) -> tuple[Line, Any]:
     return line, await line.hear()
 
 
-async def test_nothing_is_said_before_it_says_what_it_has(world: Any) -> None:
+async def test_the_socket_sends_no_orders_before_the_first_message(world: Any) -> None:
     """The poll that it was in meanwhile is answered later than this was opened: what was looked
     at before would be the older list.
     """
@@ -140,7 +138,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_it_hears_what_rest_says_at_once_and_whenever_it_changes(world: Any) -> None:
+async def test_the_socket_sends_the_orders_at_once_and_on_every_change(world: Any) -> None:
     pool, agent = world
     line, told = await opened(agent.secret)
     assert told == await sync_to_async(lambda: agent.get("orders/").body)() and told["orders"] == []
@@ -155,7 +153,7 @@ async def test_it_hears_what_rest_says_at_once_and_whenever_it_changes(world: An
     await line.leave()
 
 
-async def test_a_heartbeat_is_answered_with_the_version_and_counts(world: Any) -> None:
+async def test_a_heartbeat_is_answered_with_the_version_and_recorded(world: Any) -> None:
     _, agent = world
     line, told = await opened(agent.secret)
     await until(lambda: Heartbeat.objects.filter(member=agent.member).exists())
@@ -173,7 +171,7 @@ async def test_a_heartbeat_is_answered_with_the_version_and_counts(world: Any) -
     await line.leave()
 
 
-async def test_what_was_read_first_is_never_told_last(
+async def test_older_orders_are_never_sent_after_newer_ones(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where a heartbeat that has something else looks by itself, beside what follows
@@ -204,7 +202,7 @@ async def test_what_was_read_first_is_never_told_last(
     await line.leave()
 
 
-async def test_one_that_was_offline_is_back_with_its_word(world: Any) -> None:
+async def test_a_message_makes_an_offline_member_ready(world: Any) -> None:
     _, agent = world
     line, told = await opened(agent.secret)
     await sync_to_async(take_offline)(member_id=agent.member.pk, reason="silent")
@@ -224,7 +222,7 @@ async def test_one_that_was_offline_is_back_with_its_word(world: Any) -> None:
         ("right", b"token=berthm_1_x", 400),
     ],
 )
-async def test_who_is_not_let_in_is_told_before_the_connection_is_there(
+async def test_an_unauthorised_socket_is_refused_before_it_is_accepted(
     world: Any, header: str, query: bytes, status: int
 ) -> None:
     _, agent = world
@@ -249,14 +247,14 @@ async def test_an_address_that_tries_many_tokens_is_refused(
     monkeypatch.setattr(rate_limit, "_strangers", None)
 
 
-async def test_a_revoked_token_closes_it_at_once(world: Any) -> None:
+async def test_revoking_a_token_closes_its_socket(world: Any) -> None:
     _, agent = world
     line, _ = await opened(agent.secret)
     await sync_to_async(revoke_tokens)(member_id=agent.member.pk, reason="lost laptop")
     assert (await line.closed())[0] == sockets.BAD_TOKEN
 
 
-async def test_one_that_is_revoked_while_it_is_looked_at_is_closed_at_once_too(
+async def test_a_token_revoked_during_a_check_closes_its_socket(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where the token is looked at before the version of the orders, in which its end
@@ -278,7 +276,7 @@ async def test_one_that_is_revoked_while_it_is_looked_at_is_closed_at_once_too(
     assert done.is_set()
 
 
-async def test_a_new_token_sends_it_away_once_and_the_old_one_is_let_in_for_its_hour(
+async def test_a_new_token_closes_the_socket_once_and_the_old_token_stays_valid(
     world: Any,
 ) -> None:
     _, agent = world
@@ -296,7 +294,7 @@ async def test_a_new_token_sends_it_away_once_and_the_old_one_is_let_in_for_its_
     await (await opened(last))[0].leave()
 
 
-async def test_another_incarnation_closes_it(world: Any) -> None:
+async def test_a_new_incarnation_closes_the_socket(world: Any) -> None:
     _, agent = world
     line, _ = await opened(agent.secret)
     await sync_to_async(Member.objects.filter(pk=agent.member.pk).update)(incarnation=2)
@@ -315,21 +313,21 @@ async def test_another_incarnation_closes_it(world: Any) -> None:
         '{"have": "' + "x" * 20_000 + '"}',
     ],
 )
-async def test_what_is_not_understood_closes_it(world: Any, text: str) -> None:
+async def test_a_malformed_message_closes_the_socket(world: Any, text: str) -> None:
     _, agent = world
     line, _ = await opened(agent.secret)
     line.say(text)
     assert (await line.closed())[0] == sockets.BAD_MESSAGE
 
 
-async def test_a_load_beyond_its_limit_closes_it(world: Any) -> None:
+async def test_a_load_beyond_its_limit_closes_the_socket(world: Any) -> None:
     _, agent = world
     line, _ = await opened(agent.secret)
     line.say({"have": "x", "load": {"a": "x" * 15_000}})
     assert (await line.closed())[0] == sockets.BAD_MESSAGE
 
 
-async def test_too_many_messages_and_none_at_all_close_it(
+async def test_too_many_messages_or_silence_close_the_socket(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, agent = world
@@ -342,7 +340,7 @@ async def test_too_many_messages_and_none_at_all_close_it(
     assert (await line.closed())[0] == sockets.SILENT
 
 
-async def test_a_member_has_a_few_at_most(world: Any) -> None:
+async def test_a_member_may_have_only_a_few_sockets(world: Any) -> None:
     _, agent = world
     lines = [(await opened(agent.secret))[0] for _ in range(sockets.MOST + 1)]
     assert (await lines[0].closed())[0] == sockets.TOO_MANY

@@ -1,4 +1,4 @@
-"""What a user may keep of sources, and what of the disk sources leave to plans and logs."""
+"""The quota of sources for each user, and the disk space that sources leave free."""
 
 import shutil
 import threading
@@ -32,7 +32,7 @@ def kept_files(files: Path) -> list[Path]:
 
 
 @pytest.mark.django_db
-def test_a_user_may_keep_so_many_bytes_and_is_told_what_is_used(
+def test_an_upload_over_the_quota_of_its_user_is_refused_with_the_usage(
     pool: Pool, caller: Callers, files: Path, settings: Any
 ) -> None:
     settings.BERTH_SOURCE_QUOTA = 150_000
@@ -65,7 +65,7 @@ def test_a_user_may_keep_so_many_bytes_and_is_told_what_is_used(
 
 
 @pytest.mark.django_db
-def test_sources_leave_a_part_of_the_disk_free(
+def test_an_upload_that_would_use_the_disk_reserve_is_refused(
     pool: Pool, caller: Callers, files: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BERTH_DISK_RESERVE = 10_000_000
@@ -82,7 +82,7 @@ def test_sources_leave_a_part_of_the_disk_free(
 
 
 @pytest.mark.django_db
-def test_a_source_that_used_up_the_reserve_with_others_is_taken_back(
+def test_a_source_that_ends_within_the_disk_reserve_is_deleted_again(
     files: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another upload, at the same time, takes the room between the look and the end of
@@ -101,7 +101,7 @@ def test_a_source_that_used_up_the_reserve_with_others_is_taken_back(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_uploads_at_once_do_not_pass_the_quota_together(
+def test_two_simultaneous_uploads_do_not_exceed_the_quota(
     files: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is held between count and row until the other has counted too, or waits for the lock."""

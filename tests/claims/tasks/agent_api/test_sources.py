@@ -1,6 +1,4 @@
-"""Sources: uploaded or given in the claim, written anew, kept once, sealed; what leads out of
-them or is too much is refused.
-"""
+"""Sources are uploaded or inline, repacked, stored once and sealed; unsafe ones are refused."""
 
 import dataclasses
 import gzip
@@ -68,7 +66,7 @@ def names_in(data: bytes) -> dict[str, bytes | str | None]:
 
 
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
-def test_an_archive_is_written_anew(pack: Callable[..., bytes]) -> None:
+def test_equal_archives_are_repacked_into_equal_bytes(pack: Callable[..., bytes]) -> None:
     kept = repack(pack(("./main.tf", b"a"), ("modules/net/main.tf", b"b")))
     assert names_in(kept.data) == {"main.tf": b"a", "modules/net/main.tf": b"b"} and kept.files == 2
     assert repack(pack(("main.tf", b"a"), ("modules/net/main.tf", b"b"))).data == kept.data, (
@@ -76,7 +74,7 @@ def test_an_archive_is_written_anew(pack: Callable[..., bytes]) -> None:
     )
 
 
-def test_links_inside_stay_and_owners_go() -> None:
+def test_repacking_keeps_inner_links_and_drops_owners() -> None:
     info = tarfile.TarInfo("run.sh")
     info.mode, info.uid, info.uname, info.size = 0o4755, 1234, "ana", 0
     kept = repack(
@@ -117,13 +115,15 @@ def test_links_inside_stay_and_owners_go() -> None:
         ("main.tf/below", b"x"),
     ],
 )
-def test_what_leads_out_or_is_no_file_is_refused(entry: tuple[str, Any]) -> None:
+def test_an_entry_outside_the_archive_or_of_a_special_type_is_refused(
+    entry: tuple[str, Any],
+) -> None:
     with pytest.raises(Refused) as caught:
         repack(tar_of(("main.tf", b"a"), entry))
     assert caught.value.code == "source_refused" and caught.value.way_out
 
 
-def test_nothing_is_written_behind_a_link() -> None:
+def test_an_entry_below_a_link_is_refused() -> None:
     with pytest.raises(Refused):
         repack(tar_of(special("d", tarfile.SYMTYPE, "elsewhere"), ("d/x", b"x")))
 
@@ -146,14 +146,16 @@ def test_nothing_is_written_behind_a_link() -> None:
     # What is packed holds the time: each worker would call it otherwise.
     ids=[str(n) for n in range(11)],
 )
-def test_what_is_no_whole_archive_is_refused(data: bytes) -> None:
+def test_broken_and_incomplete_archives_are_refused(data: bytes) -> None:
     with pytest.raises(Refused) as caught:
         repack(data)
     assert caught.value.code == "source_refused"
 
 
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
-def test_bombs_are_refused(pack: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_bombs_are_refused(
+    pack: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archives, "FREE_BYTES", 100_000)
     monkeypatch.setattr(archives, "HIGHEST_RATIO", 10)
     bomb = pack(*[(f"f{n}", b"\0" * 100_000) for n in range(3)])
@@ -166,7 +168,7 @@ def test_bombs_are_refused(pack: Callable[..., bytes], monkeypatch: pytest.Monke
         repack(bomb)
 
 
-def test_a_zip_of_very_many_names_is_refused_before_they_are_read(
+def test_a_zip_with_too_many_names_is_refused_before_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each name takes half a kilobyte of memory, and 45 bytes in the file."""
@@ -232,7 +234,7 @@ def test_a_tar_with_a_harmful_header_is_refused(
         repack(with_header(kind, HARMFUL_PAX[name]))
 
 
-def test_a_sparse_file_of_the_old_form_is_refused() -> None:
+def test_an_old_gnu_sparse_file_is_refused() -> None:
     with pytest.raises(Refused, match="sparse"):
         repack(
             gzip.compress(
@@ -241,13 +243,13 @@ def test_a_sparse_file_of_the_old_form_is_refused() -> None:
         )
 
 
-def test_a_tar_of_nothing_but_headers_is_refused() -> None:
+def test_a_tar_of_headers_only_is_refused() -> None:
     one = header(tarfile.XHDTYPE, record("comment", "x"))
     with pytest.raises(Refused):
         repack(gzip.compress(one * 3000))
 
 
-def test_usual_headers_are_read() -> None:
+def test_a_tar_with_long_names_and_comments_is_accepted() -> None:
     """Long names, other characters, times and comments."""
     name = "modules/" + "é" * 100 + "/" + "x" * 200
     for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
@@ -273,14 +275,14 @@ def test_an_archive_is_read_in_a_child_with_limits(monkeypatch: pytest.MonkeyPat
     assert caught.value.code == "source_refused" and caught.value.way_out
 
 
-def test_a_zip_that_lies_about_sizes_is_refused() -> None:
+def test_a_zip_with_false_sizes_is_refused() -> None:
     honest = zip_of(("f", b"\0" * 10_000))
     size = (10_000).to_bytes(4, "little")
     with pytest.raises(Refused):
         repack(honest.replace(size, (10).to_bytes(4, "little")))
 
 
-def test_inline_files_make_equal_archives() -> None:
+def test_inline_files_in_any_order_make_equal_archives() -> None:
     first = pack_files([("b.sh", "#!/bin/sh\n"), ("a", TEXT)])
     assert first.data == pack_files([("a", TEXT), ("b.sh", "#!/bin/sh\n")]).data
     with tarfile.open(fileobj=io.BytesIO(first.data)) as tar:
@@ -302,7 +304,7 @@ def upload(who: Caller, data: bytes, kind: str = "application/gzip") -> Any:
 
 
 @pytest.mark.django_db
-def test_it_is_uploaded_once_and_sealed(pool: Pool, caller: Callers, files: Path) -> None:
+def test_equal_uploads_are_stored_once_and_sealed(pool: Pool, caller: Callers, files: Path) -> None:
     who = caller("claimant", pool)
     data = tar_of(("main.tf", TEXT.encode()))
     status, first = upload(who, data)
@@ -320,7 +322,9 @@ def test_it_is_uploaded_once_and_sealed(pool: Pool, caller: Callers, files: Path
 
 
 @pytest.mark.django_db
-def test_a_claim_names_what_its_agent_fetches(pool: Pool, caller: Callers, agent: Agent) -> None:
+def test_an_agent_fetches_the_source_of_its_claim(
+    pool: Pool, caller: Callers, agent: Agent
+) -> None:
     who = caller("claimant", pool)
     _, kept = upload(who, tar_of(("apply.sh", b"echo"), ("plan.sh", b"echo")))
     for source in ({"archive": kept["digest"]}, {"files": {"plan.sh": "echo", "apply.sh": "echo"}}):
@@ -343,7 +347,7 @@ def test_a_claim_names_what_its_agent_fetches(pool: Pool, caller: Callers, agent
 
 
 @pytest.mark.django_db
-def test_work_is_told_whole(pool: Pool, caller: Callers, agent: Agent) -> None:
+def test_the_agent_gets_the_complete_task(pool: Pool, caller: Callers, agent: Agent) -> None:
     update_pool(
         pool_name=pool.name,
         config={
@@ -404,7 +408,7 @@ def test_work_is_told_whole(pool: Pool, caller: Callers, agent: Agent) -> None:
 
 
 @pytest.mark.django_db
-def test_where_it_may_run_is_looked_at_before_anything_is_held(pool: Pool, caller: Callers) -> None:
+def test_a_run_that_cannot_be_accepted_creates_no_claim(pool: Pool, caller: Callers) -> None:
     make_pool("ports")
     who = caller("claimant")
     task = {"pool": pool.name, "task": "plan"}
@@ -434,7 +438,7 @@ def test_where_it_may_run_is_looked_at_before_anything_is_held(pool: Pool, calle
 
 
 @pytest.mark.django_db
-def test_a_named_slot_may_have_something_to_run(pool: Pool, caller: Callers, agent: Agent) -> None:
+def test_a_claim_for_a_named_slot_may_have_a_run(pool: Pool, caller: Callers, agent: Agent) -> None:
     slot = Slot.objects.filter(pool=pool, lane="any").get()
     body = {
         "slot": slot.pk,
@@ -452,7 +456,7 @@ def test_a_named_slot_may_have_something_to_run(pool: Pool, caller: Callers, age
 
 
 @pytest.mark.django_db
-def test_a_static_pool_runs_nothing(caller: Callers) -> None:
+def test_a_static_pool_refuses_a_run_and_accepts_a_bare_task(caller: Callers) -> None:
     make_pool("ledger", slots=["any"])
     who = caller("claimant")
     answer = who.post(
@@ -470,7 +474,7 @@ def test_a_static_pool_runs_nothing(caller: Callers) -> None:
 
 
 @pytest.mark.django_db
-def test_a_key_brings_the_same_run_again_or_is_refused(pool: Pool, caller: Callers) -> None:
+def test_a_reused_key_returns_the_same_run_or_is_refused(pool: Pool, caller: Callers) -> None:
     who = caller("claimant", pool)
     body = {
         "pool": pool.name,
@@ -487,7 +491,7 @@ def test_a_key_brings_the_same_run_again_or_is_refused(pool: Pool, caller: Calle
 
 
 @pytest.mark.django_db
-def test_to_know_a_digest_is_not_enough(pool: Pool) -> None:
+def test_a_source_needs_its_uploader_or_a_pool_that_used_it(pool: Pool) -> None:
     """Who uploaded it, or the same; and whoever claims in a pool where it was used."""
     kept = keep_files([("plan.sh", "echo hello")], made_by="ana")
 

@@ -1,4 +1,4 @@
-"""Variables and environment of a task are sealed in the database, and told to its agent alone."""
+"""Variables and environment of a task are sealed in the database and told only to its agent."""
 
 import json
 from importlib import import_module
@@ -56,7 +56,7 @@ def keep_as_before(claim: Any) -> None:
     Task.objects.filter(claim_id=claim.id).update(body={**body, **VALUES}, sealed=None)
 
 
-def test_neither_variables_nor_environment_are_readable_in_the_database(
+def test_variables_and_environment_are_not_readable_in_the_database(
     agent: Agent, pool: Pool
 ) -> None:
     claim = make_task(pool)
@@ -64,13 +64,13 @@ def test_neither_variables_nor_environment_are_readable_in_the_database(
     assert work_of(agent, claim) == VALUES
 
 
-def test_a_task_that_was_kept_before_is_read_as_it_is(agent: Agent, pool: Pool) -> None:
+def test_an_unsealed_task_of_an_earlier_release_is_read(agent: Agent, pool: Pool) -> None:
     claim = make_task(pool)
     keep_as_before(claim)
     assert tells() and work_of(agent, claim) == VALUES
 
 
-def test_the_migration_seals_what_is_there_and_goes_back(agent: Agent, pool: Pool) -> None:
+def test_the_migration_seals_tasks_and_its_reverse_opens_them(agent: Agent, pool: Pool) -> None:
     sealed, old, plain = make_task(pool), make_task(pool), make_claim(pool)
     keep_as_before(old)
     with connection.schema_editor() as editor:
@@ -84,7 +84,7 @@ def test_the_migration_seals_what_is_there_and_goes_back(agent: Agent, pool: Poo
     assert Task.objects.get(claim_id=sealed.id).body["variables"] == VALUES["variables"]
 
 
-def test_the_migration_leaves_tasks_readable_where_there_is_no_key(
+def test_the_migration_without_a_key_leaves_tasks_readable(
     agent: Agent, pool: Pool, settings: Any, capsys: Any
 ) -> None:
     claim = make_task(pool)
@@ -115,7 +115,7 @@ def test_reseal_seals_old_tasks_and_changes_the_key_of_the_others(agent: Agent, 
     assert not tells()
 
 
-def test_a_claim_without_a_task_and_a_task_without_values_seal_nothing(
+def test_claims_without_task_values_are_created_without_sealing(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seal(data: bytes) -> bytes:
@@ -127,7 +127,7 @@ def test_a_claim_without_a_task_and_a_task_without_values_seal_nothing(
     assert make_claim(pool).id
 
 
-def test_a_process_of_an_earlier_release_fails_on_a_sealed_task_instead_of_running_it_without_its_values(  # noqa: E501
+def test_an_earlier_release_fails_on_a_sealed_task_instead_of_running_it(
     pool: Pool,
 ) -> None:
     body = Task.objects.get(claim_id=make_task(pool).id).body

@@ -1,6 +1,4 @@
-"""One task from start to result, as its agent calls; and what an agent that lies, is late, or
-speaks for another gets.
-"""
+"""A task from start to result by the agent API, including false, late and foreign reports."""
 
 import hashlib
 import json
@@ -78,7 +76,9 @@ def dump() -> str:
         return found + str(cursor.fetchone()[0])
 
 
-def test_from_start_to_apply(agent: Agent, pool: Pool, files: Path) -> None:
+def test_a_task_goes_from_start_through_approval_to_apply(
+    agent: Agent, pool: Pool, files: Path
+) -> None:
     set_secret(pool_id=pool.pk, name="PASSWORD", value="hunter2")
     claim = make_claim(
         pool,
@@ -155,7 +155,7 @@ def test_from_start_to_apply(agent: Agent, pool: Pool, files: Path) -> None:
     assert set(Slot.objects.values_list("state", flat=True)) == {"idle"}
 
 
-def test_a_plan_whose_list_contradicts_the_counts_is_shown_and_cannot_be_approved(
+def test_a_plan_whose_list_contradicts_its_counts_cannot_be_approved(
     agent: Agent, pool: Pool, files: Path
 ) -> None:
     claim = make_claim(pool, "plan_and_apply")
@@ -185,7 +185,7 @@ def test_a_plan_whose_list_contradicts_the_counts_is_shown_and_cannot_be_approve
     assert Claim.objects.get(pk=claim.id).state == "reserved"
 
 
-def test_a_result_without_counts_takes_those_of_its_list(
+def test_a_result_without_counts_takes_the_counts_of_the_plan(
     agent: Agent, pool: Pool, files: Path
 ) -> None:
     claim = make_claim(pool, "plan_and_apply")
@@ -198,7 +198,9 @@ def test_a_result_without_counts_takes_those_of_its_list(
     assert (plan.summary["add"], plan.mismatch) == (3, "")
 
 
-def test_what_does_not_fit_is_not_kept(agent: Agent, pool: Pool, claim: Any, files: Path) -> None:
+def test_plan_files_with_a_wrong_digest_or_format_are_not_stored(
+    agent: Agent, pool: Pool, claim: Any, files: Path
+) -> None:
     task = task_of(claim)
     assert put(agent, f"{task}plan/", SAVED, digest="ab" * 32)[1]["code"] == "digest_differs"
     assert put(agent, f"{task}plan/", SAVED, digest="no digest")[0] == 400
@@ -218,7 +220,7 @@ def test_what_does_not_fit_is_not_kept(agent: Agent, pool: Pool, claim: Any, fil
     assert Run.objects.get().code == "plan_differs" and not Plan.objects.exists()
 
 
-def test_huge_bodies_are_refused(db: None, files: Path) -> None:
+def test_bodies_over_the_limits_of_the_pool_are_refused(db: None, files: Path) -> None:
     pool = make_agents("small", task={"plan": "64kB", "log": "64kB"})
     agent, claim = agent_of(pool.members.get()), make_claim(pool)
     task = task_of(claim)
@@ -236,7 +238,7 @@ def test_huge_bodies_are_refused(db: None, files: Path) -> None:
     assert agent.post(f"{task}log/", {"seq": 0, "text": "x" * 5_000_000}).status == 413
 
 
-def test_another_members_task_is_none_of_its_business(
+def test_an_agent_cannot_read_or_change_the_task_of_another_member(
     agent: Agent, claim: Any, files: Path
 ) -> None:
     other = agent_of(make_agents("other").members.get())
@@ -262,7 +264,9 @@ def test_another_members_task_is_none_of_its_business(
     assert other.get("tasks/999999/1/").status == 404
 
 
-def test_what_comes_too_late_changes_nothing_and_is_kept(agent: Agent, claim: Any) -> None:
+def test_reports_after_a_forced_release_change_nothing_and_are_recorded(
+    agent: Agent, claim: Any
+) -> None:
     task = task_of(claim)
     force_release(claim_id=claim.id, reason="stuck")
     before = Claim.objects.values().get()
@@ -282,7 +286,9 @@ def test_what_comes_too_late_changes_nothing_and_is_kept(agent: Agent, claim: An
     }
 
 
-def test_a_failure_is_said_and_frees_the_slot_at_once(agent: Agent, pool: Pool, claim: Any) -> None:
+def test_a_failed_result_ends_the_claim_and_frees_its_slot(
+    agent: Agent, pool: Pool, claim: Any
+) -> None:
     result = {
         "outcome": "failed",
         "exit_code": 127,
@@ -317,13 +323,13 @@ def test_a_failure_is_said_and_frees_the_slot_at_once(agent: Agent, pool: Pool, 
         ("result/", []),
     ],
 )
-def test_nonsense_is_refused(agent: Agent, claim: Any, path: str, body: Any) -> None:
+def test_malformed_task_calls_are_refused(agent: Agent, claim: Any, path: str, body: Any) -> None:
     answer = agent.post(task_of(claim) + path, body)
     assert answer.status == 400 and answer.body["way_out"], answer.body
     assert Claim.objects.get().state == "bound"
 
 
-def test_statements_are_planned_by_index_on_an_empty_database(db: None) -> None:
+def test_agent_statements_use_indexes_on_an_empty_database(db: None) -> None:
     values = {
         "member": 1,
         "claim": 1,
@@ -348,7 +354,7 @@ def test_statements_are_planned_by_index_on_an_empty_database(db: None) -> None:
             )
 
 
-def test_interrupted_program_is_noted_with_its_run_and_said_once(agent: Agent, claim: Any) -> None:
+def test_an_interrupt_is_stored_with_its_run_and_recorded_once(agent: Agent, claim: Any) -> None:
     task = task_of(claim)
     told = {"why": "it is too late", "wait_s": 600, "waits_for": ["a.b (create)"], "more": 0}
     assert agent.post(f"tasks/{claim.id}/99/interrupted/", told).status == 409, (
@@ -376,9 +382,7 @@ def test_interrupted_program_is_noted_with_its_run_and_said_once(agent: Agent, c
         {"colour": "red"},
     ],
 )
-def test_interrupt_that_is_not_understood_is_refused(
-    agent: Agent, claim: Any, wrong: dict[str, Any]
-) -> None:
+def test_a_malformed_interrupt_is_refused(agent: Agent, claim: Any, wrong: dict[str, Any]) -> None:
     body = {"why": "", "wait_s": 1, **wrong}
     answer = agent.post(
         f"{task_of(claim)}interrupted/",

@@ -1,6 +1,4 @@
-"""Tokens grow old and are replaced while their agents are busy: what is in use opens until the
-new one is (P16).
-"""
+"""A member token is rotated while its agent runs: the old token works until the new one is used."""
 
 from typing import Any
 
@@ -105,7 +103,7 @@ def ask(member: Member) -> None:
 # -- which opens -----------------------------------------------------------------------------------
 
 
-def test_the_one_in_use_opens_until_the_new_one_is_used_however_long_that_takes(
+def test_the_token_in_use_is_valid_until_the_new_token_is_used(
     member: Member,
 ) -> None:
     first = issue_token(member_id=member.pk)
@@ -116,14 +114,16 @@ def test_the_one_in_use_opens_until_the_new_one_is_used_however_long_that_takes(
     assert opens(second, first) == [True, False]
 
 
-def test_made_anew_what_was_never_used_is_forgotten_not_what_is_in_use(member: Member) -> None:
+def test_an_unused_token_is_dropped_when_another_is_issued(member: Member) -> None:
     first = issue_token(member_id=member.pk)
     opens(first)
     second, third = issue_token(member_id=member.pk), issue_token(member_id=member.pk)
     assert opens(first, second, third) == [True, False, True]
 
 
-def test_in_use_for_less_than_an_hour_the_one_before_opens_yet(member: Member) -> None:
+def test_a_token_used_for_less_than_an_hour_stays_valid_after_its_replacement(
+    member: Member,
+) -> None:
     first = issue_token(member_id=member.pk)
     opens(first)
     second = issue_token(member_id=member.pk)
@@ -134,7 +134,7 @@ def test_in_use_for_less_than_an_hour_the_one_before_opens_yet(member: Member) -
     assert opens(first, second) == [False, True]
 
 
-def test_ordered_so_the_one_before_ends_with_the_first_use(member: Member) -> None:
+def test_an_ordered_rotation_may_end_the_previous_token_at_first_use(member: Member) -> None:
     first = issue_token(member_id=member.pk)
     opens(first)
     order_token(member_id=member.pk, reason="it stood in a log", ends_previous=True)
@@ -145,7 +145,7 @@ def test_ordered_so_the_one_before_ends_with_the_first_use(member: Member) -> No
     assert opens(third, second) == [True, True], "that was said of one rotation, not of all to come"
 
 
-def test_ordered_once_more_without_a_hurry_the_first_order_holds(member: Member) -> None:
+def test_a_second_order_does_not_weaken_the_first(member: Member) -> None:
     first = issue_token(member_id=member.pk)
     opens(first)
     order_token(member_id=member.pk, reason="it stood in a log", ends_previous=True)
@@ -153,7 +153,7 @@ def test_ordered_once_more_without_a_hurry_the_first_order_holds(member: Member)
     assert opens(issue_token(member_id=member.pk), first) == [True, False]
 
 
-def test_ordered_while_a_new_one_is_on_its_way_the_order_is_about_that_one_too(
+def test_an_order_during_a_rotation_also_ends_the_token_on_its_way(
     member: Member,
 ) -> None:
     opens(issue_token(member_id=member.pk))
@@ -164,7 +164,7 @@ def test_ordered_while_a_new_one_is_on_its_way_the_order_is_about_that_one_too(
     assert opens(third, second) == [True, False]
 
 
-def test_ordered_for_one_whose_tokens_were_revoked_another_is_due(member: Member) -> None:
+def test_an_order_for_a_member_without_tokens_is_due(member: Member) -> None:
     issue_token(member_id=member.pk)
     revoke_tokens(member_id=member.pk)
     assert not is_due(member)
@@ -175,7 +175,7 @@ def test_ordered_for_one_whose_tokens_were_revoked_another_is_due(member: Member
 # -- when ------------------------------------------------------------------------------------------
 
 
-def test_it_is_due_by_its_age_from_the_last_one_on(member: Member) -> None:
+def test_a_rotation_is_due_by_the_age_of_the_last_token(member: Member) -> None:
     opens(issue_token(member_id=member.pk))
     age(30 * DAY - 60)
     assert not is_due(member)
@@ -185,7 +185,7 @@ def test_it_is_due_by_its_age_from_the_last_one_on(member: Member) -> None:
     assert not is_due(member)
 
 
-def test_it_is_due_again_where_the_new_one_did_not_get_there(member: Member) -> None:
+def test_a_rotation_is_due_again_when_the_new_token_stays_unused(member: Member) -> None:
     opens(issue_token(member_id=member.pk))
     issue_token(member_id=member.pk)
     age(3599)
@@ -194,7 +194,7 @@ def test_it_is_due_again_where_the_new_one_did_not_get_there(member: Member) -> 
     assert is_due(member)
 
 
-def test_never_is_never(member: Member, settings: Any) -> None:
+def test_the_age_never_makes_no_rotation_due(member: Member, settings: Any) -> None:
     settings.BERTH_TOKEN_AGE = None
     opens(issue_token(member_id=member.pk))
     age(3000 * DAY)
@@ -202,7 +202,7 @@ def test_never_is_never(member: Member, settings: Any) -> None:
     assert list_old_tokens() == []
 
 
-def test_without_a_token_none_is_due(member: Member) -> None:
+def test_a_member_without_a_token_has_no_rotation_due(member: Member) -> None:
     assert not is_due(member)
 
 
@@ -211,12 +211,12 @@ def test_without_a_token_none_is_due(member: Member) -> None:
     [("30d", 30.0 * DAY), ("12h", 43200.0), ("never", None)],
     ids=["days", "hours", "never"],
 )
-def test_the_setting(text: str, seconds: float | None) -> None:
+def test_the_token_age_setting_is_read(text: str, seconds: float | None) -> None:
     assert read_age(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["30", "soon", "0s"])
-def test_a_setting_that_cannot_be(text: str) -> None:
+def test_an_invalid_token_age_setting_is_refused(text: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="BERTH_TOKEN_AGE"):
         read_age(text)
 
@@ -224,7 +224,7 @@ def test_a_setting_that_cannot_be(text: str) -> None:
 # -- by whom ---------------------------------------------------------------------------------------
 
 
-def test_a_look_at_the_pool_sees_to_it_once(pool: Pool, member: Member) -> None:
+def test_a_due_rotation_enqueues_one_sync(pool: Pool, member: Member) -> None:
     opens(issue_token(member_id=member.pk))
     assert rotate_due(pool) == 0
     age(31 * DAY)
@@ -232,14 +232,14 @@ def test_a_look_at_the_pool_sees_to_it_once(pool: Pool, member: Member) -> None:
     assert Operation.objects.filter(member_id=member.pk, kind="sync", done_at=None).count() == 1
 
 
-def test_what_is_offline_gets_it_once_it_is_back(pool: Pool, member: Member) -> None:
+def test_an_offline_member_has_no_rotation_enqueued(pool: Pool, member: Member) -> None:
     opens(issue_token(member_id=member.pk))
     age(31 * DAY)
     Member.objects.update(state="offline")
     assert rotate_due(pool) == 0
 
 
-def test_a_person_orders_it(member: Member) -> None:
+def test_an_order_makes_a_rotation_due_and_enqueues_a_sync(member: Member) -> None:
     opens(issue_token(member_id=member.pk))
     order_token(member_id=member.pk, reason="a new key for the new year")
     assert is_due(member)
@@ -247,19 +247,19 @@ def test_a_person_orders_it(member: Member) -> None:
     assert Event.objects.get(verb="order_token").reason == "a new key for the new year"
 
 
-def test_an_order_needs_a_reason(member: Member) -> None:
+def test_a_rotation_order_requires_a_reason(member: Member) -> None:
     with pytest.raises(Invalid):
         order_token(member_id=member.pk, reason="")
 
 
-def test_of_agents_elsewhere_nobody_can_order_it() -> None:
+def test_a_token_that_berth_does_not_hand_over_cannot_be_rotated() -> None:
     member = ready("agents", "far").members.get()
     with pytest.raises(Conflict, match="not given its token by Berth"):
         order_token(member_id=member.pk, reason="now")
     assert rotate_due(member.pool) == 0
 
 
-def test_agents_elsewhere_are_told_of_in_time(pool: Pool, member: Member) -> None:
+def test_old_tokens_are_listed_in_time(pool: Pool, member: Member) -> None:
     far = ready("agents", "far").members.get()
     for one in (member, far):
         opens(issue_token(member_id=one.pk))
@@ -280,7 +280,7 @@ def test_agents_elsewhere_are_told_of_in_time(pool: Pool, member: Member) -> Non
     }
 
 
-def test_a_new_one_that_is_not_taken_is_told_of(member: Member) -> None:
+def test_an_untaken_token_is_listed_after_an_hour(member: Member) -> None:
     opens(issue_token(member_id=member.pk))
     issue_token(member_id=member.pk)
     assert list_old_tokens() == []
@@ -292,7 +292,9 @@ def test_a_new_one_that_is_not_taken_is_told_of(member: Member) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_provider_is_given_one_when_it_is_due(pool: Pool, member: Member, hands: Hands) -> None:
+def test_the_provider_gets_a_new_token_when_a_rotation_is_due(
+    pool: Pool, member: Member, hands: Hands
+) -> None:
     first = issue_token(member_id=member.pk)
     opens(first)
     ask(member)
@@ -305,7 +307,7 @@ def test_the_provider_is_given_one_when_it_is_due(pool: Pool, member: Member, ha
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_that_cannot_be_handed_over_costs_its_agent_nothing(
+def test_a_failed_hand_over_keeps_the_old_token_and_is_retried(
     pool: Pool, member: Member, hands: Hands
 ) -> None:
     first = issue_token(member_id=member.pk)
@@ -322,7 +324,9 @@ def test_one_that_cannot_be_handed_over_costs_its_agent_nothing(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_not_ours_is_only_forgotten(hands: Hands) -> None:
+def test_a_member_that_berth_does_not_own_is_forgotten_without_a_provider_call(
+    hands: Hands,
+) -> None:
     pool = ready("local", "mixed")
     Member.objects.filter(pool=pool).update(state="deleting", is_owned=False)
     hands.fails = 1
@@ -332,7 +336,7 @@ def test_what_is_not_ours_is_only_forgotten(hands: Hands) -> None:
     assert hands.fails == 1, "it was not asked"
 
 
-def test_who_hands_tokens_over() -> None:
+def test_the_local_provider_rotates_tokens_and_agents_and_static_do_not() -> None:
     assert [token_rotation.rotates(kind) for kind in ("local", "agents", "static", "nobody")] == [
         True,
         False,

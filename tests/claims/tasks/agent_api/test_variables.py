@@ -1,4 +1,4 @@
-"""Variables of the form of a run: typed as JSON or HCL writes them, every fault with its line."""
+"""Variables in the run form are read as JSON or HCL; each fault names its line."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ from claims.tasks.pages.variables import read_variables
         ('"x" # why', "x"),
     ],
 )  # fmt: skip
-def test_a_value_has_its_type(text: str, value: Any) -> None:
+def test_a_value_is_read_with_its_type(text: str, value: Any) -> None:
     found, faults = read_variables(f"before=1\nname = {text}\n\n# a comment\nafter=2\n")
     assert not faults and found == {"before": 1, "name": value, "after": 2}
     assert type(found["name"]) is type(value)
@@ -61,7 +61,7 @@ def test_a_fault_names_its_line_and_a_way_out(text: str, line: int, words: str) 
     assert faults[0].line == line
 
 
-def test_one_fault_hides_no_other() -> None:
+def test_every_faulty_line_is_reported() -> None:
     found, faults = read_variables("a\nb=2\nc=[x]\nd=4")
     assert found == {"b": 2, "d": 4} and [fault.line for fault in faults] == [1, 3]
 
@@ -75,7 +75,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=5) | st.dictionaries(st.text(), JSON, max_size=5) | st.text())
-def test_what_json_writes_is_read_as_it_is(value: Any) -> None:
+def test_json_values_are_read_unchanged(value: Any) -> None:
     for indent in (None, 2):
         assert read_variables(f"x = {json.dumps(value, indent=indent)}\ny=1") == (
             {"x": value, "y": 1},
@@ -84,6 +84,6 @@ def test_what_json_writes_is_read_as_it_is(value: Any) -> None:
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_refused_with_faults(text: str) -> None:
     found, faults = read_variables(text)
     assert all(fault.line >= 1 and fault.way_out for fault in faults) and isinstance(found, dict)
