@@ -87,7 +87,7 @@ def test_the_kernel_is_asked_by_trying() -> None:
         (place / "agent.pyz").write_bytes(build_agent().data)
         code = (
             "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
-            "runpy.run_module('berth_agent.namespaces', run_name='__main__')"
+            "runpy.run_module('berth_agent.processes.namespaces', run_name='__main__')"
         )
         command = [agent_ordinary_user.python(), "-c", code, str(place / "agent.pyz"), str(place)]
         asked = subprocess.run(
