@@ -1,3 +1,4 @@
-"""Operations that claims write: registered for whoever performs them."""
+"""Modules that register themselves with the kernel or the allocator when they are imported."""
 
 from claims.lifecycle.deadline_notices import send_notice as send_notice
+from claims.tasks.approvals import reservations as reservations

@@ -52,6 +52,7 @@ CLAIM_SET = Machine(
 MACHINES = (CLAIM, CLAIM_SET)
 LIVE = ("waiting", "blocked", "bound", "reserved", "parked")
 HOLDING = ("bound", "reserved")
+PENDING = ("reserved", "parked")  # the plan waits for an approval
 SERIAL_LIVE = ("waiting", "bound", "reserved", "parked")
 OUTCOMES = {
     "released": "its holder let it go",

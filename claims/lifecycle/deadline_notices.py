@@ -13,7 +13,7 @@ from django.core.mail import send_mail
 
 from claims.lifecycle.end_hold import DECISIONS
 from claims.models import Claim
-from claims.tasks.plans.selectors import PENDING
+from claims.states import PENDING
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
 from project.kernel.outbox.operations import ProviderError, Taken, add_operation, performs

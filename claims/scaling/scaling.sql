@@ -33,7 +33,7 @@ SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) 
 -- read_scaled: the same, to look only.
 SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' ORDER BY p.id
 
--- scaled_members: with their slots, counted. The columns stand in the order of pools.scaling.Member, behind the pool. OFFSET 0: member by
+-- scaled_members: with their slots, counted. The columns stand in the order of pools.scaling.ScaledMember, behind the pool. OFFSET 0: member by
 -- member through slot_place, never a walk over all slots.
 SELECT m.pool_id, m.id, m.name, m.state, s.slots, s.running, s.reserved, s.draining, m.deletion_cost, extract(epoch FROM m.created_at)::float8 AS created,
   extract(epoch FROM now() - greatest(s.changed_at, m.state_at))::float8 AS quiet_for, m.is_leaving, m.is_cordoned,

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.http import HttpResponse
 
-from claims.allocation.api import schemas
+from claims.timeline import schemas
 from claims.timeline.queries import Filter, names_for, where_of
 from pools.access.permissions import require
 from pools.http.endpoint import (

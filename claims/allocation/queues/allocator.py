@@ -12,7 +12,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,6 @@ from claims.allocation.requests.resolve import (
 )
 from claims.allocation.scale_request import ask_for_capacity
 from claims.statements import CLAIMS, PAIRS, repeat
-from claims.tasks.approvals.reservations import bind_approved, reserve_parked
 from pools.config.layout import PAIRED
 from pools.lifecycle.selectors import read_stored
 from project.kernel.actor import current_actor
@@ -61,6 +60,10 @@ STALE = 20.0  # seconds after which a line is looked at though nothing is free f
 SETTLED = 1.0  # between two notes that a line was tried: whose turn it is to be tried rests on them
 ADOPTED = 500
 LAST = (2**15 - 1, 2**63 - 1)  # behind every claim: rank and id
+
+# Called in this order before the queues are served. Each binds claims that go first, and returns
+# how many it has bound.
+served_first: list[Callable[[], int]] = []
 
 
 @dataclass
@@ -133,7 +136,7 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
     """One step. `only_pools`: no others are served; their reasons are not looked at either."""
     step = AllocationResult()
     if only_pools is None:
-        step.bound += bind_approved() + reserve_parked()
+        step.bound += sum(serve() for serve in served_first)
     lines = _read_lines()
     if only_pools is not None:
         wanted = set(only_pools)

@@ -8,11 +8,13 @@ from typing import Any
 from django.db import transaction
 
 from claims.allocation.claim_view import ClaimView
+from claims.allocation.queues.allocator import served_first
 from claims.allocation.scale_request import ask_for_capacity
 from claims.allocation.selectors import view_claim
 from claims.lifecycle.end_hold import DECISIONS
 from claims.lifecycle.release import Ending, give_back, lock_claim
 from claims.statements import CLAIMS, repeat
+from claims.states import PENDING
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
@@ -20,7 +22,6 @@ from project.kernel.events.notify import hint
 from project.kernel.ui.formatting import rfc3339
 from project.kernel.validation import require_reason
 
-PENDING = ("reserved", "parked")
 DAY = 86400.0
 LONGEST = 30 * DAY  # from now
 AT_A_TIME = 100
@@ -234,3 +235,6 @@ def too_late(claim: Any) -> Conflict:
         way_out="Ask for it anew: it plans again.",
         expires_at=rfc3339(claim.expires_at),
     )
+
+
+served_first.extend([bind_approved, reserve_parked])

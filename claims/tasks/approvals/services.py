@@ -21,9 +21,9 @@ from claims.lifecycle.end_hold import DECISIONS, approval_of, pool_name
 from claims.lifecycle.release import Ending, end_unheld, give_back, lock_claim
 from claims.models import Plan
 from claims.statements import CLAIMS, repeat
+from claims.states import PENDING
 from claims.tasks.approvals.lost_apply import settle_lost_apply
 from claims.tasks.approvals.reservations import (
-    PENDING,
     extend_reservation,
     move_reserved,
     plan_again,

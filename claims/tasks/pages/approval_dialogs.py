@@ -13,6 +13,7 @@ from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claims
 from claims.lifecycle.drain import drains_of
 from claims.lifecycle.pages.claim_dialogs import MOST, SHOWN, affected, claim_for, places
+from claims.states import PENDING
 from claims.tasks.approvals.services import (
     ApprovalVote,
     approve_plan,
@@ -23,7 +24,7 @@ from claims.tasks.approvals.services import (
     reject_plan,
     settle_lost_apply,
 )
-from claims.tasks.pages.task_page import PENDING, must_read, what_happens, why_not_approve
+from claims.tasks.pages.task_page import must_read, what_happens, why_not_approve
 from claims.tasks.plans.selectors import PlanView, view_plan
 from claims.tasks.states.views import rescued_facts
 from claims.workspaces.web.permissions import require_settle

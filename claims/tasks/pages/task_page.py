@@ -21,9 +21,10 @@ from claims.lifecycle.drain import drains_of
 from claims.lifecycle.pages.claim_list import may_touch, probably, wanted_words
 from claims.lifecycle.pages.claim_page import find_claim, left_percent, scope_of
 from claims.models import Approval, Claim, Plan, Run, Task
+from claims.states import PENDING
 from claims.tasks.failure_hints import way_out
 from claims.tasks.pages.plan_page import plan_context
-from claims.tasks.plans.selectors import PENDING, PlanView, view_plan
+from claims.tasks.plans.selectors import PlanView, view_plan
 from claims.tasks.states.views import rescued_of_claim
 from claims.tasks.task_result import is_cut_off
 from claims.timeline.queries import Filter, list_lines

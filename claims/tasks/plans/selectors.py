@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.models import Q
 
 from claims.models import Approval, Claim, Plan, Task
+from claims.states import PENDING
 from claims.tasks.run_spec import DISCARD
 from claims.tasks.valid_approvals import find_faults
 from pools.config.approval_spec import DEFAULT
@@ -20,7 +21,6 @@ from pools.models import Member
 from project.kernel.db.guards import reporting
 from project.kernel.ui.formatting import rfc3339
 
-PENDING = ("reserved", "parked")
 UNDECIDED = (*PENDING, "waiting", "blocked")  # approvals are counted again before the apply starts
 MOST_LISTED = 1000
 
