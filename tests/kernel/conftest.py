@@ -1,4 +1,4 @@
-"""What the kernel's tests share."""
+"""Fixtures of the kernel's tests."""
 
 import threading
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""Commands beside a Berth that does not run say so and what to do; whoever wants the
-traceback gets it.
-"""
+"""Commands without a running Berth name the way to start it; the traceback is shown on request."""
 
 import json
 import os
@@ -39,7 +37,7 @@ def manage(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
 @pytest.mark.parametrize(
     "command", [["token", "list", "ana"], ["doctor"], ["export"]], ids=lambda command: command[0]
 )
-def test_a_command_without_a_running_berth_says_how_to_start_it(
+def test_command_without_a_running_berth_says_how_to_start_it(
     tmp_path: Path, command: list[str]
 ) -> None:
     done = manage(tmp_path, *command)
@@ -51,7 +49,7 @@ def test_a_command_without_a_running_berth_says_how_to_start_it(
     assert "Traceback" not in done.stderr
 
 
-def test_a_berth_that_was_killed_and_a_database_of_your_own_are_told_apart(tmp_path: Path) -> None:
+def test_killed_berth_and_external_database_have_different_errors(tmp_path: Path) -> None:
     url = f"postgresql://berth:secret@127.0.0.1:{free_port()}/berth"
     (tmp_path / "services.json").write_text(json.dumps({"DATABASE_URL": url}))
     killed, own = manage(tmp_path, "export"), manage(tmp_path, "export", DATABASE_URL=url)
@@ -60,5 +58,5 @@ def test_a_berth_that_was_killed_and_a_database_of_your_own_are_told_apart(tmp_p
     assert "secret" not in killed.stderr + own.stderr
 
 
-def test_the_traceback_is_there_for_who_wants_it(tmp_path: Path) -> None:
+def test_traceback_is_shown_on_request(tmp_path: Path) -> None:
     assert "Traceback" in manage(tmp_path, "export", "--traceback").stderr

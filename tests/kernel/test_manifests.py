@@ -1,5 +1,5 @@
-"""Configuration as files: all faults at once, differences before, safe to repeat, all
-or nothing.
+"""Manifests: all faults are reported at once, differences are shown first, and apply is
+idempotent and atomic.
 """
 
 from pathlib import Path
@@ -97,7 +97,7 @@ def faults(text: str) -> list[str]:
     return [f"{e.field}: {e.message}" for e in caught.value.fields] or [caught.value.detail]
 
 
-def test_five_faults_get_five_messages_and_each_says_where():
+def test_five_faults_get_five_messages_with_their_places():
     found = faults("kind: shelf\nname: a\nbooks: -1\nbookz: 1\n---\nkind: shelv\nname: ''\n")
     assert len(found) == 5
     assert any(f.startswith("f:1: shelf a: bookz") for f in found)
@@ -122,15 +122,15 @@ def test_five_faults_get_five_messages_and_each_says_where():
         ("x" * (manifests.LARGEST + 1), "larger than"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_refused(text, said):
+def test_malformed_file_is_refused(text, said):
     assert any(said in f for f in faults(text)), faults(text)
 
 
-def test_an_empty_file_asks_for_nothing():
+def test_empty_file_changes_nothing():
     assert read_documents("---\n", "f") == read_documents("", "f") == []
 
 
-def test_it_is_applied_and_then_as_it_is(shelf, file, capsys):
+def test_manifest_is_applied_once_and_then_unchanged(shelf, file, capsys):
     call_command("apply", "-f", str(file), "--reason", "spring")
     assert shelf.things == {"a": {"books": 2}, "b": {"books": 4}}
     assert "+ shelf a: new" in capsys.readouterr().out
@@ -141,7 +141,7 @@ def test_it_is_applied_and_then_as_it_is(shelf, file, capsys):
     assert Event.objects.count() == 2
 
 
-def test_a_dry_run_shows_and_changes_nothing(shelf, file, capsys):
+def test_dry_run_shows_differences_and_changes_nothing(shelf, file, capsys):
     shelf.things["a"] = {"books": 6}
     call_command("apply", "-f", str(file), "--dry-run")
     out = capsys.readouterr().out
@@ -150,14 +150,14 @@ def test_a_dry_run_shows_and_changes_nothing(shelf, file, capsys):
     assert shelf.things == {"a": {"books": 6}}
 
 
-def test_a_fault_anywhere_changes_nothing(shelf, file):
+def test_fault_anywhere_changes_nothing(shelf, file):
     file.write_text(TWO.replace("books: 4", "books: 5"))
     with pytest.raises(CommandError, match="is odd Add one."):
         call_command("apply", "-f", str(file))
     assert shelf.things == {}
 
 
-def test_the_faults_of_all_files_are_told_at_once(shelf, tmp_path):
+def test_faults_of_all_files_are_reported_at_once(shelf, tmp_path):
     texts = {
         "one": "kind: shelf\nname: a\nbooks: 3\n",
         "two": "kind: shelf\nname: b\nbooks: -2\n",
@@ -195,14 +195,14 @@ def test_the_faults_of_all_files_are_told_at_once(shelf, tmp_path):
         )
 
 
-def test_a_refusal_in_the_middle_undoes_what_came_before_it(shelf, file):
+def test_refusal_in_the_middle_rolls_back_earlier_changes(shelf, file):
     shelf.refuses.add("b")
     with pytest.raises(Refused):
         apply_documents(read_documents(TWO, "f"))
     assert not Event.objects.exists()
 
 
-def test_differences_are_the_exit_code(shelf, file, capsys):
+def test_diff_exit_code_reports_differences(shelf, file, capsys):
     with pytest.raises(SystemExit) as left:
         call_command("diff", "-f", str(file))
     assert left.value.code == 1
@@ -212,13 +212,13 @@ def test_differences_are_the_exit_code(shelf, file, capsys):
     assert capsys.readouterr().out.count("as it is") == 2
 
 
-def test_a_fault_leaves_diff_with_another_code(tmp_path):
+def test_diff_exit_code_of_a_fault_differs(tmp_path):
     with pytest.raises(CommandError, match="cannot be read") as caught:
         call_command("diff", "-f", str(tmp_path / "none.yaml"))
     assert caught.value.returncode == 2
 
 
-def test_what_is_exported_is_as_it_is(shelf, file, tmp_path, capsys):
+def test_exported_manifest_has_no_differences(shelf, file, tmp_path, capsys):
     call_command("apply", "-f", str(file))
     capsys.readouterr()
     call_command("export")
@@ -227,7 +227,7 @@ def test_what_is_exported_is_as_it_is(shelf, file, tmp_path, capsys):
     call_command("diff", "-f", str(again))
 
 
-def test_an_export_takes_names(shelf):
+def test_export_can_be_limited_to_names(shelf):
     shelf.things = {"a": {}, "b": {}}
     assert "name: b" not in export_documents("shelf", ["a"])
     with pytest.raises(Invalid, match="There is no shelf c"):
@@ -236,7 +236,7 @@ def test_an_export_takes_names(shelf):
         export_documents("box")
 
 
-def test_kinds_that_others_refer_to_come_first(shelf):
+def test_documents_are_ordered_by_kind(shelf):
     register_kind(
         ManifestKind("room", shelf.validate, shelf.diff, shelf.apply, shelf.export, order=-1)
     )

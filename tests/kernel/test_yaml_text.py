@@ -1,6 +1,4 @@
-"""YAML from people: what would blow up, or reads otherwise than it looks, is refused where
-it is read.
-"""
+"""YAML from people: exploding or ambiguous documents are refused where they are read."""
 
 import pytest
 import yaml
@@ -39,12 +37,12 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         "not closed",
     ],
 )
-def test_it_is_refused(text: str) -> None:
+def test_ambiguous_or_exploding_yaml_is_refused(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         load_yaml(text)
 
 
-def test_a_pool_is_read() -> None:
+def test_yaml_of_a_pool_is_read() -> None:
     assert load_yaml("kind: Pool\nname: p\nslots: [any, {lane: plan}]\n") == {
         "kind": "Pool",
         "name": "p",
@@ -52,7 +50,7 @@ def test_a_pool_is_read() -> None:
     }
 
 
-def test_the_pool_form_and_the_replay_refuse_a_bomb() -> None:
+def test_pool_form_and_replay_refuse_a_yaml_bomb() -> None:
     for read in (lambda: read_file(BOMB), lambda: read_changes(BOMB, "changes")):
         with pytest.raises(Invalid):
             read()

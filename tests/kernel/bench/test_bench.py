@@ -1,4 +1,4 @@
-"""The bench runner: ratios to R, processes side by side, one object on stdout."""
+"""The bench runner: ratios to the reference R, parallel workers, one JSON object on stdout."""
 
 import json
 import os
@@ -43,14 +43,14 @@ def run_with(*rates: float) -> BenchRun:
     return BenchRun(Steady(*rates))  # type: ignore[arg-type]
 
 
-def test_each_slice_stands_between_two_of_r():
+def test_each_slice_is_measured_between_two_reference_slices():
     rates = iter([300.0, 300.0, 400.0])
     found = run_with(100.0, 200.0, 100.0, 100.0).compare(lambda: next(rates), slices=3)
     assert found.ratios == [2.0, 2.0, 4.0]
     assert found.ratio == 2.0
 
 
-def test_slices_against_each_other_take_turns_in_going_first():
+def test_interleaved_slices_alternate_which_goes_first():
     order = []
 
     def measure(name: str, rate: float) -> Callable[[], float]:
@@ -62,7 +62,7 @@ def test_slices_against_each_other_take_turns_in_going_first():
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_slice_that_measured_nothing_fails_the_bench(rate):
+def test_empty_slice_fails_the_bench(rate):
     with pytest.raises(NothingMeasured, match="slice 2"):
         run_with(100.0).compare(iter([50.0, rate, 50.0]).__next__, slices=3)
     with pytest.raises(NothingMeasured, match="slice 1"):
@@ -71,12 +71,12 @@ def test_a_slice_that_measured_nothing_fails_the_bench(rate):
         run_with(1.0).interleave(lambda: 50.0, lambda: rate, slices=1)
 
 
-def test_a_reference_that_measured_nothing_fails_the_bench():
+def test_empty_reference_slice_fails_the_bench():
     with pytest.raises(NothingMeasured, match="R is 0"):
         run_with(100.0, 0.0).compare(lambda: 50.0, slices=1)
 
 
-def test_a_field_with_a_goal_that_is_zero_fails_the_bench(monkeypatch):
+def test_zero_in_a_field_with_a_goal_fails_the_bench(monkeypatch):
     monkeypatch.setattr(registry, "_benches", {})
     registry.bench("x", "about", [Goal("p99_ms", 20.0, AT_MOST)])(lambda run: {"p99_ms": 0.0})
     with pytest.raises(NothingMeasured, match="p99_ms is 0"):
@@ -92,12 +92,12 @@ def test_a_field_with_a_goal_that_is_zero_fails_the_bench(monkeypatch):
         (Goal("p99_ms", 20.0, AT_MOST), 25.0, False, "25%"),
     ],
 )
-def test_a_goal_says_by_how_much_it_is_missed(goal, value, met, by):
+def test_missed_goal_says_by_how_much(goal, value, met, by):
     judged = goal.judge(value)
     assert (judged["met"], judged["missed_by"]) == (met, by)
 
 
-def test_the_result_has_the_fields_the_goals_and_what_r_was_measured_with(monkeypatch):
+def test_result_has_fields_goals_and_the_reference_conditions(monkeypatch):
     monkeypatch.setattr(registry, "_benches", {})
     registry.bench("x", "about", [Goal("ratio", 2.0)])(lambda run: {"ratio": 2.5})
     found = run_bench(get_bench("x"), run_with(1.0))
@@ -113,7 +113,7 @@ def test_the_result_has_the_fields_the_goals_and_what_r_was_measured_with(monkey
         get_bench("y")
 
 
-def test_a_slice_knows_its_percentiles():
+def test_slice_reports_its_percentiles():
     found = Slice(100, 2.0, [n / 1000 for n in range(100)])
     assert (
         found.rate,
@@ -149,7 +149,7 @@ class Worker:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_crew_works_side_by_side_on_the_tests_database_and_tells_what_goes_wrong():
+def test_worker_group_measures_in_parallel_and_reports_a_worker_error():
     with WorkerGroup("tests.kernel.bench.test_bench.make_worker", 2) as crew:
         for _ in range(2):
             found = crew.slice(0.05)
@@ -172,7 +172,7 @@ def conninfo(transactional_db: None) -> Any:
 
 
 @pytest.mark.parametrize("by", ["pgbench", "psycopg"])
-def test_r_is_measured_with_and_without_pgbench(conninfo, by, monkeypatch):
+def test_reference_is_measured_with_and_without_pgbench(conninfo, by, monkeypatch):
     monkeypatch.setattr(baseline, "CLIENTS", 2)
     found = Reference(conninfo, claims=60_000, pgbench=find_pgbench() if by == "pgbench" else None)
     assert by in found.by
@@ -188,7 +188,7 @@ def test_r_is_measured_with_and_without_pgbench(conninfo, by, monkeypatch):
 # The command --------------------------------------------------------------------------------------
 
 
-def test_one_object_on_stdout_and_the_scratch_database_is_gone(transactional_db):
+def test_bench_command_prints_one_object_and_drops_its_scratch_database(transactional_db):
     command = [sys.executable, "manage.py", "bench", "events", "--json", "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

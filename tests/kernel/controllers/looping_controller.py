@@ -1,5 +1,5 @@
-"""A process for the runtime's tests: one controller whose step begins, takes its time and ends,
-each said in the log.
+"""A process for the runtime's tests with one controller, which logs the begin and the end of each
+step.
 
 python -m tests.kernel.controllers.looping_controller SECONDS
 """

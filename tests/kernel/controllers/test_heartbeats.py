@@ -1,4 +1,4 @@
-"""Which loops turn: a beat stands still when its loop does."""
+"""Heartbeats show which loops move: a beat stands still when its loop does."""
 
 from collections.abc import Iterator
 
@@ -23,12 +23,12 @@ def pulse(name: str = "allocate", stuck: float = 0.0, failures: int = 0, error: 
     return Pulse(name, stuck, 1, failures, error)
 
 
-def test_a_loop_that_moves_is_well(session):
+def test_moving_loop_is_healthy(session):
     heartbeats.write(session, "here", [pulse()])
     assert [h.is_well for h in check_loops()] == [True]
 
 
-def test_a_loop_that_sits_in_one_step_is_seen(session):
+def test_loop_stuck_in_one_step_is_reported(session):
     heartbeats.write(session, "here", [pulse()])
     session.execute(
         "UPDATE kernel_beat SET at = at - interval '1 hour', started_at = started_at - "
@@ -41,14 +41,14 @@ def test_a_loop_that_sits_in_one_step_is_seen(session):
     assert found["other"].is_well
 
 
-def test_a_beat_never_goes_back(session):
+def test_beat_never_goes_back(session):
     heartbeats.write(session, "here", [pulse()])
     before = Beat.objects.get().at
     heartbeats.write(session, "here", [pulse(stuck=500)])
     assert Beat.objects.get().at == before
 
 
-def test_a_dead_process_does_not_matter_while_another_runs_the_same(session):
+def test_dead_process_is_ignored_while_another_runs_the_same_loop(session):
     heartbeats.write(session, "dead", [pulse()])
     session.execute(
         "UPDATE kernel_beat SET at = at - interval '1 hour', started_at = started_at - "
@@ -59,14 +59,14 @@ def test_a_dead_process_does_not_matter_while_another_runs_the_same(session):
     assert check_loops()[0].is_well
 
 
-def test_a_controller_that_nobody_runs_is_named():
+def test_controller_without_a_process_is_named():
     assert [(h.name, h.is_well, h.detail) for h in check_loops(["finalize"])] == [
         ("finalize", False, "no process runs it")
     ]
 
 
 @pytest.mark.parametrize(("failures", "is_well"), [(0, True), (1, True), (4, True), (5, False)])
-def test_a_few_failures_are_told_and_many_are_an_illness(session, failures, is_well):
+def test_few_failures_are_reported_and_many_make_a_loop_unhealthy(session, failures, is_well):
     heartbeats.write(
         session, "here", [pulse(failures=failures, error="ValueError: x" if failures else "")]
     )

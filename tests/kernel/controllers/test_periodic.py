@@ -1,4 +1,4 @@
-"""The finalizer's round: what one chore cannot do holds up no other."""
+"""A failing chore of the periodic round holds up no other chore."""
 
 import psycopg
 import pytest
@@ -22,7 +22,7 @@ def chores_of(cause: Exception, done: list[str]) -> dict[str, Chore]:
 @pytest.mark.parametrize(
     "cause", [psycopg.errors.QueryCanceled(), psycopg.errors.LockNotAvailable()]
 )
-def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(
+def test_statement_timeout_fails_only_its_own_chore(
     monkeypatch: pytest.MonkeyPatch, cause: Exception
 ) -> None:
     done: list[str] = []
@@ -32,7 +32,7 @@ def test_a_statement_that_takes_too_long_is_the_fault_of_its_chore(
     assert done == ["b"]
 
 
-def test_a_database_that_is_away_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_database_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(
         periodic,

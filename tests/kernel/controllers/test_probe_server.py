@@ -1,4 +1,4 @@
-"""The probe server of controllers and workers, beside clients that say nothing."""
+"""The probe server of controllers and workers stays reachable beside silent connections."""
 
 import socket
 from collections.abc import Iterator

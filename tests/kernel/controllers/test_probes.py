@@ -1,4 +1,4 @@
-"""What probes and Prometheus read."""
+"""The probes `healthz` and `readyz`, and the metrics for Prometheus."""
 
 import pytest
 from django.db import OperationalError
@@ -31,7 +31,7 @@ def checks(answer) -> dict[str, str]:
     return {c["name"]: c["detail"] for c in answer.json()["checks"] if not c["ok"]}
 
 
-def test_healthz_asks_nothing(client, django_assert_num_queries):
+def test_healthz_makes_no_query(client, django_assert_num_queries):
     with django_assert_num_queries(0):
         answer = client.get("/healthz")
     assert (answer.status_code, answer.content) == (200, b"ok\n")
@@ -61,7 +61,7 @@ def test_not_ready_while_no_worker_runs(client):
     assert checks(client.get("/readyz")) == {"worker": "no process runs it"}
 
 
-def test_web_processes_can_be_asked_about_themselves_alone(client):
+def test_readyz_can_be_limited_to_the_web_process(client):
     assert client.get("/readyz?only=web").status_code == 200
 
 
@@ -102,7 +102,7 @@ def read_metrics(client, **headers) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def test_metrics_tell_of_the_outbox_and_the_controllers(client):
+def test_metrics_cover_the_outbox_and_the_controllers(client):
     beat()
     add_operation(lane="a", kind="sync", queue="q")
     found = read_metrics(client)
@@ -111,7 +111,7 @@ def test_metrics_tell_of_the_outbox_and_the_controllers(client):
     assert found["berth_database_up", ()] == 1
 
 
-def test_metrics_are_there_without_the_database(client, monkeypatch):
+def test_metrics_are_served_without_the_database(client, monkeypatch):
     def away():
         raise OperationalError("x")
 
@@ -131,10 +131,10 @@ def test_metrics_are_there_without_the_database(client, monkeypatch):
         ("secret", {"Authorization": "Bearer sécret"}, 403),
     ],
 )
-def test_metrics_are_for_this_machine_or_a_token(client, settings, token, headers, status):
+def test_metrics_need_a_local_client_or_a_token(client, settings, token, headers, status):
     settings.BERTH_METRICS_TOKEN = token
     assert client.get("/metrics", headers=headers).status_code == status
 
 
-def test_metrics_are_not_for_other_machines(client):
+def test_metrics_are_refused_to_other_machines(client):
     assert client.get("/metrics", REMOTE_ADDR="10.0.0.7").status_code == 403

@@ -1,4 +1,4 @@
-"""The loop of controllers: woken without loss, patient after errors, gone when asked."""
+"""The controller loop: no wake-up is lost, errors back off, and a stop is clean."""
 
 import os
 import signal
@@ -108,7 +108,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "BACKOFF", Backoff(0.01, 0.02))
 
 
-def test_a_hint_wakes_whoever_names_its_topic(settled):
+def test_hint_wakes_controllers_of_its_topic(settled):
     woken, deaf = Scripted(), Scripted()
     deaf.name, deaf.topics = "deaf", ("slots",)
     with running(woken, deaf):
@@ -121,7 +121,7 @@ def test_a_hint_wakes_whoever_names_its_topic(settled):
         assert deaf.ended <= 2, "its start, and the wake-up that comes with LISTEN"
 
 
-def test_a_hint_that_comes_while_a_step_runs_is_not_lost(settled):
+def test_hint_during_a_step_is_not_lost(settled):
     """The step has read the rows already; what is new needs another step, and no timer would
     come for a long time.
     """
@@ -151,13 +151,13 @@ def test_a_hint_that_comes_while_a_step_runs_is_not_lost(settled):
         assert controller.wait_for(begun + 1)
 
 
-def test_who_has_more_to_do_is_called_again_at_once():
+def test_step_that_reports_more_work_is_repeated_at_once():
     controller = Scripted(lambda n: n < 50)
     with running(controller):
         assert controller.wait_for(50)
 
 
-def test_the_timer_makes_up_for_hints_that_never_come():
+def test_resync_timer_runs_steps_without_hints():
     controller = Scripted()
     controller.topics = ()
     controller.resync = 0.01
@@ -165,7 +165,7 @@ def test_the_timer_makes_up_for_hints_that_never_come():
         assert controller.wait_for(5)
 
 
-def test_one_that_fails_backs_off_and_the_others_go_on(settled, caplog):
+def test_failing_controller_backs_off_while_others_continue(settled, caplog):
     def fail(n: int) -> None:
         raise ValueError("no such thing")
 
@@ -200,7 +200,7 @@ def test_back_off_doubles_and_ends_with_the_first_success(monkeypatch, caplog):
     assert 15 <= pauses[-1] <= 30
 
 
-def test_its_beat_tells_of_the_failure(impatient, monkeypatch):
+def test_beat_of_a_failing_controller_carries_the_error(impatient, monkeypatch):
     monkeypatch.setattr(runtime, "BEAT_EVERY", 0.02)
 
     def play(n: int) -> None:
@@ -221,14 +221,14 @@ def test_its_beat_tells_of_the_failure(impatient, monkeypatch):
     assert found[1] == "ValueError: the reason"
 
 
-def test_a_beat_is_gone_with_its_loop(settled):
+def test_beat_is_deleted_when_its_loop_ends(settled):
     with running(Scripted()):
         settled()
         assert Beat.objects.get().name == "scripted"
     assert not Beat.objects.exists()
 
 
-def test_events_of_a_controller_name_it():
+def test_controller_is_the_actor_of_its_events():
     actors = []
     controller = Scripted(lambda n: actors.append(current_actor()))
     with running(controller):
@@ -236,7 +236,7 @@ def test_events_of_a_controller_name_it():
     assert actors == ["scripted"]
 
 
-def test_a_stop_lets_the_step_end():
+def test_stop_waits_for_the_running_step():
     inside, go_on = threading.Event(), threading.Event()
 
     def play(n: int) -> bool:
@@ -252,7 +252,7 @@ def test_a_stop_lets_the_step_end():
     assert (controller.begun, controller.ended) == (1, 1)
 
 
-def test_a_step_that_does_not_end_is_left_behind(monkeypatch, caplog):
+def test_stop_abandons_a_step_that_does_not_end(monkeypatch, caplog):
     monkeypatch.setattr(runtime, "GRACE", 0.05)
     go_on = threading.Event()
     controller = Scripted(lambda n: go_on.wait(PATIENCE))
@@ -276,7 +276,7 @@ def kill_sessions(pattern: str) -> None:
         )
 
 
-def test_losing_the_listening_connection_wakes_everybody_because_hints_were_lost_with_it(settled):
+def test_lost_listening_connection_wakes_every_controller(settled):
     controller = Scripted()
     with running(controller):
         settled()
@@ -290,7 +290,7 @@ def test_losing_the_listening_connection_wakes_everybody_because_hints_were_lost
         assert controller.wait_for(before + 1)
 
 
-def test_a_lost_database_connection_is_replaced(impatient, settled, caplog):
+def test_lost_database_connection_is_replaced(impatient, settled, caplog):
     def play(n: int) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SET application_name = 'the step'; SELECT 1")
@@ -307,7 +307,7 @@ def test_a_lost_database_connection_is_replaced(impatient, settled, caplog):
     assert "Traceback" not in caplog.text
 
 
-def test_a_transaction_that_a_step_leaves_behind_ends_with_it(impatient):
+def test_transaction_left_open_by_a_step_is_ended(impatient):
     """A step that fails in the middle must not pass its transaction on to the next."""
     seen = []
 
@@ -323,18 +323,18 @@ def test_a_transaction_that_a_step_leaves_behind_ends_with_it(impatient):
     assert seen[:2] == [False, False]
 
 
-def test_once_does_what_there_is_and_returns():
+def test_once_runs_until_no_work_is_left():
     controller = Scripted(lambda n: n < 4)
     run([controller], once=True)
     assert controller.ended == 4
 
 
-def test_a_controller_runs_once_in_a_process():
+def test_controller_may_run_only_once_in_a_process():
     with pytest.raises(ValueError, match="each controller once"):
         run([Scripted(), Scripted()])
 
 
-def test_once_raises_what_goes_wrong():
+def test_once_raises_the_error_of_a_step():
     def fail(n: int) -> None:
         raise ValueError("x")
 
@@ -372,7 +372,7 @@ def looping(seconds: float) -> Iterator[tuple[subprocess.Popen[bytes], psycopg.C
             process.wait()
 
 
-def test_sigterm_lets_the_step_end_and_then_leaves():
+def test_sigterm_ends_the_process_after_the_running_step():
     with looping(1.0) as (process, _):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
@@ -383,7 +383,7 @@ def test_sigterm_lets_the_step_end_and_then_leaves():
     assert not Beat.objects.exists()
 
 
-def test_a_second_sigterm_does_not_wait():
+def test_second_sigterm_ends_the_process_at_once():
     with looping(600) as (process, _):
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -411,7 +411,7 @@ def wait_for_answer(port: int, path: str, status: int) -> tuple[int, str]:
     return answer
 
 
-def test_a_process_without_pages_answers_probes(monkeypatch):
+def test_controller_process_answers_probes(monkeypatch):
     port, go_on = free_port(), threading.Event()
     controller = Scripted(lambda n: go_on.wait(PATIENCE))
     with running(controller, probe_port=port):
@@ -426,7 +426,7 @@ def test_a_process_without_pages_answers_probes(monkeypatch):
         go_on.set()
 
 
-def test_a_process_without_pages_is_ready_after_its_first_step_and_while_steps_succeed():
+def test_controller_process_is_ready_while_its_steps_succeed():
     port, go_on, fail = free_port(), threading.Event(), threading.Event()
 
     def step(n: int) -> None:

@@ -1,4 +1,4 @@
-"""When a worker counts as wedged, and who is told."""
+"""When a worker counts as wedged, and what its probes report."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -43,7 +43,7 @@ def away() -> bool:
     raise BrokerAway("refused")
 
 
-def test_a_consumer_that_does_not_answer_while_the_broker_does_is_wedged(make):
+def test_silent_consumer_beside_a_live_broker_counts_as_wedged(make):
     clock = Clock()
     pulse = make(lambda: False, clock=clock)
     pulse.look()
@@ -60,7 +60,7 @@ def test_a_consumer_that_does_not_answer_while_the_broker_does_is_wedged(make):
     assert pulse.explain_stuck() == "", "a worker that drains is not restarted"
 
 
-def test_a_broker_that_is_away_restarts_no_worker(make):
+def test_missing_broker_restarts_no_worker(make):
     clock = Clock()
     pulse = make(away, clock=clock)
     for _ in range(10):
@@ -70,7 +70,7 @@ def test_a_broker_that_is_away_restarts_no_worker(make):
     assert heartbeats.check_loops(["worker"])[0].is_well
 
 
-def test_a_database_that_takes_no_beat_makes_the_worker_unready_and_keeps_it_alive(make):
+def test_worker_without_a_beat_is_unready_but_alive(make):
     def refuse():
         raise worker_liveness.psycopg.OperationalError("refused")
 
@@ -80,7 +80,7 @@ def test_a_database_that_takes_no_beat_makes_the_worker_unready_and_keeps_it_ali
     assert pulse.explain_unready() == "the database has not taken a beat of this worker"
 
 
-def test_a_lost_database_connection_is_replaced_at_the_next_look(make):
+def test_lost_database_connection_is_replaced_at_the_next_check(make):
     opened = []
 
     def connect():

@@ -1,9 +1,11 @@
+"""Timeouts and planner options of every database connection."""
+
 import pytest
 from django.db import connection
 
 
 @pytest.mark.django_db
-def test_the_guards_are_options_of_every_connection() -> None:
+def test_every_connection_has_timeouts_and_planner_guards() -> None:
     shown = {}
     with connection.cursor() as cursor:
         for name in (

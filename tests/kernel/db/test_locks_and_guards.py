@@ -1,4 +1,4 @@
-"""What may run where."""
+"""Guards on transactions, timeouts and scans, and advisory locks."""
 
 import pytest
 from django.db import connection, transaction
@@ -20,16 +20,16 @@ def call_provider(n: int) -> int:
     return n + 1
 
 
-def test_a_provider_call_inside_a_transaction_is_refused():
+def test_provider_call_inside_a_transaction_is_refused():
     with pytest.raises(InsideTransaction, match="call_provider"), transaction.atomic():
         call_provider(1)
 
 
-def test_outside_it_is_made():
+def test_provider_call_outside_a_transaction_is_made():
     assert call_provider(1) == 2
 
 
-def test_a_connection_without_autocommit_counts_as_a_transaction():
+def test_connection_without_autocommit_counts_as_a_transaction():
     transaction.set_autocommit(False)
     try:
         with pytest.raises(InsideTransaction):
@@ -56,26 +56,26 @@ def test_hot_connections_have_short_timeouts_and_never_scan():
     ]
 
 
-def test_a_report_may_scan_and_the_connection_is_hot_again_after_it():
+def test_report_may_scan_and_restores_the_guards():
     with reporting():
         assert setting("enable_seqscan") == "on"
     assert setting("enable_seqscan") == "off"
 
 
-def test_a_report_within_a_transaction_leaves_the_rest_of_it_hot():
+def test_report_within_a_transaction_restores_the_guards():
     with transaction.atomic():
         with reporting():
             assert setting("enable_seqscan") == "on"
         assert setting("enable_seqscan") == "off"
 
 
-def test_a_report_that_fails_leaves_the_connection_hot():
+def test_failed_report_restores_the_guards():
     with pytest.raises(KeyError), reporting():
         raise KeyError
     assert setting("enable_seqscan") == "off"
 
 
-def test_the_patient_wait_and_only_they():
+def test_patient_block_lifts_all_timeouts_for_itself_only():
     with patient():
         assert (
             setting("statement_timeout")
@@ -86,13 +86,13 @@ def test_the_patient_wait_and_only_they():
     assert setting("statement_timeout") == "5s"
 
 
-def test_patience_ends_with_an_error_too():
+def test_patient_block_restores_timeouts_after_an_error():
     with pytest.raises(KeyError), patient():
         raise KeyError
     assert setting("statement_timeout") == "5s"
 
 
-def test_a_lock_is_held_by_one_session_and_let_go_of(in_thread):
+def test_lock_is_held_by_one_session_until_released(in_thread):
     def try_it() -> bool:
         with try_lock(LANE, "lb-1") as got:
             return got
@@ -109,7 +109,7 @@ def try_other_space() -> bool:
         return got
 
 
-def test_a_lock_lasts_through_transactions(in_thread):
+def test_session_lock_lasts_through_transactions(in_thread):
     with try_lock(LANE, "lb-2") as got:
         with transaction.atomic():
             pass
@@ -122,14 +122,14 @@ def _tried(name: str) -> bool:
         return got
 
 
-def test_a_session_that_is_lost_lets_go_without_complaint():
+def test_lost_session_releases_its_lock_without_an_error():
     with try_lock(LANE, "lb-3") as got:
         assert got
         connection.close()
     assert _tried("lb-3")
 
 
-def test_a_lock_of_a_transaction_ends_with_it(in_thread):
+def test_transaction_lock_ends_with_its_transaction(in_thread):
     with transaction.atomic():
         lock_in_transaction(RETENTION, "x")
         assert in_thread(lambda: _tried_space("x")) is False
@@ -142,5 +142,5 @@ def _tried_space(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ["", "a", "member:17", "x" * 300, "ü"])
-def test_a_key_fits_what_postgresql_takes(name):
+def test_lock_key_fits_postgresql_advisory_lock_range(name):
     assert -(1 << 31) <= key_of(name) < 1 << 31

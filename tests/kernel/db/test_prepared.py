@@ -1,5 +1,5 @@
-"""Statements straight through libpq: the same values, rows, errors and transactions as
-through a cursor.
+"""Prepared statements over libpq return the same values, rows and errors as a cursor and share
+its transaction.
 """
 
 import threading
@@ -37,7 +37,7 @@ SELECT %(small)s::bigint AS small, %(big)s::bigint AS big, %(text)s::text AS tex
 
 
 @pytest.mark.django_db
-def test_values_and_rows_are_those_of_a_cursor() -> None:
+def test_prepared_statement_returns_the_rows_of_a_cursor() -> None:
     found = sql.run(TEXT, VALUES)
     with psycopg.Cursor(connection.connection, row_factory=namedtuple_row) as cursor:
         expected = cursor.execute(TEXT, VALUES).fetchall()
@@ -47,7 +47,7 @@ def test_values_and_rows_are_those_of_a_cursor() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_is_part_of_the_transaction_and_its_errors_are_djangos() -> None:
+def test_prepared_statement_joins_the_transaction_and_raises_django_errors() -> None:
     sql.run("CREATE TABLE prepared_probe (id int PRIMARY KEY)", prepare=False)
     try:
         with pytest.raises(IntegrityError, match="prepared_probe_pkey") as caught:
@@ -67,7 +67,7 @@ def test_it_is_part_of_the_transaction_and_its_errors_are_djangos() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lost_connection_is_an_operational_error_and_the_next_one_works() -> None:
+def test_lost_connection_is_an_operational_error_and_is_replaced() -> None:
     sql.run("SELECT pg_backend_pid() AS pid")
     with pytest.raises(OperationalError):
         sql.run("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -77,7 +77,7 @@ def test_a_lost_connection_is_an_operational_error_and_the_next_one_works() -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_others_run_while_it_waits() -> None:
+def test_waiting_statement_releases_the_gil() -> None:
     seen: list[float] = []
 
     def count() -> None:
@@ -93,7 +93,7 @@ def test_others_run_while_it_waits() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_not_used_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_prepared_statement_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared, "MOST_PREPARED", 3)
     connection.close()  # a new session, in which nothing is prepared
     for _ in range(2):

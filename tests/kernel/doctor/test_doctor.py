@@ -1,5 +1,5 @@
-"""The doctor: each of the kernel's checks finds what is planted, mends it where it can, and
-finds nothing else.
+"""Each of the kernel's doctor checks finds a planted fault, repairs it where it can, and finds
+nothing else.
 """
 
 import json
@@ -45,7 +45,7 @@ def age(operation_id: int, seconds: float) -> None:
         )
 
 
-def test_nothing_is_wrong_with_what_is_well():
+def test_healthy_database_has_no_findings():
     record("x")
     add_operation(lane="a", kind="sync")
     assert [(r.check.id, list(r.findings)) for r in examine(KERNEL)] == [(i, []) for i in KERNEL]
@@ -54,7 +54,7 @@ def test_nothing_is_wrong_with_what_is_well():
 # I18 ----------------------------------------------------------------------------------------------
 
 
-def test_an_operation_that_is_open_too_long_is_found():
+def test_operation_open_too_long_is_found():
     number = add_operation(lane="lb-1", kind="sync")
     age(number, checks.OPERATION_LIMIT + 10)
     (finding,) = find("I18a")
@@ -64,7 +64,7 @@ def test_an_operation_that_is_open_too_long_is_found():
     assert finding.fix is None
 
 
-def test_one_that_fails_over_and_over_is_found_and_can_be_made_due():
+def test_repeatedly_failing_operation_is_found_and_made_due_by_repair():
     @performs("sync")
     def perform(taken: Taken) -> None:
         raise outbox.QuotaExceeded("50 listeners")
@@ -78,7 +78,7 @@ def test_one_that_fails_over_and_over_is_found_and_can_be_made_due():
     assert Operation.objects.get().error == ""
 
 
-def test_a_pool_may_have_a_limit_of_its_own(monkeypatch):
+def test_pool_can_have_its_own_operation_age_limit(monkeypatch):
     monkeypatch.setattr(checks, "operation_limits", [lambda: {7: 5.0, 8: 5000.0}])
     short, long = (
         add_operation(lane="a", kind="sync", pool_id=7),
@@ -95,7 +95,7 @@ def fail_for_good() -> int:
     return number
 
 
-def test_a_permanent_error_is_found_until_somebody_has_seen_it():
+def test_permanent_error_is_found_until_acknowledged():
     number = fail_for_good()
     assert [f.subject for f in find("I18b")] == [f"operation {number}"]
     outbox.see_operation(number)
@@ -104,7 +104,7 @@ def test_a_permanent_error_is_found_until_somebody_has_seen_it():
     assert find("I18a") == [], "it is not late, it has failed"
 
 
-def test_a_permanent_error_can_be_tried_again():
+def test_permanent_error_can_be_retried():
     fail_for_good()
     assert repair("I18b") == (1, [])
 
@@ -129,12 +129,12 @@ def test_events_from_the_future_are_found(restored):
     assert "5 events" in finding.detail
 
 
-def test_nobody_can_read_events_from_the_future(restored):
+def test_events_from_the_future_are_not_read(restored):
     """Why it is an invariant. Their transactions have not been: the reader waits for them."""
     assert read_events(START) == ([], START)
 
 
-def test_renumbered_they_are_read_in_the_order_they_were_written_in(restored):
+def test_renumbered_events_are_read_in_their_written_order(restored):
     mended, left = repair("I22")
     assert (mended, left) == (1, [])
     rows, position = read_events(START)
@@ -143,7 +143,7 @@ def test_renumbered_they_are_read_in_the_order_they_were_written_in(restored):
     assert [r.verb for r in read_events(position)[0]] == ["after"]
 
 
-def test_renumbering_is_told_and_done_once(restored):
+def test_renumbering_is_recorded_and_done_once(restored):
     assert renumber_future_events() == 5
     assert renumber_future_events() == 0
     assert Event.objects.get(verb="renumber").data == {"events": 5}
@@ -157,7 +157,7 @@ def test_events_of_this_server_keep_their_number():
     assert read_events(start) == before
 
 
-def test_only_those_from_the_future_are_renumbered(restored):
+def test_only_events_from_the_future_are_renumbered(restored):
     start = now_position()
     record("of this server")
     before = Event.objects.get(verb="of this server").tx
@@ -166,7 +166,7 @@ def test_only_those_from_the_future_are_renumbered(restored):
     assert read_events(start)[0][0].verb == "of this server"
 
 
-def test_events_are_as_safe_as_before_after_renumbering(restored):
+def test_renumbering_leaves_no_permission_to_change_events(restored):
     renumber_future_events()
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('berth.retention', true)")
@@ -194,7 +194,7 @@ def named(findings: list[Finding], session: psycopg.Connection) -> list[Finding]
     return [f for f in findings if f.subject.startswith(f"process {pid}") and str(pid) in f.subject]
 
 
-def test_an_old_transaction_is_found_and_ended(monkeypatch):
+def test_old_transaction_is_found_and_ended(monkeypatch):
     with forgotten("SELECT 1") as session:
         assert named(find("I23a"), session) == [], "10 s have not passed"
         monkeypatch.setattr(checks, "TRANSACTION_LIMIT", 0.0)
@@ -206,7 +206,7 @@ def test_an_old_transaction_is_found_and_ended(monkeypatch):
             session.execute("SELECT 1")
 
 
-def test_an_old_snapshot_is_found(monkeypatch):
+def test_old_snapshot_is_found(monkeypatch):
     with forgotten("SELECT count(*) FROM kernel_event") as session:
         assert named(find("I23b"), session) == []
         monkeypatch.setattr(checks, "SNAPSHOT_LIMIT", 0.0)
@@ -214,7 +214,7 @@ def test_an_old_snapshot_is_found(monkeypatch):
         assert "kept a snapshot" in finding.detail
 
 
-def test_a_transaction_in_another_database_of_the_server_is_found_too(monkeypatch):
+def test_old_transaction_in_another_database_is_found(monkeypatch):
     """Its snapshot holds up readers of the log here."""
     monkeypatch.setattr(checks, "TRANSACTION_LIMIT", 0.0)
     with connect_direct("test") as session:
@@ -246,13 +246,13 @@ def run_doctor(*args: str, **options: Any) -> tuple[int, str]:
     return 0, "".join(out)
 
 
-def test_it_leaves_with_0_when_all_is_well():
+def test_doctor_exits_with_0_without_findings():
     status, text = run_doctor(*KERNEL)
     assert status == 0
     assert "5 checks, nothing is wrong." in text
 
 
-def test_it_leaves_with_1_and_tells_what_why_and_how():
+def test_doctor_exits_with_1_and_names_finding_reason_and_repair():
     number = fail_for_good()
     status, text = run_doctor("I18b")
     assert status == 1
@@ -262,7 +262,7 @@ def test_it_leaves_with_1_and_tells_what_why_and_how():
     )
 
 
-def test_its_json_is_one_object():
+def test_doctor_json_is_one_object():
     fail_for_good()
     status, text = run_doctor("I18b", json=True)
     found = json.loads(text)
@@ -270,14 +270,14 @@ def test_its_json_is_one_object():
     assert found["checks"][0]["findings"][0]["is_repairable"] is True
 
 
-def test_it_mends_on_request():
+def test_doctor_repairs_on_request():
     fail_for_good()
     status, text = run_doctor(repair="I18b")
     assert status == 0
     assert "I18b: mended 1" in text
 
 
-def test_a_check_that_is_not_there_is_named_with_those_that_are():
+def test_unknown_check_is_refused_with_the_known_ones():
     with pytest.raises(CommandError, match="There is no check I99. Checks: .*I18a"):
         call_command("doctor", "I99")
 
@@ -291,7 +291,7 @@ def test_checks_are_listed_by_their_number(monkeypatch):
         registry.check("I2", "t", "e")(list)
 
 
-def test_what_cannot_be_mended_is_left_and_told(monkeypatch):
+def test_unrepairable_finding_remains_and_is_reported(monkeypatch):
     monkeypatch.setattr(registry, "_checks", {})
     mended = threading.Event()
     found = [Finding("a", "", fix=mended.set), Finding("b", "by hand")]

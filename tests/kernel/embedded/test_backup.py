@@ -1,5 +1,5 @@
-"""A backup brings back the database, the sealed files and the keys that open them; no sweep
-spoils it.
+"""A backup restores the database, the sealed files and their keys; the sweep of files waits for
+it.
 """
 
 import io
@@ -109,7 +109,7 @@ def berth(tmp_path: Path) -> Iterator[Installation]:
 
 
 @pytest.mark.slow
-def test_a_dump_is_restored_with_its_files_and_keys_and_the_sweep_waits(
+def test_dump_is_restored_with_files_and_keys_and_the_sweep_waits(
     berth: Installation, tmp_path: Path
 ) -> None:
     old = berth.shell(KEEP.format(text="in the dump"))
@@ -145,7 +145,7 @@ def test_a_dump_is_restored_with_its_files_and_keys_and_the_sweep_waits(
 
 
 @pytest.mark.slow
-def test_a_dump_is_restored_on_another_machine(berth: Installation, tmp_path: Path) -> None:
+def test_dump_is_restored_on_another_machine(berth: Installation, tmp_path: Path) -> None:
     name = berth.shell(KEEP.format(text="moved"))
     dump = tmp_path / "berth.dump"
     berth.backup("dump", str(dump))
@@ -178,9 +178,7 @@ def pack(tmp_path: Path, **files: str) -> Path:
     return tmp_path / "berth.dump"
 
 
-def test_a_dump_that_was_cut_off_is_refused_before_anything_changes(
-    home: Home, tmp_path: Path
-) -> None:
+def test_truncated_dump_is_refused_before_anything_changes(home: Home, tmp_path: Path) -> None:
     dump = pack(tmp_path, a="x" * 5000)
     whole = dump.read_bytes()
     for size in (100, 2000, 6000, whole.index(b'"files"') - 1):
@@ -190,7 +188,7 @@ def test_a_dump_that_was_cut_off_is_refused_before_anything_changes(
     assert list(home.path.iterdir()) == []
 
 
-def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     dump = pack(tmp_path, a="from the dump", b="from the dump")
     (tmp_path / "files" / "plan").mkdir(parents=True)
     (tmp_path / "files" / "plan" / "a").write_text("sealed anew")
@@ -199,7 +197,7 @@ def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "files" / "plan" / "b").read_text() == "from the dump"
 
 
-def test_nothing_is_written_outside_the_folder_of_files(tmp_path: Path) -> None:
+def test_dump_with_paths_outside_the_files_folder_writes_none_of_them(tmp_path: Path) -> None:
     dump = tmp_path / "berth.dump"
     with tarfile.open(dump, "w") as tar:
         for name in ("files/../../outside", "/files/outside", "files/plan/inside"):
@@ -210,12 +208,12 @@ def test_nothing_is_written_outside_the_folder_of_files(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/outside"))
 
 
-def test_keys_that_the_dump_names_and_nothing_has_are_told(home: Home, tmp_path: Path) -> None:
+def test_missing_keys_named_by_the_dump_are_reported(home: Home, tmp_path: Path) -> None:
     (home.path / "sealing-key").write_text(f"{Fernet.generate_key().decode()}\n")
     assert backup._restore_keys(home, tmp_path / "berth.dump", ["0badc0de"]) == (0, ("0badc0de",))
 
 
-def test_dumps_that_people_made_are_kept(tmp_path: Path) -> None:
+def test_dumps_made_by_people_are_kept(tmp_path: Path) -> None:
     made = [tmp_path / f"2026010{n}T000000Z.dump" for n in range(3)]
     ours = [tmp_path / f"2027{n:04}T000000Z-before-migration.dump" for n in range(12)]
     for path in made + ours:

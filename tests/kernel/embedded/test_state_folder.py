@@ -1,6 +1,4 @@
-"""What is wrong with the state folder is said before anything starts, in words and with
-the way out.
-"""
+"""Faults of the state folder are reported before anything starts, with the way out."""
 
 import os
 import shutil
@@ -27,7 +25,7 @@ def state(tmp_path: Path) -> Iterator[Home]:
         state.lock.close()
 
 
-def test_a_file_in_its_place(state: Home) -> None:
+def test_file_in_place_of_the_state_folder_is_reported(state: Home) -> None:
     state.path.write_text("")
     with pytest.raises(
         StartupError,
@@ -36,7 +34,7 @@ def test_a_file_in_its_place(state: Home) -> None:
         state.open()
 
 
-def test_a_full_disk(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(state.path.parent)
     monkeypatch.setattr(home.shutil, "disk_usage", lambda path: usage._replace(free=12_000_000))
     with pytest.raises(
@@ -45,13 +43,13 @@ def test_a_full_disk(state: Home, monkeypatch: pytest.MonkeyPatch) -> None:
         state.open()
 
 
-def test_the_folder_is_closed_to_others(state: Home) -> None:
+def test_state_folder_is_closed_to_other_users(state: Home) -> None:
     state.path.mkdir(mode=0o755)
     state.open()
     assert state.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_data_that_is_no_database(state: Home) -> None:
+def test_data_that_is_no_database_is_reported(state: Home) -> None:
     data = state.path / "postgres" / "data"
     data.mkdir(parents=True)
     (data / "something").touch()
@@ -62,7 +60,7 @@ def test_data_that_is_no_database(state: Home) -> None:
         EmbeddedPostgres(state.path / "postgres").start()
 
 
-def test_data_of_another_postgresql(state: Home) -> None:
+def test_data_of_another_postgresql_version_is_reported(state: Home) -> None:
     postgres = EmbeddedPostgres(state.path / "postgres")
     postgres.data.mkdir()
     (postgres.data / "PG_VERSION").write_text("17\n")
@@ -85,7 +83,7 @@ def test_data_of_another_postgresql(state: Home) -> None:
         ("nowhere.invalid", "8000", "BERTH_BIND=nowhere.invalid is no address of this machine"),
     ],
 )
-def test_an_address_that_cannot_be(address: str, port: str, words: str) -> None:
+def test_unusable_address_or_port_is_reported(address: str, port: str, words: str) -> None:
     with pytest.raises(StartupError) as said:
         home.bind(address, port)
     assert words in str(said.value)
@@ -106,7 +104,7 @@ def query(postgres: EmbeddedPostgres, statement: str) -> str:
         return str(found.fetchone()[0]) if found.description else ""
 
 
-def test_a_damaged_database_shows_its_last_words(postgres: EmbeddedPostgres) -> None:
+def test_damaged_database_is_reported_with_the_end_of_its_log(postgres: EmbeddedPostgres) -> None:
     postgres.stop()
     (postgres.data / "global" / "pg_control").write_bytes(b"\0" * 100)
     with pytest.raises(
@@ -117,7 +115,7 @@ def test_a_damaged_database_shows_its_last_words(postgres: EmbeddedPostgres) -> 
     shutil.rmtree(postgres.data)
 
 
-def test_a_dump_comes_back_and_what_was_there_moves_aside(
+def test_restored_dump_moves_the_previous_data_aside(
     state: Home, postgres: EmbeddedPostgres
 ) -> None:
     query(postgres, "create table kept as select 42 as answer")
@@ -131,7 +129,7 @@ def test_a_dump_comes_back_and_what_was_there_moves_aside(
     assert query(postgres, "select answer from kept") == "42"
 
 
-def test_a_dump_that_is_none_changes_nothing(
+def test_invalid_dump_changes_nothing(
     state: Home, postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     query(postgres, "create table kept as select 42 as answer")
@@ -145,7 +143,7 @@ def test_a_dump_that_is_none_changes_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
-def test_binaries_in_a_private_home_are_copied_to_where_nobody_may_run_them(
+def test_private_binaries_are_copied_to_a_cache_and_run_from_there(
     state: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state.open()
@@ -186,7 +184,7 @@ def private_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
-def test_programs_are_copied_to_where_nobody_may_run_them_whatever_the_umask(
+def test_copied_programs_are_reachable_whatever_the_umask(
     private_programs: Path,
 ) -> None:
     made = process.reachable_copy(private_programs, ["bin/server", "bin/tool"])
@@ -196,7 +194,7 @@ def test_programs_are_copied_to_where_nobody_may_run_them_whatever_the_umask(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
-def test_a_copy_that_an_earlier_version_closed_is_opened(private_programs: Path) -> None:
+def test_unreachable_copy_of_an_earlier_version_is_opened(private_programs: Path) -> None:
     made = process.reachable_copy(private_programs, ["bin/server"])
     for path in (made / "bin" / "server", made / "bin", made, process.CACHE):
         path.chmod(0o700)
@@ -204,7 +202,7 @@ def test_a_copy_that_an_earlier_version_closed_is_opened(private_programs: Path)
     assert process.is_reachable(made / "bin" / "server")
 
 
-def test_valkey_answers_to_its_password_alone(tmp_path: Path) -> None:
+def test_valkey_requires_its_password(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "valkey").start()
     try:
         assert valkey.answers()
@@ -214,5 +212,5 @@ def test_valkey_answers_to_its_password_alone(tmp_path: Path) -> None:
         valkey.stop()
 
 
-def test_a_number_that_another_program_has_by_now_is_not_killed(tmp_path: Path) -> None:
+def test_reused_process_id_is_not_killed(tmp_path: Path) -> None:
     assert not process.runs_in(1, tmp_path)

@@ -1,4 +1,4 @@
-"""How the supervisor of `make up` hands a child's work to its spare."""
+"""The supervisor of `make up` replaces a child by its spare."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
         signal.signal(number, handler)
 
 
-def test_a_spare_that_dies_with_its_child_ends_nothing_else(supervisor: Supervisor) -> None:
+def test_spare_that_dies_with_its_child_ends_no_other_child(supervisor: Supervisor) -> None:
     """Out of memory, the kernel kills both at once: the child is started again, and the
     supervisor goes on.
     """

@@ -1,4 +1,4 @@
-"""The log: append-only, in the order of commits, nothing lost to whoever follows it."""
+"""The event log is append-only, ordered by commit, and loses no event for its readers."""
 
 import threading
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def write(session: psycopg.Connection, verb: str) -> None:
     session.execute("INSERT INTO kernel_event (verb, actor) VALUES (%s, 'other')", [verb])
 
 
-def test_it_keeps_who_what_before_after_and_why():
+def test_event_keeps_actor_verb_subjects_states_and_reason():
     start = now_position()
     with acting_as("user:7"):
         record(
@@ -62,7 +62,7 @@ def test_it_keeps_who_what_before_after_and_why():
     assert row.at.tzinfo is not None
 
 
-def test_the_actor_is_the_system_unless_somebody_acts_and_never_too_long():
+def test_default_actor_is_the_system_and_actors_are_truncated():
     start = now_position()
     record("a")
     record("b", actor="x" * 200)
@@ -70,7 +70,7 @@ def test_the_actor_is_the_system_unless_somebody_acts_and_never_too_long():
     assert [r.actor for r in rows] == ["system", "x" * 80]
 
 
-def test_an_event_of_a_transaction_that_commits_late_is_not_lost(other):
+def test_event_of_a_late_commit_is_not_lost(other):
     """It drew the smaller id and commits after the larger one was read: a reader that trusts ids
     would pass over it.
     """
@@ -88,7 +88,7 @@ def test_an_event_of_a_transaction_that_commits_late_is_not_lost(other):
     assert log.held_up_seconds() == 0
 
 
-def test_a_reader_by_id_alone_would_lose_it(other):
+def test_reader_by_id_alone_would_lose_a_late_commit(other):
     """What the position is for. Seen red: this is the reader that was replaced."""
     newest = 0
     with other.transaction():
@@ -98,7 +98,7 @@ def test_a_reader_by_id_alone_would_lose_it(other):
     assert not Event.objects.filter(id__gt=newest).exists()
 
 
-def test_transactions_come_whole_and_in_their_order(other):
+def test_transactions_are_read_whole_and_in_order(other):
     start = now_position()
     with transaction.atomic():
         record("first")
@@ -109,7 +109,7 @@ def test_transactions_come_whole_and_in_their_order(other):
     assert [r.verb for r in rows] == ["first", "first again", "second"]
 
 
-def test_pages_of_the_log_meet_without_gap_or_overlap():
+def test_log_pages_have_no_gap_and_no_overlap():
     start = now_position()
     with transaction.atomic():
         for n in range(25):
@@ -123,7 +123,7 @@ def test_pages_of_the_log_meet_without_gap_or_overlap():
     assert seen == [f"v{n}" for n in range(25)]
 
 
-def test_whoever_takes_a_snapshot_at_a_position_misses_nothing(other):
+def test_reader_from_a_position_sees_events_its_snapshot_missed(other):
     """An event open at that moment is after the position, even if the snapshot did not show it."""
     with other.transaction():
         write(other, "open")
@@ -132,7 +132,7 @@ def test_whoever_takes_a_snapshot_at_a_position_misses_nothing(other):
     assert [r.verb for r in read_events(position)[0]] == ["open"]
 
 
-def test_the_same_text_serves_a_connection_of_ones_own():
+def test_read_statement_works_on_a_direct_connection():
     start = now_position()
     record("x", data={"a": 1})
     parameters = direct_parameters("test")
@@ -143,7 +143,7 @@ def test_the_same_text_serves_a_connection_of_ones_own():
     assert [log.row_of(r) for r in rows] == read_events(start)[0]
 
 
-def test_the_log_is_read_through_its_index():
+def test_log_is_read_through_its_index():
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO kernel_event (verb, actor) SELECT 'x', 'y' FROM generate_series(1, 5000)"
@@ -158,16 +158,16 @@ def test_the_log_is_read_through_its_index():
     "text",
     ["", ".", "1", "1.", ".2", "a.b", "-1.2", "1.2.3", "١.٢", "9" * 30 + ".1", " 1.2"],  # noqa: RUF001
 )
-def test_what_is_no_position_is_refused(text):
+def test_invalid_position_text_is_refused(text):
     with pytest.raises(ValueError, match="not a position"):
         Position.parse(text)
 
 
-def test_a_position_survives_its_text():
+def test_position_round_trips_through_its_text():
     assert Position.parse(str(Position(7, 12))) == Position(7, 12)
 
 
-def test_an_event_does_not_change():
+def test_event_cannot_be_updated():
     record("x")
     event = Event.objects.get()
     event.verb = "y"
@@ -175,13 +175,13 @@ def test_an_event_does_not_change():
         event.save()
 
 
-def test_an_event_is_not_deleted():
+def test_event_cannot_be_deleted():
     record("x")
     with pytest.raises(DatabaseError, match="events are kept"):
         Event.objects.all().delete()
 
 
-def test_renumbering_may_change_nothing_but_the_number():
+def test_renumbering_may_change_the_number_only():
     record("x")
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL berth.retention = 'renumber'")
@@ -192,7 +192,7 @@ def test_renumbering_may_change_nothing_but_the_number():
         cursor.execute("UPDATE kernel_event SET tx = pg_current_xact_id()")
 
 
-def test_listeners_hear_of_it_only_after_the_commit(monkeypatch):
+def test_listeners_are_notified_only_after_the_commit(monkeypatch):
     heard = []
     monkeypatch.setattr("project.kernel.events.notify._sender.add", heard.append)
     with transaction.atomic():
@@ -201,7 +201,7 @@ def test_listeners_hear_of_it_only_after_the_commit(monkeypatch):
     assert heard == [("events",)]
 
 
-def test_the_first_id_of_a_moment_is_found_without_an_index_on_time():
+def test_first_id_of_a_time_is_found_without_a_time_index():
     record("before")
     with connection.cursor() as cursor:
         # Holes.
@@ -216,7 +216,7 @@ def test_the_first_id_of_a_moment_is_found_without_an_index_on_time():
     assert log.first_id_at(after.at + timedelta(seconds=1)) > after.id
 
 
-def test_a_reader_beside_four_writers_sees_every_event_once():
+def test_reader_beside_four_writers_sees_every_event_once():
     start, count, stop = now_position(), 50, threading.Event()
     seen: list[int] = []
 

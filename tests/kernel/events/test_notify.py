@@ -1,5 +1,5 @@
-"""Hints: after the commit, the first at once, then few, the last one always, and never an error
-for the caller.
+"""Hints are sent after the commit, throttled per topic with the last one always sent, and never
+raise in the caller.
 """
 
 import os
@@ -52,14 +52,14 @@ def sent() -> Sent:
     return Sent()
 
 
-def test_the_first_goes_at_once(sent):
+def test_first_hint_is_sent_at_once(sent):
     sender = Sender(sent, Clock())
     sender.add(("claims",))
     assert sent.wait_for(1)
     assert sent.topics == ["claims"]
 
 
-def test_a_thousand_become_one_now_and_one_last(sent):
+def test_thousand_hints_become_one_at_once_and_one_at_the_end(sent):
     clock = Clock()
     sender = Sender(sent, clock)
     sender.add(("claims",))
@@ -74,7 +74,7 @@ def test_a_thousand_become_one_now_and_one_last(sent):
     assert sent.topics == ["claims", "claims"]
 
 
-def test_topics_do_not_hold_each_other_back(sent):
+def test_topics_are_throttled_independently(sent):
     sender = Sender(sent, Clock())
     for topic in notify.TOPICS:
         sender.add((topic, topic))
@@ -82,7 +82,7 @@ def test_topics_do_not_hold_each_other_back(sent):
     assert sorted(sent.topics) == sorted(notify.TOPICS)
 
 
-def test_the_last_one_goes_by_itself(sent):
+def test_last_hint_is_sent_without_another_call(sent):
     sender = Sender(sent)
     sender.add(("claims",))
     assert sent.wait_for(1)
@@ -90,7 +90,7 @@ def test_the_last_one_goes_by_itself(sent):
     assert sent.wait_for(2)  # with the real clock nobody needs to push
 
 
-def test_what_fails_is_sent_again(sent):
+def test_failed_hint_is_sent_again(sent):
     sent.failures = 2
     sender = Sender(sent)
     sender.add(("claims", "slots"))
@@ -99,7 +99,7 @@ def test_what_fails_is_sent_again(sent):
     assert sorted(set(sent.topics)) == ["claims", "slots"]
 
 
-def test_flush_knows_what_is_just_being_sent():
+def test_flush_waits_for_the_hint_that_is_being_sent():
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(topic: str) -> None:
@@ -114,7 +114,7 @@ def test_flush_knows_what_is_just_being_sent():
     assert sender.flush(10)
 
 
-def test_a_topic_nobody_knows_is_a_mistake():
+def test_unknown_topic_is_refused():
     with pytest.raises(ValueError, match="no such topic: claimz"):
         hint("claims", "claimz")
 
@@ -133,12 +133,12 @@ def heard(session: psycopg.Connection, n: int = 1, timeout: float = 10) -> list[
     return [found.payload for found in session.notifies(timeout=timeout, stop_after=n)]
 
 
-def test_listeners_hear_the_topic(listener):
+def test_listener_receives_the_topic(listener):
     hint("slots")
     assert heard(listener) == ["slots"]
 
 
-def test_nothing_is_heard_before_the_commit(listener):
+def test_hint_is_not_sent_before_the_commit(listener):
     notify.flush()
     with transaction.atomic():
         hint("slots")
@@ -146,7 +146,7 @@ def test_nothing_is_heard_before_the_commit(listener):
     assert heard(listener) == ["slots"]
 
 
-def test_a_change_that_is_rolled_back_is_not_told(listener):
+def test_rolled_back_change_sends_no_hint(listener):
     with pytest.raises(KeyError), transaction.atomic():
         hint("pools")
         raise KeyError
@@ -154,7 +154,7 @@ def test_a_change_that_is_rolled_back_is_not_told(listener):
     assert heard(listener) == ["slots"]
 
 
-def test_a_lost_connection_is_replaced(listener):
+def test_lost_connection_is_replaced(listener):
     hint("slots")
     assert heard(listener) == ["slots"]
     listener.execute(
@@ -165,7 +165,7 @@ def test_a_lost_connection_is_replaced(listener):
     assert heard(listener) == ["slots"]
 
 
-def test_the_caller_never_sees_an_error(monkeypatch, transactional_db):
+def test_caller_never_sees_an_error(monkeypatch, transactional_db):
     def refuse(*args: Any) -> None:
         raise RuntimeError("no thread can be started")
 
@@ -176,7 +176,7 @@ def test_the_caller_never_sees_an_error(monkeypatch, transactional_db):
 
 # That is what this test is about.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_child_sends_on_a_connection_of_its_own(listener):
+def test_forked_child_sends_on_its_own_connection(listener):
     """The parent's thread does not exist in the child, and its connection must not be
     used there.
     """

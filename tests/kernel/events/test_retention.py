@@ -1,4 +1,4 @@
-"""Old rows go in chunks, by age, and nothing else goes."""
+"""Retention deletes old rows in chunks, by age, and no other rows."""
 
 import pytest
 from django.db import connection
@@ -31,13 +31,13 @@ def write_events(old: int, young: int) -> None:
         )
 
 
-def test_old_events_go_and_young_ones_stay():
+def test_old_events_are_deleted_and_young_ones_stay():
     write_events(old=5, young=3)
     assert delete_chunk("events") == 5
     assert set(Event.objects.values_list("verb", flat=True)) == {"young"}
 
 
-def test_they_go_in_chunks_the_oldest_first():
+def test_events_are_deleted_in_chunks_oldest_first():
     write_events(old=25, young=1)
     first = Event.objects.order_by("id").first()
     assert first is not None
@@ -46,7 +46,7 @@ def test_they_go_in_chunks_the_oldest_first():
     assert not Event.objects.filter(pk=first.pk).exists()
 
 
-def test_a_chunk_looks_at_no_more_rows_than_it_may_delete():
+def test_chunk_reads_no_more_rows_than_it_may_delete():
     """With nothing to delete it must not read the whole log to find that out."""
     write_events(old=0, young=5000)
     with connection.cursor() as cursor:
@@ -61,7 +61,7 @@ def test_a_chunk_looks_at_no_more_rows_than_it_may_delete():
     assert "Sort" not in plan
 
 
-def test_what_may_delete_events_ends_with_the_chunk():
+def test_permission_to_delete_events_ends_with_the_chunk():
     write_events(old=1, young=1)
     delete_chunk("events")
     with connection.cursor() as cursor:
@@ -69,14 +69,14 @@ def test_what_may_delete_events_ends_with_the_chunk():
         assert cursor.fetchone()[0] in (None, "")
 
 
-def test_two_processes_do_not_delete_the_same():
+def test_two_processes_delete_different_rows():
     write_events(old=5, young=0)
     with try_lock(RETENTION, "events"):
         assert run_in_thread(lambda: delete_chunk("events")) == 0
     assert delete_chunk("events") == 5
 
 
-def test_done_operations_go_after_a_week_and_open_ones_never():
+def test_done_operations_are_deleted_after_a_week_and_open_ones_never():
     done, young, open_ = (add_operation(lane=lane, kind="sync", queue="q") for lane in "abc")
     for lane in "ab":
         assert settle(take("q", lane)[0])
@@ -89,7 +89,7 @@ def test_done_operations_go_after_a_week_and_open_ones_never():
     assert set(Operation.objects.values_list("id", flat=True)) == {young, open_}
 
 
-def test_beats_of_processes_long_dead_go():
+def test_beats_of_dead_processes_are_deleted():
     Beat.objects.create(
         name="allocate",
         instance="dead",
@@ -101,7 +101,7 @@ def test_beats_of_processes_long_dead_go():
     assert Beat.objects.get().instance == "alive"
 
 
-def test_days_are_a_setting_and_none_keeps_for_ever(settings):
+def test_retention_days_are_a_setting_and_none_keeps_for_ever(settings):
     write_events(old=2, young=2)
     settings.BERTH_KEEP_DAYS = {"events": None}
     assert delete_chunk("events") == 0
@@ -110,7 +110,7 @@ def test_days_are_a_setting_and_none_keeps_for_ever(settings):
     assert delete_chunk("events") == 4
 
 
-def test_one_call_takes_a_chunk_of_everything(monkeypatch):
+def test_one_call_deletes_a_chunk_by_every_retention_rule(monkeypatch):
     monkeypatch.setattr(
         retention,
         "_kept",
@@ -129,7 +129,7 @@ def test_one_call_takes_a_chunk_of_everything(monkeypatch):
     assert delete_old() == 4
 
 
-def test_an_event_written_meanwhile_is_not_in_the_way():
+def test_event_outside_the_chunk_survives_the_deletion():
     write_events(old=3, young=0)
     record("x")
     assert delete_chunk("events") == 3

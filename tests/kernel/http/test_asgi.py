@@ -1,4 +1,6 @@
-"""The way of a request through ASGI to Django and back, and what is refused on it."""
+"""The way of a request through ASGI to Django and back: body limits, turns for large bodies,
+streams.
+"""
 
 import asyncio
 import threading
@@ -116,18 +118,18 @@ async def ask(
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
-async def test_a_body_arrives_whole(http: Http) -> None:
+async def test_body_arrives_whole(http: Http) -> None:
     assert await ask(http, "echo", method="POST", body=[b"one ", b"two"]) == (200, b"one two")
 
 
-async def test_a_body_beyond_its_limit_is_refused_before_it_is_read(http: Http) -> None:
+async def test_body_over_its_limit_is_refused_before_it_is_read(http: Http) -> None:
     endless = [b"x" * 100_000] * (2 * bodies.LARGE // 100_000 + 1)
     status, body = await ask(http, "echo", method="POST", body=endless)
     assert status == 413 and b"too_large" in body
 
 
 @pytest.mark.parametrize("expects", [False, True])
-async def test_who_sends_too_much_can_read_the_refusal(http: Http, expects: bool) -> None:
+async def test_sender_of_an_oversized_body_receives_the_413(http: Http, expects: bool) -> None:
     """A program that sends to the end before it reads would see the connection break. One that
     asked first has sent nothing.
     """
@@ -164,7 +166,7 @@ async def test_who_sends_too_much_can_read_the_refusal(http: Http, expects: bool
     assert (len(taken), not sent[-1].get("more_body")) == (0 if expects else parts, True)
 
 
-async def test_of_a_body_that_is_complete_nothing_more_is_waited_for(http: Http) -> None:
+async def test_complete_oversized_body_is_refused_without_waiting_for_more(http: Http) -> None:
     """Its length was not said, and its last part is the one too many: red where the next is
     asked for, as none comes for seconds.
     """
@@ -252,7 +254,9 @@ async def begin(http: Http, *large: Slow) -> list[asyncio.Task[int]]:
 
 
 @pytest.mark.parametrize("is_said", [True, False])
-async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_said: bool) -> None:
+async def test_large_bodies_take_turns_and_small_ones_do_not_wait(
+    http: Http, is_said: bool
+) -> None:
     """Or a few callers with all that they may send fill the memory."""
     large = [Slow(f"sender {n}", is_said) for n in range(bodies.LARGE_AT_ONCE + 1)]
     tasks = await begin(http, *large[:-1])
@@ -269,7 +273,7 @@ async def test_large_bodies_take_turns_and_small_ones_pass_by(http: Http, is_sai
     assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == [200] * len(large)
 
 
-async def test_a_caller_has_one_turn_at_a_time(http: Http) -> None:
+async def test_caller_has_one_turn_at_a_time(http: Http) -> None:
     first, second, other = Slow("ana"), Slow("ana"), Slow("ben")
     tasks = await begin(http, first)
     tasks.append(asyncio.create_task(second.go(http)))
@@ -282,7 +286,7 @@ async def test_a_caller_has_one_turn_at_a_time(http: Http) -> None:
     assert await asyncio.wait_for(asyncio.gather(*tasks), 30) == [200] * 3
 
 
-async def test_a_caller_cannot_let_any_number_of_bodies_wait(http: Http) -> None:
+async def test_caller_with_too_many_waiting_bodies_gets_429(http: Http) -> None:
     first, others = Slow("ana"), [Slow("ana") for _ in range(bodies.MOST_WAITING + 1)]
     tasks = await begin(http, first)
     tasks += [asyncio.create_task(slow.go(http)) for slow in others]
@@ -293,7 +297,7 @@ async def test_a_caller_cannot_let_any_number_of_bodies_wait(http: Http) -> None
     assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [200] * (1 + bodies.MOST_WAITING)
 
 
-async def test_a_caller_that_leaves_gives_its_turn_back(http: Http) -> None:
+async def test_disconnected_caller_gives_its_turn_back(http: Http) -> None:
     for n in range(bodies.LARGE_AT_ONCE + 1):
         leaving = Slow(f"sender {n}")
         task = (await begin(http, leaving))[0]
@@ -305,16 +309,16 @@ async def test_a_caller_that_leaves_gives_its_turn_back(http: Http) -> None:
     assert status == 200, "the next one has its turn"
 
 
-async def test_a_stream_arrives_in_parts(http: Http) -> None:
+async def test_streamed_answer_arrives_in_parts(http: Http) -> None:
     assert await ask(http, "stream") == (200, b"one two " + b"x" * 100_000)
 
 
-async def test_a_view_that_fails_is_an_answer(http: Http) -> None:
+async def test_failing_view_yields_an_answer(http: Http) -> None:
     assert (await ask(http, "broken"))[0] == 500
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_few_threads_keep_few_connections(http: Http) -> None:
+async def test_each_thread_keeps_one_database_connection(http: Http) -> None:
     for _ in range(3):
         await asyncio.gather(*[ask(http, "whose") for _ in range(30)])
     assert len(seen) == 90

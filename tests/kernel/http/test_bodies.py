@@ -1,6 +1,4 @@
-"""Slow and endless bodies, and what they keep from others. The attacks as they were found: over
-raw sockets, without a token.
-"""
+"""Slow and endless bodies over raw sockets, as an attacker without a token sends them."""
 
 import io
 import os
@@ -68,7 +66,7 @@ def upload(raw: Raw, token: str, data: bytes) -> int:
 )
 @pytest.mark.parametrize("is_said", [True, False], ids=["length", "chunked"])
 @pytest.mark.django_db(transaction=True)
-def test_strangers_take_no_turn_of_large_bodies(
+def test_unauthenticated_clients_take_no_turn_for_large_bodies(
     path: str, is_said: bool, server: str, connect: Connect
 ) -> None:
     token = make_token("ana")
@@ -81,7 +79,7 @@ def test_strangers_take_no_turn_of_large_bodies(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stranger_sends_little(server: str, connect: Connect) -> None:
+def test_unauthenticated_large_body_is_cut_off_or_gets_401(server: str, connect: Connect) -> None:
     raw = (
         connect(server)
         .send(head("POST", SOURCES, BINARY, "Transfer-Encoding: chunked"))
@@ -100,7 +98,7 @@ def begin_large(raw: Raw, token: str, path: str = SOURCES) -> Raw:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_caller_has_one_turn(server: str, connect: Connect) -> None:
+def test_two_tokens_of_one_person_share_one_turn(server: str, connect: Connect) -> None:
     """With as many uploads at once as there are turns, of two tokens of one person, another
     one's upload goes through.
     """
@@ -112,7 +110,7 @@ def test_one_caller_has_one_turn(server: str, connect: Connect) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_agents_of_one_pool_leave_turns_to_others(server: str, connect: Connect) -> None:
+def test_agents_of_one_pool_leave_turns_to_other_callers(server: str, connect: Connect) -> None:
     """As many members of a pool as there are turns send a large plan slowly; another pool's
     agent and a person still get a turn.
     """
@@ -138,7 +136,7 @@ def test_the_agents_of_one_pool_leave_turns_to_others(server: str, connect: Conn
     "length", ["Content-Length: 1000", "Content-Length: 3000000", "Transfer-Encoding: chunked"]
 )
 @pytest.mark.django_db(transaction=True)
-def test_a_body_that_does_not_come_is_refused(length: str, strict: str, connect: Connect) -> None:
+def test_body_that_does_not_arrive_is_refused(length: str, strict: str, connect: Connect) -> None:
     token = make_token("ana")
     raw = connect(strict).send(
         head("POST", SOURCES, f"Authorization: Bearer {token}", BINARY, length)
@@ -148,7 +146,7 @@ def test_a_body_that_does_not_come_is_refused(length: str, strict: str, connect:
     assert b"too_slow" in answer
 
 
-def test_a_body_that_drips_is_refused(strict: str, connect: Connect) -> None:
+def test_dripping_body_is_refused(strict: str, connect: Connect) -> None:
     """A byte each time is something, and still slower than BERTH_BODY_RATE."""
     raw = connect(strict).send(head("POST", "/login/", "Transfer-Encoding: chunked"))
     raw.socket.settimeout(0.1)
@@ -162,7 +160,7 @@ def test_a_body_that_drips_is_refused(strict: str, connect: Connect) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_person_with_a_session_sends_a_large_form(server: str, connect: Connect) -> None:
+def test_large_form_of_a_signed_in_person_is_read(server: str, connect: Connect) -> None:
     client = Client()
     client.force_login(User.objects.create_user("ana"))
     cookie = f"Cookie: sessionid={client.cookies['sessionid'].value}"

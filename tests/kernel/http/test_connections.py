@@ -1,4 +1,4 @@
-"""What a stranger can hold of a web process: heads, silence, connections."""
+"""Limits on heads and connections hold against hostile clients on raw sockets."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ HEADER = b"X-Filler: " + b"x" * 1000 + b"\r\n"
 
 
 @pytest.mark.parametrize("fill", [HEADER, b"x" * 10_000], ids=["many headers", "one long header"])
-def test_an_endless_head_is_refused(fill: bytes, strict: str, connect: Connect) -> None:
+def test_endless_head_is_refused(fill: bytes, strict: str, connect: Connect) -> None:
     raw = (
         connect(strict)
         .send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-First: ")
@@ -25,9 +25,7 @@ def test_an_endless_head_is_refused(fill: bytes, strict: str, connect: Connect) 
     assert not answer or status_of(answer) == 431, "some clients see only that the connection ends"
 
 
-def test_a_head_beyond_its_limit_is_refused_with_431_even_if_it_is_complete(
-    strict: str, connect: Connect
-) -> None:
+def test_complete_head_over_its_limit_is_refused_with_431(strict: str, connect: Connect) -> None:
     count = base.BERTH_HEAD_BYTES // len(HEADER) + 1
     raw = connect(strict).send(
         b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + HEADER * count + b"\r\n"
@@ -37,7 +35,7 @@ def test_a_head_beyond_its_limit_is_refused_with_431_even_if_it_is_complete(
     assert b"head_too_large" in answer
 
 
-def test_a_head_within_its_limit_is_answered(strict: str, connect: Connect) -> None:
+def test_head_within_its_limit_is_answered(strict: str, connect: Connect) -> None:
     count = base.BERTH_HEAD_BYTES // len(HEADER) - 1
     raw = connect(strict).send(
         b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + HEADER * count + b"\r\n"
@@ -51,11 +49,11 @@ def test_trailers_count_as_head(strict: str, connect: Connect) -> None:
     assert not answer or status_of(answer) in (431, 408)
 
 
-def test_a_silent_connection_is_closed(strict: str, connect: Connect) -> None:
+def test_silent_connection_is_closed(strict: str, connect: Connect) -> None:
     assert connect(strict).read_to_end() == b""
 
 
-def test_a_head_that_is_never_complete_is_refused(strict: str, connect: Connect) -> None:
+def test_incomplete_head_is_refused(strict: str, connect: Connect) -> None:
     answer = connect(strict).send(b"GET /healthz HTTP/1.1\r\nHost: loc").read_to_end()
     assert status_of(answer) == 408
 
@@ -63,7 +61,7 @@ def test_a_head_that_is_never_complete_is_refused(strict: str, connect: Connect)
 @pytest.mark.parametrize(
     "begin", [b"GET /healthz HTTP/1.1\r\nX: ", b""], ids=["a head", "empty lines"]
 )
-def test_a_head_that_drips_has_no_more_time(begin: bytes, strict: str, connect: Connect) -> None:
+def test_dripping_head_gets_no_more_time(begin: bytes, strict: str, connect: Connect) -> None:
     raw = connect(strict).send(begin)
     has_ended = threading.Event()
 
@@ -81,7 +79,7 @@ def test_a_head_that_drips_has_no_more_time(begin: bytes, strict: str, connect: 
         dripping.join()
 
 
-def test_a_connection_without_another_request_is_closed(strict: str, connect: Connect) -> None:
+def test_connection_without_another_request_is_closed(strict: str, connect: Connect) -> None:
     raw = connect(strict).send(HEALTH)
     assert status_of(raw.read_answer()) == 200
     assert raw.read_to_end() == b""
@@ -101,7 +99,7 @@ def patient(django_db_setup: None) -> Iterator[str]:
         yield url
 
 
-def test_of_too_many_idle_connections_the_oldest_ends(patient: str, connect: Connect) -> None:
+def test_oldest_of_too_many_idle_connections_is_closed(patient: str, connect: Connect) -> None:
     opened: list[Raw] = []
     for n in range(9):
         opened.append(connect(patient, f"127.0.1.{n + 1}").send(HEALTH))
@@ -120,7 +118,7 @@ def wait_until_held(raw: Raw) -> None:
         raw._read_more()
 
 
-def test_an_address_has_a_number_of_connections_and_others_do_not_notice(
+def test_connection_limit_of_an_address_leaves_others_unaffected(
     patient: str, connect: Connect
 ) -> None:
     for raw in [hold(connect(patient, "127.0.2.1")) for _ in range(5)]:
@@ -131,7 +129,7 @@ def test_an_address_has_a_number_of_connections_and_others_do_not_notice(
     assert status_of(connect(patient, "127.0.2.2").send(HEALTH).read_answer()) == 200
 
 
-def test_an_idle_connection_makes_room_for_the_next_of_its_address(
+def test_idle_connection_makes_room_for_the_next_of_its_address(
     patient: str, connect: Connect
 ) -> None:
     opened = [connect(patient, "127.0.3.1") for _ in range(6)]
@@ -139,13 +137,15 @@ def test_an_idle_connection_makes_room_for_the_next_of_its_address(
     assert status_of(opened[5].send(HEALTH).read_answer()) == 200
 
 
-def test_connections_that_ended_are_not_counted(patient: str, connect: Connect) -> None:
+def test_closed_connections_do_not_count(patient: str, connect: Connect) -> None:
     for _ in range(12):
         raw = connect(patient, "127.0.4.1").send(head("GET", "/healthz", "Connection: close"))
         assert status_of(raw.read_to_end()) == 200
 
 
-def test_beyond_all_connections_the_server_still_answers(patient: str, connect: Connect) -> None:
+def test_silent_connections_beyond_the_limit_block_no_new_client(
+    patient: str, connect: Connect
+) -> None:
     """Thirty silent clients of a server that takes twenty: the next one is served all the same."""
     for n in range(30):
         connect(patient, f"127.0.5.{n + 1}")

@@ -1,5 +1,5 @@
-"""The content policy in a real browser: what the admin and the schema's page bring along works
-under it, without a complaint.
+"""The admin and the schema page work in a real browser under the content policy without a
+violation.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def chief() -> User:
 @pytest.mark.parametrize(
     "path", ["/admin/", "/admin/auth/user/", "/admin/auth/user/add/", "/api/docs/"]
 )
-def test_a_page_of_others_works_under_our_policy(
+def test_third_party_page_works_under_the_content_policy(
     page: Any, sign_in: SignIn, site: str, chief: User, path: str
 ) -> None:
     sign_in(page, chief)
@@ -27,7 +27,9 @@ def test_a_page_of_others_works_under_our_policy(
     assert answer.status == 200
 
 
-def test_the_schema_is_shown(page: Any, sign_in: SignIn, chief: User) -> None:
+def test_schema_page_works_under_the_content_policy(
+    page: Any, sign_in: SignIn, chief: User
+) -> None:
     sign_in(page, chief)
     page.goto("/api/docs/")
     page.get_by_text("/api/v1/").first.wait_for()

@@ -1,5 +1,5 @@
-"""A disk that fills while Berth runs: plain refusals without a traceback, nothing half kept, and
-it goes on once there is room.
+"""A full disk leads to plain refusals without a traceback and no partial file; Berth recovers
+once there is room.
 """
 
 import errno
@@ -74,7 +74,7 @@ def refuses_plainly(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_plan_is_refused_with_507_and_taken_once_there_is_room(
+def test_plan_is_refused_with_507_and_accepted_once_there_is_room(
     small_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = make_agents()
@@ -100,7 +100,7 @@ def test_a_plan_is_refused_with_507_and_taken_once_there_is_room(
     assert len(list_files(small_disk)) == 1
 
 
-def test_a_disk_that_fills_while_a_file_is_written_keeps_no_part_of_it(
+def test_disk_filling_during_a_write_keeps_no_partial_file(
     small_disk: Path, caller: Callers
 ) -> None:
     pool = make_agents()
@@ -122,12 +122,12 @@ def test_a_disk_that_fills_while_a_file_is_written_keeps_no_part_of_it(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_the_error_of_a_full_disk_is_507(number: int) -> None:
+def test_full_disk_error_is_507(number: int) -> None:
     body, headers = describe(OSError(number, os.strerror(number)))
     assert (body["status"], body["code"], headers) == (507, "disk_full", {"Retry-After": "30"})
 
 
-def test_another_error_of_a_disk_is_unexpected() -> None:
+def test_other_disk_error_is_unexpected() -> None:
     assert describe(OSError(errno.EIO, "broken"))[0]["status"] == 500
 
 
@@ -157,7 +157,7 @@ def full_database(transactional_db: None) -> Iterator[Callable[[], None]]:
             cursor.execute(f"DROP TRIGGER IF EXISTS full_disk ON {table}")
 
 
-def test_a_sign_in_on_a_full_database_is_told_so(
+def test_sign_in_on_a_full_database_says_so(
     caplog: pytest.LogCaptureFixture, full_database: Callable[[], None]
 ) -> None:
     User.objects.create_user("ana", password="correct horse")
@@ -169,7 +169,7 @@ def test_a_sign_in_on_a_full_database_is_told_so(
     refuses_plainly(caplog)
 
 
-def test_a_call_on_a_full_database_is_told_so_and_changes_nothing(
+def test_call_on_a_full_database_says_so_and_changes_nothing(
     caller: Callers,
     caplog: pytest.LogCaptureFixture,
     full_database: Callable[[], None],

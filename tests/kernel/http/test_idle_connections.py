@@ -22,7 +22,7 @@ def make_token() -> str:
     return create_token(user=user, name="t")[1]
 
 
-def test_a_long_poll_outlasts_the_idle_limit(strict: str, connect: Connect) -> None:
+def test_long_poll_outlasts_the_idle_limit(strict: str, connect: Connect) -> None:
     make_pool("full", slots=1)
     token = f"Authorization: Bearer {make_token()}"
     raw = connect(strict)
@@ -46,7 +46,7 @@ def test_a_long_poll_outlasts_the_idle_limit(strict: str, connect: Connect) -> N
     assert b'"waiting"' in answer
 
 
-def test_a_websocket_outlasts_the_idle_limit(strict: str) -> None:
+def test_websocket_outlasts_the_idle_limit(strict: str) -> None:
     make_pool("quiet", slots=1)
     token = make_token()
     with open_socket(

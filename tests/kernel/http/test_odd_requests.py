@@ -1,5 +1,5 @@
-"""Requests that no page of ours sends: each is refused with its reason, none is an error of
-the server.
+"""Malformed requests that no page of Berth sends are refused with a reason and never answered
+with 500.
 """
 
 import json
@@ -39,7 +39,7 @@ def person(db: None) -> Client:
         ("/events/?q=%00", 400), ("/api/v1/pools/%00/", 404), (f"/api/v1/claims/{LONG}/", 404),
     ],
 )  # fmt: skip
-def test_an_odd_address_is_refused(path: str, status: int, person: Client) -> None:
+def test_malformed_address_is_refused(path: str, status: int, person: Client) -> None:
     make_pool("p", slots=1)
     answer = person.get(path)
     assert answer.status_code in (
@@ -48,12 +48,12 @@ def test_an_odd_address_is_refused(path: str, status: int, person: Client) -> No
     ), answer.content[:500]
 
 
-def test_a_name_with_a_nul_does_not_sign_in(client: Client, db: None) -> None:
+def test_user_name_with_a_nul_does_not_sign_in(client: Client, db: None) -> None:
     client.raise_request_exception = False
     assert client.post("/login/", {"username": "a\x00b", "password": "x"}).status_code == 422
 
 
-def test_a_page_that_the_database_refuses_says_so(rf: RequestFactory) -> None:
+def test_page_with_data_that_the_database_refuses_is_400(rf: RequestFactory) -> None:
     request = rf.get("/somewhere/")
     try:
         raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
@@ -63,7 +63,7 @@ def test_a_page_that_the_database_refuses_says_so(rf: RequestFactory) -> None:
     assert b"outside of what can be stored" in answer.content
 
 
-def test_an_unexpected_error_promises_nothing(rf: RequestFactory) -> None:
+def test_unexpected_error_does_not_claim_that_nothing_changed(rf: RequestFactory) -> None:
     """It may have come after a commit."""
     body, _ = problems.describe(RuntimeError("whatever"))
     assert "may or may not have happened" in body["detail"]
@@ -85,13 +85,15 @@ def test_pinning_a_pool_without_scaling_is_refused(caller: Callers) -> None:
 
 
 @pytest.mark.parametrize("what", ["pin", "unpin", "pause", "resume", "more"])
-def test_orders_on_a_pool_without_scaling_are_refused_by_page(what: str, person: Client) -> None:
+def test_scaling_pages_of_a_pool_without_scaling_are_no_server_error(
+    what: str, person: Client
+) -> None:
     make_pool("p", slots=1)
     for method in (person.get, person.post):
         assert method(f"/pools/p/scaling/{what}/").status_code < 500
 
 
-def test_two_items_of_one_call_with_one_key_are_one_claim(caller: Callers) -> None:
+def test_two_items_of_one_call_with_the_same_key_are_one_claim(caller: Callers) -> None:
     pool = make_pool("p", slots=4)
     item = {"pool": "p", "owner": "ci", "key": "build-7"}
     items = [item, item, {**item, "owner": "other"}, {"pool": "p", "owner": "ci"}]
@@ -110,14 +112,14 @@ def make_headers(site: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", ["/ws/nowhere/", "/", "/ws/%00/"])
-def test_a_websocket_to_an_unknown_address_is_404(path: str, site: str) -> None:
+def test_websocket_to_an_unknown_address_is_404(path: str, site: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
         open_socket(site.replace("http", "ws") + path)
     assert refused.value.response.status_code == 404
     assert b"/ws/live/" in (refused.value.response.body or b"")
 
 
-def test_a_region_with_a_nul_in_its_name_is_not_understood(site: str) -> None:
+def test_region_name_with_a_nul_is_refused(site: str) -> None:
     with open_socket(
         site.replace("http", "ws") + "/ws/live/", additional_headers=make_headers(site)
     ) as socket:
@@ -129,7 +131,7 @@ def test_a_region_with_a_nul_in_its_name_is_not_understood(site: str) -> None:
     assert closed.value.rcvd.code == 4400
 
 
-def test_unknown_tokens_at_the_live_socket_are_limited_and_valid_ones_pass(site: str) -> None:
+def test_unknown_tokens_at_the_live_socket_are_limited_and_valid_pass(site: str) -> None:
     headers = make_headers(site)
     statuses = []
     for n in range(310):

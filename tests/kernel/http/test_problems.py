@@ -1,5 +1,5 @@
-"""Every refusal has one shape: problem details with the field, the reason and the way out. Never
-a page, never a stack trace.
+"""Every refusal is a problem document with the field, the reason and the way out, never a page or
+a stack trace.
 """
 
 import json
@@ -201,7 +201,7 @@ def check_problem(answer: Any, status: int, code: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted(RAISED))
-def test_whatever_a_view_raises_becomes_a_problem(client, name):
+def test_error_of_an_api_view_becomes_a_problem(client, name):
     _, status, code = RAISED[name]
     body = check_problem(client.get(f"/api/v1/raise/{name}/"), status, code)
     assert body["way_out"] or status in {409, 412, 422, 428}
@@ -210,7 +210,7 @@ def test_whatever_a_view_raises_becomes_a_problem(client, name):
 @pytest.mark.parametrize(
     "name", sorted(set(RAISED) - {name for name in RAISED if name.startswith("drf")})
 )
-def test_what_is_raised_outside_of_drf_becomes_the_same(client, name):
+def test_error_outside_of_drf_becomes_the_same_problem(client, name):
     error, status, code = RAISED[name]
     if isinstance(
         error, django_errors.PermissionDenied | Http404 | django_errors.SuspiciousOperation
@@ -218,19 +218,19 @@ def test_what_is_raised_outside_of_drf_becomes_the_same(client, name):
         check_problem(client.get(f"/api/v1/plain/{name}/"), status, code)
 
 
-def test_field_errors_keep_their_field_and_way_out(client):
+def test_field_error_keeps_its_field_and_way_out(client):
     body = check_problem(client.get("/api/v1/raise/invalid/"), 400, "invalid")
     assert body["errors"] == [{"field": "a.b", "message": "is wrong", "way_out": "do this"}]
     assert body["detail"] == "a.b: is wrong"
 
 
-def test_a_missing_role_is_named(client):
+def test_missing_role_is_named(client):
     body = check_problem(client.get("/api/v1/raise/forbidden/"), 403, "forbidden")
     assert body["role"] == "operator"
     assert "operator" in body["detail"]
 
 
-def test_further_members_are_told(client):
+def test_problem_carries_extra_members(client):
     assert (
         check_problem(client.get("/api/v1/raise/stale/"), 409, "stale_generation")["generation"]
         == 7
@@ -241,31 +241,31 @@ def test_further_members_are_told(client):
     ("name", "seconds"),
     [("too many", "2"), ("drf throttled", "4"), ("lock timeout", "1"), ("database away", "3")],
 )
-def test_who_may_come_again_is_told_when(client, name, seconds):
+def test_temporary_refusal_has_a_retry_after_header(client, name, seconds):
     assert client.get(f"/api/v1/raise/{name}/")["Retry-After"] == seconds
 
 
-def test_an_unexpected_error_is_logged_under_the_id_it_is_told_with(client, caplog):
+def test_unexpected_error_is_logged_under_its_reported_id(client, caplog):
     body = check_problem(client.get("/api/v1/raise/bug/"), 500, "unexpected")
     assert body["id"] in caplog.text
     assert "ZeroDivisionError" in caplog.text
     assert "secret of the code" not in json.dumps(body)
 
 
-def test_a_rule_the_database_enforced_is_counted(client):
+def test_broken_database_rule_is_counted(client):
     before = metrics.BROKEN_RULES.labels("23505")._value.get()
     client.get("/api/v1/raise/broken rule/")
     assert metrics.BROKEN_RULES.labels("23505")._value.get() == before + 1
 
 
-def test_no_token_is_401_and_says_how_to_send_one(client):
+def test_missing_token_is_401_and_says_how_to_send_one(client):
     answer = client.get("/api/v1/guarded/")
     body = check_problem(answer, 401, "not_authenticated")
     assert answer["WWW-Authenticate"] == "Bearer"
     assert "Authorization: Bearer" in body["way_out"]
 
 
-def test_a_wrong_token_is_401(client):
+def test_wrong_token_is_401(client):
     body = check_problem(
         client.get("/api/v1/guarded/", headers={"Authorization": "Bearer wrong"}),
         401,
@@ -274,19 +274,19 @@ def test_a_wrong_token_is_401(client):
     assert body["detail"] == "This token is not known."
 
 
-def test_a_method_that_is_not_there_is_405_and_names_those_that_are(client):
+def test_unsupported_method_is_405_and_names_the_supported_ones(client):
     answer = client.delete("/api/v1/raise/bug/")
     check_problem(answer, 405, "method_not_allowed")
     assert set(answer["Allow"].split(", ")) >= {"GET", "POST"}
 
 
-def test_an_address_that_is_not_there_is_404(client):
+def test_unknown_address_is_404(client):
     body = check_problem(client.get("/api/v1/nothing/"), 404, "not_found")
     assert "/api/docs/" in body["way_out"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_a_call_without_the_last_slash_is_sent_on_as_it_is(client, method):
+def test_call_without_trailing_slash_is_redirected_with_308(client, method):
     """301 would make a GET of it: whoever follows that gets a list, and believes that
     something was made.
     """
@@ -298,20 +298,20 @@ def test_a_call_without_the_last_slash_is_sent_on_as_it_is(client, method):
     )
 
 
-def test_a_call_that_follows_gets_its_answer(client):
+def test_client_that_follows_the_308_gets_its_answer(client):
     answer = client.post(
         "/api/v1/raise/x", '{"a": 1}', content_type="application/json", follow=True
     )
     assert (answer.status_code, answer.json()) == (200, {"a": 1})
 
 
-def test_an_address_that_is_not_there_with_a_slash_either_is_404(client):
+def test_unknown_address_without_trailing_slash_is_404(client):
     check_problem(
         client.post("/api/v1/nothing", "{}", content_type="application/json"), 404, "not_found"
     )
 
 
-def test_a_name_that_is_not_ours_is_told_as_that(client, settings):
+def test_unknown_host_is_400_and_names_the_setting(client, settings):
     settings.ALLOWED_HOSTS = ["berth.example"]
     body = check_problem(
         client.get("/api/v1/raise/x/", headers={"Host": "evil.example"}), 400, "unknown_host"
@@ -321,7 +321,7 @@ def test_a_name_that_is_not_ours_is_told_as_that(client, settings):
     assert (page.status_code, b"BERTH_HOSTS" in page.content) == (400, True)
 
 
-def test_a_body_that_is_compressed_is_415_and_says_so(client):
+def test_compressed_body_is_415_and_says_so(client):
     send = {
         "data": b"\x1f\x8b",
         "content_type": "application/json",
@@ -332,7 +332,7 @@ def test_a_body_that_is_compressed_is_415_and_says_so(client):
     assert answer["Accept-Encoding"] == "identity"
 
 
-def test_another_media_type_is_415(client):
+def test_unsupported_media_type_is_415(client):
     check_problem(
         client.post("/api/v1/raise/x/", "a=1", content_type="text/plain"),
         415,
@@ -340,7 +340,7 @@ def test_another_media_type_is_415(client):
     )
 
 
-def test_a_media_type_we_do_not_give_is_406(client):
+def test_unacceptable_media_type_is_406(client):
     check_problem(
         client.get("/api/v1/raise/bug/", headers={"Accept": "image/png"}), 406, "not_acceptable"
     )
@@ -362,20 +362,20 @@ def test_a_media_type_we_do_not_give_is_406(client):
         (b"1" * 5000, "more than 20 digits"),
     ],
 )
-def test_a_body_that_is_not_json_as_it_should_be_is_refused(client, body, said):
+def test_malformed_json_is_refused(client, body, said):
     answer = client.generic("POST", "/api/v1/raise/x/", body, content_type="application/json")
     assert said in check_problem(answer, 400, "unreadable")["detail"]
 
 
 @pytest.mark.parametrize("value", [0, "ü 🚢", [], {"a": {"b": [1.5, True, None]}}, 10**15])
-def test_any_other_json_comes_through(client, value):
+def test_valid_json_values_reach_the_view(client, value):
     assert (
         client.post("/api/v1/raise/x/", json.dumps(value), content_type="application/json").json()
         == value
     )
 
 
-def test_a_byte_order_mark_is_passed_over(client):
+def test_byte_order_mark_is_ignored(client):
     assert client.generic(
         "POST", "/api/v1/raise/x/", b"\xef\xbb\xbf[1]", content_type="application/json"
     ).json() == [1]
@@ -406,7 +406,7 @@ def test_five_faults_get_five_messages_at_once(client):
     assert body["detail"].startswith("5 fields are wrong")
 
 
-def test_an_unknown_field_is_refused_with_the_one_that_was_meant(client):
+def test_unknown_field_is_refused_with_the_closest_known_one(client):
     (error,) = check_problem(post(client, {"name": "a", "size": 1, "prots": []}), 400, "invalid")[
         "errors"
     ]
@@ -417,14 +417,14 @@ def test_an_unknown_field_is_refused_with_the_one_that_was_meant(client):
     }
 
 
-def test_an_unknown_field_like_no_other_is_told_what_there_is(client):
+def test_unknown_field_without_a_close_match_lists_the_known_ones(client):
     (error,) = check_problem(post(client, {"name": "a", "size": 1, "zzz": 1}), 400, "invalid")[
         "errors"
     ]
     assert error["way_out"] == "Known: name, size, at, ports."
 
 
-def test_a_field_that_berth_sets_is_refused(client):
+def test_field_that_berth_sets_is_refused(client):
     (error,) = check_problem(
         post(client, {"name": "a", "size": 1, "state": "active"}), 400, "invalid"
     )["errors"]
@@ -433,18 +433,18 @@ def test_a_field_that_berth_sets_is_refused(client):
 
 
 @pytest.mark.parametrize("value", [[], "x", 3, None])
-def test_a_body_that_is_no_object_is_refused(client, value):
+def test_body_that_is_no_object_is_refused(client, value):
     check_problem(post(client, value), 400, "invalid")
 
 
-def test_a_time_without_offset_is_refused(client):
+def test_time_without_offset_is_refused(client):
     (error,) = check_problem(
         post(client, {"name": "a", "size": 1, "at": "2026-03-29T14:00:00"}), 400, "invalid"
     )["errors"]
     assert (error["field"], error["message"]) == ("at", "This time has no offset.")
 
 
-def test_a_time_with_offset_is_taken(client):
+def test_time_with_offset_is_accepted(client):
     assert (
         post(client, {"name": "a", "size": 1, "at": "2026-03-29T14:00:00+02:00"}).json()["at"]
         == "2026-03-29T12:00:00Z"
@@ -459,18 +459,18 @@ def test_a_time_with_offset_is_taken(client):
         ("v2", 412, "changed_meanwhile"),
     ],
 )
-def test_a_change_of_what_one_has_not_seen_is_refused(client, header, status, code):
+def test_change_without_the_current_etag_is_refused(client, header, status, code):
     headers = {"If-Match": header} if header else {}
     check_problem(client.put("/api/v1/versioned/", headers=headers), status, code)
 
 
 @pytest.mark.parametrize("header", ['"v2"', '"v1", "v2"', "*"])
-def test_a_change_of_what_one_has_seen_is_made(client, header):
+def test_change_with_the_current_etag_is_made(client, header):
     assert client.put("/api/v1/versioned/", headers={"If-Match": header}).status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_row_somebody_else_has_locked_is_503_with_a_time_to_come_again(client):
+def test_locked_row_is_503_with_retry_after(client):
     connection.cursor().execute("INSERT INTO kernel_budget (key, tokens) VALUES ('x', 1)")
     with connect_direct("test") as session, session.transaction():
         session.execute("SELECT FROM kernel_budget FOR UPDATE")
@@ -487,7 +487,7 @@ def test_pages_get_pages_and_programs_get_problems(client):
     )
 
 
-def test_csrf_is_told_in_the_shape_of_who_asks():
+def test_csrf_failure_is_a_problem_for_programs_and_a_page_for_browsers():
     requests = RequestFactory()
     check_problem(problems.csrf_failure(requests.post("/api/v1/claims/"), "no cookie"), 403, "csrf")
     page = problems.csrf_failure(
@@ -496,6 +496,6 @@ def test_csrf_is_told_in_the_shape_of_who_asks():
     assert (page.status_code, page["Content-Type"]) == (403, "text/html; charset=utf-8")
 
 
-def test_the_words_of_the_database_are_not_passed_on():
+def test_database_error_text_is_not_passed_on():
     body, _ = describe(from_database(OperationalError, "57P01"))
     assert "words of the database" not in json.dumps(body)

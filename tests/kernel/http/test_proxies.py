@@ -1,4 +1,4 @@
-"""Behind a proxy: clients are told apart by what a trusted proxy says, and by nothing else."""
+"""Behind a proxy, clients are told apart only by the headers of a trusted proxy."""
 
 import re
 from collections.abc import Iterator
@@ -55,7 +55,9 @@ class Form:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_client_s_wrong_passwords_lock_nobody_else_out(server: str, connect: Connect) -> None:
+def test_wrong_passwords_of_one_client_lock_out_no_other_client(
+    server: str, connect: Connect
+) -> None:
     for name in ("ana", "ben", "eve"):
         User.objects.create_user(name, password="correct-horse")
     guessing = Form(connect(server), "198.51.100.1")
@@ -70,7 +72,7 @@ def test_one_client_s_wrong_passwords_lock_nobody_else_out(server: str, connect:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_client_s_unknown_tokens_refuse_no_valid_one(server: str, connect: Connect) -> None:
+def test_unknown_tokens_of_one_client_refuse_no_valid_token(server: str, connect: Connect) -> None:
     user = User.objects.create_user("ana")
     give_grant(role="viewer", user=user)
     raw = connect(server)
@@ -112,7 +114,7 @@ def hold(raw: Raw, *headers: str) -> Raw:
     return raw
 
 
-def test_a_proxy_has_as_many_connections_as_it_needs_and_each_client_its_own(
+def test_connection_limit_counts_clients_behind_a_proxy_separately(
     server: str, connect: Connect
 ) -> None:
     for n in range(8):
@@ -128,7 +130,7 @@ def test_a_proxy_has_as_many_connections_as_it_needs_and_each_client_its_own(
     assert status_of(raw.send(HEALTH).read_answer()) == 200, "the proxy's own request"
 
 
-def test_requests_that_ended_are_not_counted(server: str, connect: Connect) -> None:
+def test_finished_requests_do_not_count(server: str, connect: Connect) -> None:
     raw = connect(server, PROXY)
     for _ in range(10):
         assert (
@@ -138,7 +140,7 @@ def test_requests_that_ended_are_not_counted(server: str, connect: Connect) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_peer_that_is_no_trusted_proxy_is_not_believed_and_the_doctor_warns(
+def test_untrusted_proxy_is_not_believed_and_the_doctor_warns(
     server: str, connect: Connect
 ) -> None:
     assert not list(find_untrusted_proxies())
@@ -162,6 +164,6 @@ def wait_for_finding() -> Finding:
     return found[0]
 
 
-def test_a_setting_that_names_no_network_is_refused_by_its_word() -> None:
+def test_invalid_network_in_the_setting_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="proxy.example is neither an address nor a network"):
         read_networks(["10.0.0.0/8", "proxy.example"])

@@ -1,4 +1,4 @@
-"""API latency, as Prometheus reads it."""
+"""API latency metrics for Prometheus."""
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -39,7 +39,7 @@ def count(view: str, status: str) -> float:
         ("/healthz", "healthz", "200"),
     ],
 )
-def test_an_answer_is_counted_under_its_view_and_status(
+def test_answer_is_counted_under_its_view_and_status(
     client: Client, address: str, view: str, status: str
 ):
     before = count(view, status)

@@ -1,4 +1,4 @@
-"""`manage.py web`, which containers run: with the limits of `make up`."""
+"""`manage.py web`, the command of the containers, applies the same limits as `make up`."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 
 
-def test_it_serves_with_limits(connect: Connect) -> None:
+def test_web_command_serves_with_head_limits(connect: Connect) -> None:
     port = find_port()
     command = [sys.executable, "manage.py", "web", "--port", str(port)]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "BERTH_HEAD_SECONDS": "1"})
@@ -56,7 +56,7 @@ def connect_patiently(connect: Connect, url: str) -> Raw:
             assert time.monotonic() < end, "the web process does not start"
 
 
-def test_containers_run_it_and_name_trusted_proxies() -> None:
+def test_containers_run_the_web_command_and_name_trusted_proxies() -> None:
     assert 'CMD ["python", "manage.py", "web", ' in (DEPLOY / "Dockerfile").read_text()
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     default = (

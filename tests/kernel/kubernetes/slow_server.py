@@ -1,5 +1,5 @@
-"""A server that says what it is told to, at its own pace: an API server, an identity provider,
-or what stands between.
+"""A server that answers as a test orders, at its own pace: an API server, an identity provider,
+or a proxy.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Signing in to a cluster: one that hangs there holds up nobody who goes elsewhere, and who
-failed is said.
+"""Credentials from exec plugins: a hanging plugin delays no other cluster, and a failure is
+reported.
 """
 
 import json
@@ -62,7 +62,7 @@ def sign_in(context: str) -> Any:
     )
 
 
-def test_what_a_plugin_says_is_signed_in_with(write: Write) -> None:
+def test_token_of_an_exec_plugin_is_used(write: Write) -> None:
     write(f"cat <<'END'\n{json.dumps(GOOD)}\nEND")
     assert sign_in("slow") == "Bearer from-the-plugin"
 
@@ -77,7 +77,7 @@ def test_what_a_plugin_says_is_signed_in_with(write: Write) -> None:
     ],
     ids=["fails", "no-json", "no-status", "another-version"],
 )
-def test_one_that_fails_is_said_and_nobody_goes_on_without_credentials(
+def test_failing_exec_plugin_is_reported_without_its_secrets(
     script: str, words: str, write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(script)
@@ -86,16 +86,14 @@ def test_one_that_fails_is_said_and_nobody_goes_on_without_credentials(
     assert "secret" not in str(caught.value) + caplog.text
 
 
-def test_one_that_is_not_there_is_said(write: Write, tmp_path: Path) -> None:
+def test_missing_exec_plugin_is_reported(write: Write, tmp_path: Path) -> None:
     write("true")
     (tmp_path / "plugin").unlink()
     with pytest.raises(Misconfigured, match="can't be run"):
         sign_in("slow")
 
 
-def test_one_that_hangs_is_ended_with_what_it_has_started(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_exec_plugin_is_timed_out(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec_plugins, "PATIENCE", 0.5)
     write("sleep 600 & sleep 600")
     begun = time.monotonic()
@@ -107,7 +105,7 @@ def test_one_that_hangs_is_ended_with_what_it_has_started(
     assert time.monotonic() - begun < 60
 
 
-def test_who_goes_elsewhere_does_not_wait_for_one_that_hangs(write: Write, tmp_path: Path) -> None:
+def test_hanging_exec_plugin_delays_no_other_cluster(write: Write, tmp_path: Path) -> None:
     write(f"touch {tmp_path}/begun; while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; exit 3")
     failed = list[ProviderError]()
 

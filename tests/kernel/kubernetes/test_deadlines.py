@@ -1,5 +1,5 @@
-"""Clocks of calls: one thread rings all of them, in each process, and none rings after its call
-has ended.
+"""Deadlines of calls: one thread per process rings all clocks, and none rings after its call has
+ended.
 """
 
 import os
@@ -27,7 +27,7 @@ def clock_threads() -> int:
     return sum(thread.name == "clocks" for thread in threading.enumerate())
 
 
-def test_each_of_many_rings_at_its_time_and_one_thread_is_enough() -> None:
+def test_one_thread_rings_many_clocks_none_before_its_time() -> None:
     ringer, order = Ringer(), list[int]()
     before = clock_threads()
     rung = threading.Event()
@@ -56,7 +56,7 @@ def test_each_of_many_rings_at_its_time_and_one_thread_is_enough() -> None:
     assert all(clock.is_over for clock in every)
 
 
-def test_one_that_is_sooner_than_those_that_are_waited_for_is_not_late() -> None:
+def test_shorter_deadline_set_later_rings_in_time() -> None:
     with within(1000.0):
         begun = time.monotonic()
         with within(0.05) as clock:
@@ -68,7 +68,7 @@ def test_one_that_is_sooner_than_those_that_are_waited_for_is_not_late() -> None
         theirs.close()
 
 
-def test_who_has_ended_is_not_rung_and_its_connection_lives_on() -> None:
+def test_ended_call_is_not_rung_and_its_connection_survives() -> None:
     with within(0.05) as short:
         ours, theirs = pair_held_by(short)
     with within(0.2) as later:
@@ -80,7 +80,7 @@ def test_who_has_ended_is_not_rung_and_its_connection_lives_on() -> None:
         each.close()
 
 
-def test_what_is_reused_under_its_number_is_left_alone() -> None:
+def test_reused_file_descriptor_is_not_shut() -> None:
     """A socket that was closed gives its number to the next one that is opened anywhere in
     the process.
     """
@@ -101,7 +101,7 @@ def test_what_is_reused_under_its_number_is_left_alone() -> None:
         each.close()
 
 
-def test_those_that_were_not_needed_do_not_pile_up() -> None:
+def test_ended_clocks_do_not_accumulate() -> None:
     ringer, most = Ringer(), 0
     with_long = [Clock(1000.0) for _ in range(3)]
     for clock in with_long:
@@ -116,7 +116,7 @@ def test_those_that_were_not_needed_do_not_pile_up() -> None:
     assert not any(clock.is_done for clock in with_long)
 
 
-def test_a_process_that_was_forked_has_clocks_of_its_own() -> None:
+def test_forked_process_has_its_own_clocks() -> None:
     with within(1000.0):  # the thread of the parent runs, and is not there in the child
         reader, writer = os.pipe()
         child = os.fork()
@@ -135,7 +135,7 @@ def test_a_process_that_was_forked_has_clocks_of_its_own() -> None:
         os.waitpid(child, 0)
 
 
-def test_a_call_within_another_ends_by_the_sooner_and_gives_the_first_its_time_back() -> None:
+def test_nested_call_has_its_own_clock_and_restores_the_outer_one() -> None:
     with within(1000.0) as outer:
         with within(900.0) as inner:
             assert deadline.clock_here() is inner

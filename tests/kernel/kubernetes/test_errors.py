@@ -1,5 +1,5 @@
-"""What the API server answers, as the type that decides when to try again, in words that say
-what to do.
+"""Answers of the API server become error types that decide the retry, with a message that names
+the way out.
 """
 
 from typing import Any
@@ -104,7 +104,7 @@ def status(message: str, **details: Any) -> dict[str, Any]:
         (302, {}, LIST, ProviderError, "302"),
     ],
 )
-def test_each_answer_has_its_type_and_its_way_out(
+def test_each_api_answer_has_its_error_type_and_way_out(
     code: int, body: dict[str, Any], call: ApiCall, kind: type[ProviderError], words: str
 ) -> None:
     found = explain(code, body, call)
@@ -113,7 +113,7 @@ def test_each_answer_has_its_type_and_its_way_out(
     assert call.place in str(found) or code in (404, 410) or "namespace" in str(found)
 
 
-def test_what_a_namespace_lacks_is_never_taken_for_a_pod_that_is_gone() -> None:
+def test_missing_namespace_is_not_reported_as_a_missing_pod() -> None:
     """Who wants a pod gone takes NotFound as success."""
     found = explain(
         404,
@@ -124,14 +124,14 @@ def test_what_a_namespace_lacks_is_never_taken_for_a_pod_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize(("asked", "waits"), [(5.0, 5.0), (-1.0, 0.0), (1e9, 600.0), (None, None)])
-def test_a_server_that_says_how_long_is_obeyed_within_reason(
+def test_retry_after_of_the_server_is_obeyed_within_bounds(
     asked: float | None, waits: float | None
 ) -> None:
     for code in (429, 503):
         assert explain(code, {}, LIST, asked).retry_after == waits
 
 
-def test_what_a_person_mends_is_tried_again_soon_and_for_ever() -> None:
+def test_errors_that_a_person_fixes_are_retried_soon_and_for_ever() -> None:
     for code in ("misconfigured", "unauthorised"):
         verdict = decide_retry(code, 1000, 1.0)
         assert not verdict.is_permanent
@@ -140,7 +140,7 @@ def test_what_a_person_mends_is_tried_again_soon_and_for_ever() -> None:
         assert code in STOPS_LANE
 
 
-def test_a_refusal_is_said_at_the_fields_it_comes_from() -> None:
+def test_refusal_is_reported_at_its_fields() -> None:
     causes = [
         {"field": "spec.containers[0].image", "message": "Required value"},
         {
@@ -173,15 +173,13 @@ def test_a_refusal_is_said_at_the_fields_it_comes_from() -> None:
         ("something else", ""),
     ],
 )
-def test_what_admission_says_in_a_sentence_is_said_at_its_field_too(
-    message: str, field: str
-) -> None:
+def test_admission_message_is_reported_at_the_field_it_names(message: str, field: str) -> None:
     (found,) = fields_of({"message": message}, "provider.template")
     assert found.field == "provider.template" + (f".{field}" if field else "")
     assert message in found.message
 
 
-def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_moment() -> None:
+def test_breaker_opens_after_repeated_failures_and_lets_one_call_try() -> None:
     breaker = Breaker()
     for _ in range(3):
         breaker.enter()
@@ -197,7 +195,7 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_moment() -> No
     breaker.enter()
 
 
-def test_an_answer_however_unwelcome_is_an_answer() -> None:
+def test_error_answers_do_not_open_the_breaker() -> None:
     breaker = Breaker()
     for _ in range(9):
         breaker.enter()

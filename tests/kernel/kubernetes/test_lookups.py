@@ -1,5 +1,5 @@
-"""Names of servers: a name server that says nothing holds nobody for longer than is said, and
-takes few threads.
+"""Name lookups: a silent name server blocks a call no longer than its limit and takes few
+threads.
 """
 
 import socket
@@ -47,7 +47,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.answers.set()
 
 
-def test_a_name_server_that_says_nothing_holds_a_call_for_no_longer_than_is_said(
+def test_silent_name_server_times_out_after_its_limit(
     begin: Begin, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dns, "PATIENCE", 0.2)
@@ -62,7 +62,7 @@ def test_a_name_server_that_says_nothing_holds_a_call_for_no_longer_than_is_said
     assert found.list_pods("a=b") == []
 
 
-def test_nor_for_longer_than_the_call_has(
+def test_silent_name_server_ends_with_the_timeout_of_the_call(
     begin: Begin, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request, "TOTAL", 0.3)
@@ -72,7 +72,7 @@ def test_nor_for_longer_than_the_call_has(
         found.list_pods("a=b")
 
 
-def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_once(
+def test_lookups_of_one_name_are_shared_and_concurrent_names_are_limited(
     server: Server,
 ) -> None:
     names = NameLookups()
@@ -96,7 +96,7 @@ def test_who_wants_the_same_name_joins_and_only_so_many_names_are_asked_for_at_o
     assert names.find("one-more.example", 443, SOON) == ["127.0.0.1"], "there is room again"
 
 
-def test_a_name_that_is_not_known_is_said(server: Server) -> None:
+def test_unknown_host_name_is_reported(server: Server) -> None:
     def nobody(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -106,7 +106,7 @@ def test_a_name_that_is_not_known_is_said(server: Server) -> None:
         NameLookups().find("nobody.example", 443, SOON)
 
 
-def test_of_several_addresses_the_first_that_takes_it_is_used(begin: Begin, server: Server) -> None:
+def test_first_of_several_addresses_that_accepts_is_used(begin: Begin, server: Server) -> None:
     server.found = lambda host, port: ["127.0.0.2", "127.0.0.1"]  # nobody listens at the first
     server.answers.set()
     slow = begin(at_once, name=NAME)
@@ -114,7 +114,7 @@ def test_of_several_addresses_the_first_that_takes_it_is_used(begin: Begin, serv
     assert len(slow.asked) == 1
 
 
-def test_the_certificate_is_still_that_of_the_name(begin: Begin, server: Server) -> None:
+def test_certificate_is_verified_against_the_host_name(begin: Begin, server: Server) -> None:
     server.answers.set()
     begin(at_once, is_secure=True)
     assert api().list_pods("a=b") == [], "by the address that it vouches for"
@@ -124,12 +124,12 @@ def test_the_certificate_is_still_that_of_the_name(begin: Begin, server: Server)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::1", "[::1]", "fe80::1%eth0"])
-def test_an_address_is_asked_of_nobody(host: str, server: Server) -> None:
+def test_ip_address_needs_no_lookup(host: str, server: Server) -> None:
     assert is_address(host)
     assert NameLookups().find(host, 443, 0.0) == [host]
 
 
-def test_what_can_be_no_name_is_said(begin: Begin) -> None:
+def test_invalid_host_name_is_reported(begin: Begin) -> None:
     begin(at_once, name="a" * 64 + ".example")
     with pytest.raises(ProviderError, match="label empty or too long"):
         api().list_pods("a=b")

@@ -1,4 +1,4 @@
-"""A cluster that is reached through a proxy: the real one, and what goes wrong on the way."""
+"""A cluster behind a proxy: a real tunnel, and every failure on the way."""
 
 import json
 import time
@@ -96,7 +96,7 @@ def address(world: RealKube) -> str:
     return world.url.removeprefix("https://")
 
 
-def test_all_that_is_asked_goes_through_the_proxy_of_the_kubeconfig(
+def test_all_calls_use_the_proxy_of_the_kubeconfig(
     reach: Change, real_kube: RealKube, space: Space, proxy: Proxy
 ) -> None:
     api = reach(**{"proxy-url": proxy.url})
@@ -121,7 +121,7 @@ def test_all_that_is_asked_goes_through_the_proxy_of_the_kubeconfig(
     assert len(proxy.asked) == 2, "one tunnel for the watch, one for all the others"
 
 
-def test_a_tunnel_that_is_cut_is_made_anew(reach: Change, proxy: Proxy) -> None:
+def test_cut_tunnel_is_reopened(reach: Change, proxy: Proxy) -> None:
     api = reach(**{"proxy-url": proxy.url})
     assert api.list_pods(ALL) == []
     stream = api.watch_pods(ALL, api.find_version(ALL), 60, 30.0)
@@ -133,7 +133,7 @@ def test_a_tunnel_that_is_cut_is_made_anew(reach: Change, proxy: Proxy) -> None:
     assert len(proxy.asked) == 2, "the watch went through the one of the calls before it"
 
 
-def test_a_name_that_only_the_proxy_knows_is_no_matter(
+def test_proxy_resolves_the_server_name_and_tls_checks_it(
     reach: Change, elsewhere: dict[str, str], plain: Proxy
 ) -> None:
     """In another network, whose names nobody here can look up. The certificate is asked for the
@@ -147,7 +147,7 @@ def test_a_name_that_only_the_proxy_knows_is_no_matter(
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
-def test_the_environment_may_say_it(
+def test_proxy_of_the_environment_is_used(
     reach: Change, elsewhere: dict[str, str], plain: Proxy, clean: pytest.MonkeyPatch, name: str
 ) -> None:
     clean.setenv(name, plain.address)  # as many write it; kubectl takes that, too
@@ -155,7 +155,7 @@ def test_the_environment_may_say_it(
     assert plain.asked == ["api.inside.example:6443"]
 
 
-def test_what_is_on_this_machine_is_reached_straight(
+def test_server_on_this_machine_is_reached_without_the_environment_proxy(
     reach: Change, plain: Proxy, clean: pytest.MonkeyPatch
 ) -> None:
     """A tunnel, or a cluster in a container, on a machine whose environment names a proxy."""
@@ -191,7 +191,7 @@ def test_what_is_on_this_machine_is_reached_straight(
         ("https://localhost:6443", "", True),
     ],
 )
-def test_whom_the_environment_leaves_out(server: str, told: str, is_out: bool) -> None:
+def test_no_proxy_matches_hosts_like_go(server: str, told: str, is_out: bool) -> None:
     """As Go does it, and so kubectl."""
     assert proxies.is_left_out(server, told) == is_out
 
@@ -199,7 +199,7 @@ def test_whom_the_environment_leaves_out(server: str, told: str, is_out: bool) -
 @pytest.mark.parametrize(
     "more", [{"NO_PROXY": ".example"}, {"HTTPS_PROXY": ""}], ids=["left out", "of another scheme"]
 )
-def test_a_proxy_that_nobody_would_use_is_not_looked_at(
+def test_unusable_proxy_that_does_not_apply_is_ignored(
     clean: pytest.MonkeyPatch, more: dict[str, str]
 ) -> None:
     for name, value in (
@@ -209,7 +209,7 @@ def test_a_proxy_that_nobody_would_use_is_not_looked_at(
     assert proxies.of_environment("https://api.inside.example:6443") == ""
 
 
-def test_what_the_kubeconfig_says_goes_before_the_environment(
+def test_proxy_of_the_kubeconfig_overrides_the_environment(
     reach: Change, plain: Proxy, clean: pytest.MonkeyPatch
 ) -> None:
     """Red where NO_PROXY counts for it, too: the private network that it names is not
@@ -222,7 +222,7 @@ def test_what_the_kubeconfig_says_goes_before_the_environment(
 
 
 @pytest.mark.parametrize("where", ["kubeconfig", "environment"])
-def test_a_password_for_it_is_told_and_stands_in_no_error(
+def test_proxy_password_is_sent_and_appears_in_no_error(
     reach: Change, elsewhere: dict[str, str], plain: Proxy, clean: pytest.MonkeyPatch, where: str
 ) -> None:
     plain.wants = "berth:p@ss w/ört€"
@@ -243,7 +243,7 @@ def test_a_password_for_it_is_told_and_stands_in_no_error(
         error = error.__cause__ or error.__context__
 
 
-def test_an_identity_provider_is_asked_through_that_of_the_environment(
+def test_identity_provider_is_reached_through_the_environment_proxy(
     plain: Proxy, clean: pytest.MonkeyPatch
 ) -> None:
     """Where only the proxy leads outside, tokens would never be renewed."""
@@ -263,7 +263,9 @@ def test_an_identity_provider_is_asked_through_that_of_the_environment(
 
 
 @pytest.mark.parametrize("refusal", ["403 Forbidden", "502 Bad Gateway"])
-def test_one_that_lets_nobody_through_says_so(reach: Change, proxy: Proxy, refusal: str) -> None:
+def test_refusal_of_the_proxy_is_reported_and_retried(
+    reach: Change, proxy: Proxy, refusal: str
+) -> None:
     proxy.refusal = refusal
     with pytest.raises(
         ProviderError, match=rf"not reachable .*the proxy {proxy.url} .*{refusal}"
@@ -272,14 +274,14 @@ def test_one_that_lets_nobody_through_says_so(reach: Change, proxy: Proxy, refus
     assert type(caught.value) is ProviderError, "asked again"
 
 
-def test_one_that_is_not_there_is_said(reach: Change, clean: pytest.MonkeyPatch) -> None:
+def test_unreachable_proxy_is_reported(reach: Change, clean: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ProviderError, match="not reachable .*the proxy http://127.0.0.1:1 .*refused"
     ):
         reach(**{"proxy-url": "http://127.0.0.1:1"}).list_pods(ALL)
 
 
-def test_one_that_nobody_vouches_for_is_told_nothing(
+def test_proxy_with_an_untrusted_certificate_receives_no_request(
     reach: Change, secure: Proxy, clean: pytest.MonkeyPatch
 ) -> None:
     clean.delenv("SSL_CERT_FILE")
@@ -289,7 +291,7 @@ def test_one_that_nobody_vouches_for_is_told_nothing(
 
 
 @pytest.mark.parametrize("how", ["trickles", "is_mute"])
-def test_one_that_does_not_come_to_an_end_is_given_up(
+def test_proxy_that_never_completes_times_out(
     reach: Change, proxy: Proxy, clean: pytest.MonkeyPatch, how: str
 ) -> None:
     clean.setattr(kubernetes_request, "TOTAL", LIMIT)
@@ -314,7 +316,7 @@ def test_one_that_does_not_come_to_an_end_is_given_up(
         ("http://", "it is no address"),
     ],
 )
-def test_one_that_can_be_none_is_said(
+def test_invalid_proxy_url_is_reported_without_its_password(
     reach: Change, clean: pytest.MonkeyPatch, url: str, words: str
 ) -> None:
     with pytest.raises(
@@ -325,7 +327,7 @@ def test_one_that_can_be_none_is_said(
 
 
 @pytest.mark.parametrize("how", ["is_mute", "hangs_up"])
-def test_one_that_says_nothing_is_told_as_the_proxy(
+def test_silent_proxy_is_blamed_and_not_the_cluster(
     reach: Change, proxy: Proxy, clean: pytest.MonkeyPatch, how: str
 ) -> None:
     """Red where the library takes it for reached: it would be said that the cluster does
@@ -341,7 +343,7 @@ def test_one_that_says_nothing_is_told_as_the_proxy(
     assert type(caught.value) is ProviderError, "asked again"
 
 
-def test_an_authority_that_cannot_be_read_is_said(
+def test_unreadable_certificate_authority_is_reported(
     reach: Change, secure: Proxy, tmp_path: Path
 ) -> None:
     (tmp_path / "authority").write_text("rubbish")

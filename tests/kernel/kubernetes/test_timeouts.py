@@ -1,6 +1,4 @@
-"""An API server, or an identity provider, that sends a byte now and then, or hangs in the
-middle: no call waits for it without end.
-"""
+"""No call waits without end for an API server or an identity provider that trickles or hangs."""
 
 import base64
 import json
@@ -29,7 +27,7 @@ from tests.kernel.kubernetes.slow_server import (
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("answer", SLOW, ids=lambda answer: answer.__name__)
-def test_an_answer_that_does_not_end_is_given_up(
+def test_endless_answer_times_out(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, answer: Answer, is_secure: bool
 ) -> None:
     monkeypatch.setattr(request, "TOTAL", LIMIT)
@@ -42,9 +40,7 @@ def test_an_answer_that_does_not_end_is_given_up(
     assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
 
 
-def test_a_handshake_that_does_not_end_is_given_up(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_handshake_times_out(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """TLS has taken the socket over by then."""
     monkeypatch.setattr(request, "TOTAL", LIMIT)
     monkeypatch.setattr(request, "CONNECT", LASTS)
@@ -56,7 +52,7 @@ def test_a_handshake_that_does_not_end_is_given_up(
     assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
 
 
-def test_what_changes_something_is_given_up_too_and_asked_once(
+def test_write_call_times_out_and_is_sent_once(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request, "TOTAL", LIMIT)
@@ -66,7 +62,7 @@ def test_what_changes_something_is_given_up_too_and_asked_once(
     assert len(slow.asked) == 1
 
 
-def test_a_call_that_is_over_does_no_harm_to_the_next_on_its_connection(
+def test_finished_call_does_not_harm_the_next_on_its_connection(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each call has a time of its own: many short ones may take longer together."""
@@ -130,7 +126,7 @@ GOOD = said(json.dumps({"id_token": "renewed", "refresh_token": "r2"}).encode())
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
-def test_a_token_that_has_run_out_is_renewed(begin: Begin, is_secure: bool) -> None:
+def test_expired_token_is_renewed(begin: Begin, is_secure: bool) -> None:
     slow = begin(identity(GOOD), is_secure=is_secure, user=by_oidc)
     assert api().connection.client.configuration.api_key["BearerToken"] == "Bearer renewed"
     assert api().list_pods("a=b") == []
@@ -138,7 +134,7 @@ def test_a_token_that_has_run_out_is_renewed(begin: Begin, is_secure: bool) -> N
 
 
 @pytest.mark.parametrize("where", ["openid-configuration", "/token"])
-def test_an_identity_provider_that_trickles_is_given_up(
+def test_trickling_identity_provider_times_out(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(oidc, "PATIENCE", LIMIT)
@@ -165,7 +161,7 @@ def test_an_identity_provider_that_trickles_is_given_up(
     ],
     ids=["refused", "no id_token", "no JSON", "503"],
 )
-def test_one_that_does_not_renew_is_said_and_nobody_goes_on_with_the_old_token(
+def test_failed_token_renewal_is_reported_and_the_old_token_is_not_used(
     begin: Begin, answer: bytes, words: str
 ) -> None:
     slow = begin(identity(answer), user=by_oidc)
@@ -175,7 +171,7 @@ def test_one_that_does_not_renew_is_said_and_nobody_goes_on_with_the_old_token(
     assert not any("/api/" in line for line in slow.asked)
 
 
-def test_one_whose_certificate_nobody_vouches_for_is_not_told_our_secret(begin: Begin) -> None:
+def test_untrusted_identity_provider_does_not_receive_the_client_secret(begin: Begin) -> None:
     def without_authority(slow: Slow) -> Any:
         user = by_oidc(slow)
         del user["auth-provider"]["config"]["idp-certificate-authority"]

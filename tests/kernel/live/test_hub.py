@@ -1,4 +1,4 @@
-"""The hub of live pages while sockets come and go."""
+"""The hub of live pages while sockets enter and leave."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ class Socket:
     def recheck(self) -> None: ...
 
 
-def test_who_leaves_while_it_catches_up_takes_nobody_with_it() -> None:
+def test_socket_leaving_during_catch_up_stops_no_other() -> None:
     async def play() -> list[Socket]:
         hub, caught = Hub(), list[Socket]()
         one, two = Socket(), Socket()
@@ -36,7 +36,7 @@ def test_who_leaves_while_it_catches_up_takes_nobody_with_it() -> None:
     assert len(asyncio.run(play())) == 2
 
 
-def test_who_enters_while_the_last_one_leaves_gets_a_log_that_stays() -> None:
+def test_socket_entering_while_the_last_leaves_keeps_its_log_reader() -> None:
     async def play() -> bool:
         hub = Hub()
         first, second = Socket(), Socket()

@@ -1,5 +1,5 @@
-"""What a Celery worker of the tests performs: it says so in the log, and knows whether a
-transaction is open.
+"""A performer for the tests' Celery worker that logs what it performs and whether a transaction
+is open.
 """
 
 from django.db import connection

@@ -1,4 +1,4 @@
-"""Calls left for a provider account: one bucket for all workers."""
+"""Call budgets of provider accounts: one bucket shared by all workers."""
 
 import pytest
 from django.db import connection, transaction
@@ -11,7 +11,7 @@ from tests.kernel.conftest import run_together
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_budget_is_spent_and_fills_again_with_time():
+def test_budget_is_spent_and_refills_with_time():
     assert take_budget("acct", 8, rate=10, burst=10).is_granted
     refused = take_budget("acct", 8, rate=10, burst=10)
     assert not refused.is_granted
@@ -21,7 +21,7 @@ def test_a_budget_is_spent_and_fills_again_with_time():
     assert take_budget("acct", 8, rate=10, burst=10).is_granted
 
 
-def test_a_budget_never_holds_more_than_its_burst():
+def test_budget_never_exceeds_its_burst():
     take_budget("acct", 1, rate=10, burst=10)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_budget SET filled_at = filled_at - interval '1 day'")
@@ -29,7 +29,7 @@ def test_a_budget_never_holds_more_than_its_burst():
     assert not take_budget("acct", 5, rate=10, burst=10).is_granted
 
 
-def test_eight_workers_together_spend_no_more_than_there_is():
+def test_eight_workers_together_spend_no_more_than_the_budget():
     granted = run_together(
         8, lambda k: sum(take_budget("acct", 1, rate=0.001, burst=20).is_granted for _ in range(10))
     )
@@ -37,14 +37,14 @@ def test_eight_workers_together_spend_no_more_than_there_is():
     assert Budget.objects.get().spent_today == 20
 
 
-def test_what_was_spent_is_counted_by_the_day():
+def test_spent_calls_are_counted_per_day():
     take_budget("acct", 3, rate=1, burst=10)
     Budget.objects.update(spent_on="2020-01-01")
     take_budget("acct", 2, rate=1, burst=10)
     assert Budget.objects.get().spent_today == 2
 
 
-def test_a_clock_that_goes_back_takes_nothing_away():
+def test_clock_going_back_takes_nothing_away():
     take_budget("acct", 1, rate=10, burst=10)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_budget SET filled_at = filled_at + interval '1 hour'")
@@ -52,11 +52,11 @@ def test_a_clock_that_goes_back_takes_nothing_away():
 
 
 @pytest.mark.parametrize(("n", "rate", "burst"), [(0, 1, 1), (2, 1, 1), (1, 0, 1), (-1, 1, 1)])
-def test_what_never_fits_is_a_mistake(n, rate, burst):
+def test_amount_that_never_fits_is_refused(n, rate, burst):
     with pytest.raises(ValueError, match="never fit"):
         take_budget("acct", n, rate=rate, burst=burst)
 
 
-def test_a_budget_is_not_taken_inside_a_transaction():
+def test_budget_is_not_taken_inside_a_transaction():
     with pytest.raises(InsideTransaction), transaction.atomic():
         take_budget("acct", 1, rate=1, burst=1)

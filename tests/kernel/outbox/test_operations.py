@@ -1,5 +1,5 @@
-"""The outbox: taken once, settled by the holder only, retried with patience, one lane never in
-another's way.
+"""The outbox: operations are taken once, settled by their holder only, and retried; no lane
+delays another.
 """
 
 import threading
@@ -46,7 +46,7 @@ def due_in(operation_id: int) -> float:
 # Take and settle ----------------------------------------------------------------------------------
 
 
-def test_what_is_taken_says_what_was_asked():
+def test_taken_operation_carries_its_request():
     add(pool_id=1, member_id=2, claim_id=3, generation=4, body={"port": 80})
     (taken,) = take("q", "a")
     assert (taken.queue, taken.lane, taken.kind, taken.body, taken.attempt) == (
@@ -81,7 +81,7 @@ def test_eight_threads_take_each_operation_once(slow_updates):
     assert sorted(ids) == sorted(wanted)
 
 
-def test_without_skip_locked_a_taken_row_would_hold_everybody_up():
+def test_locked_row_would_block_takers_without_skip_locked():
     """Somebody is in the middle of taking; others take what is left and do not wait."""
     first, second = add(), add()
     with transaction.atomic():
@@ -89,18 +89,18 @@ def test_without_skip_locked_a_taken_row_would_hold_everybody_up():
         assert run_in_thread(lambda: [t.id for t in take("q", "a")]) == [second]
 
 
-def test_it_is_not_taken_again_while_its_lease_runs():
+def test_operation_is_not_taken_again_during_its_lease():
     add()
     assert len(take("q", "a", lease=60)) == 1
     assert take("q", "a") == []
 
 
-def test_a_lane_of_another_queue_is_left_alone():
+def test_lane_of_another_queue_is_not_taken():
     add(queue="other")
     assert take("q", "a") == []
 
 
-def test_an_attempt_whose_lease_ran_out_settles_nothing():
+def test_attempt_with_an_expired_lease_settles_nothing():
     add()
     (late,) = take("q", "a")
     let_lease_run_out()
@@ -112,7 +112,7 @@ def test_an_attempt_whose_lease_ran_out_settles_nothing():
     assert Operation.objects.get().error == ""
 
 
-def test_a_lease_is_renewed_only_by_its_holder():
+def test_lease_is_renewed_only_by_its_holder():
     add(), add()
     old = take("q", "a")
     Operation.objects.filter(pk=old[0].id).update(due_at=timezone.now())
@@ -128,7 +128,7 @@ def test_taking_inside_a_transaction_is_refused():
         take("q", "a")
 
 
-def test_an_operation_of_a_change_that_is_rolled_back_never_was():
+def test_operation_of_a_rolled_back_change_does_not_exist():
     with pytest.raises(KeyError), transaction.atomic():
         add()
         raise KeyError
@@ -138,7 +138,7 @@ def test_an_operation_of_a_change_that_is_rolled_back_never_was():
 # Perform ------------------------------------------------------------------------------------------
 
 
-def test_a_performer_is_called_outside_of_any_transaction():
+def test_performer_is_called_outside_of_any_transaction():
     seen = []
 
     @performs("sync")
@@ -157,7 +157,7 @@ def test_performing_inside_a_transaction_is_refused():
         perform_due("q")
 
 
-def test_a_lane_is_worked_off_in_the_order_it_was_asked_for():
+def test_lane_is_performed_in_request_order():
     seen = []
 
     @performs("sync")
@@ -170,7 +170,7 @@ def test_a_lane_is_worked_off_in_the_order_it_was_asked_for():
     assert seen == wanted
 
 
-def test_a_batch_performer_gets_all_that_was_taken_and_names_what_failed():
+def test_batch_performer_gets_all_taken_operations_and_names_failures():
     seen = []
 
     @performs_batch("sync")
@@ -185,7 +185,7 @@ def test_a_batch_performer_gets_all_that_was_taken_and_names_what_failed():
     assert (failed.id, failed.error_code, failed.error) == (wanted[1], "conflict", "in use")
 
 
-def test_a_batch_performer_that_raises_fails_them_all():
+def test_batch_performer_that_raises_fails_all_operations():
     @performs_batch("sync")
     def perform(taken: Sequence[Taken]) -> None:
         raise outbox.ConflictError("all of it")
@@ -205,7 +205,7 @@ def test_a_batch_performer_that_raises_fails_them_all():
         outbox.NotFoundOutside("x"),
     ],
 )
-def test_an_error_backs_off_and_stays_visible(error):
+def test_error_backs_off_and_stays_visible(error):
     @performs("sync")
     def perform(taken: Taken) -> None:
         raise error
@@ -232,7 +232,7 @@ def test_each_attempt_waits_longer():
     assert waits[4] > 2 * waits[0]
 
 
-def test_what_the_provider_asks_for_is_waited_for():
+def test_retry_waits_as_long_as_the_provider_asks():
     @performs("sync")
     def perform(taken: Taken) -> None:
         raise outbox.Throttled("slow down", retry_after=40)
@@ -242,7 +242,7 @@ def test_what_the_provider_asks_for_is_waited_for():
     assert 38 < due_in(number) <= 40
 
 
-def test_a_bug_in_a_performer_is_an_error_like_others_and_logged(caplog):
+def test_bug_in_a_performer_is_recorded_and_logged(caplog):
     @performs("sync")
     def perform(taken: Taken) -> None:
         raise ZeroDivisionError("a \x00 in the text")
@@ -254,7 +254,7 @@ def test_a_bug_in_a_performer_is_an_error_like_others_and_logged(caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_value_our_database_refuses_is_the_performers_bug():
+def test_data_error_in_a_performer_is_an_unexpected_error():
     @performs("sync")
     def perform(taken: Taken) -> None:
         raise DataError("too large")
@@ -264,7 +264,7 @@ def test_a_value_our_database_refuses_is_the_performers_bug():
     assert Operation.objects.get().error_code == "unexpected"
 
 
-def test_our_own_database_going_away_settles_nothing():
+def test_lost_database_settles_nothing():
     @performs("sync")
     def perform(taken: Taken) -> None:
         raise OperationalError("server closed the connection")
@@ -276,7 +276,7 @@ def test_our_own_database_going_away_settles_nothing():
     assert (left.error, left.attempts) == ("", 1)  # leased; taken again when the lease runs out
 
 
-def test_an_operation_nobody_performs_is_a_permanent_error():
+def test_operation_without_a_performer_is_a_permanent_error():
     add(kind="what")
     perform_due("q")
     failed = Operation.objects.get()
@@ -284,7 +284,7 @@ def test_an_operation_nobody_performs_is_a_permanent_error():
     assert "'what'" in failed.error
 
 
-def test_success_clears_what_was_wrong_before():
+def test_success_clears_the_previous_error():
     errors = [outbox.ConflictError("x")]
 
     @performs("sync")
@@ -304,7 +304,7 @@ def test_success_clears_what_was_wrong_before():
 # Lanes --------------------------------------------------------------------------------------------
 
 
-def test_a_lane_that_fails_holds_up_no_other():
+def test_failing_lane_delays_no_other():
     seen = []
 
     @performs("sync")
@@ -318,7 +318,7 @@ def test_a_lane_that_fails_holds_up_no_other():
     assert seen == ["bad", "good", "good"]
 
 
-def test_after_throttling_the_rest_of_the_lane_waits_as_long():
+def test_throttled_operation_delays_the_rest_of_its_lane():
     @performs("sync")
     def perform(taken: Taken) -> None:
         raise outbox.Throttled(retry_after=40)
@@ -331,7 +331,7 @@ def test_after_throttling_the_rest_of_the_lane_waits_as_long():
     )
 
 
-def test_a_lane_somebody_else_works_on_is_passed_over():
+def test_locked_lane_is_skipped():
     @performs("sync")
     def perform(taken: Taken) -> None:
         pass
@@ -345,7 +345,7 @@ def test_a_lane_somebody_else_works_on_is_passed_over():
     assert free
 
 
-def test_many_operations_of_a_busy_lane_hide_no_other(monkeypatch):
+def test_busy_lane_with_many_operations_hides_no_other_lane(monkeypatch):
     monkeypatch.setattr(outbox, "LANES", 3)
 
     @performs("sync")
@@ -382,7 +382,7 @@ def test_two_workers_never_write_to_one_lane_at_a_time():
     assert most[0] == 1
 
 
-def test_who_is_told_to_stop_gives_back_what_it_has_not_begun():
+def test_stopping_worker_releases_operations_it_has_not_begun():
     seen: list[int] = []
 
     @performs("sync")
@@ -395,7 +395,7 @@ def test_who_is_told_to_stop_gives_back_what_it_has_not_begun():
     assert run_in_thread(lambda: perform_due("q")) == 4  # at once, not when the lease has run out
 
 
-def test_a_lease_is_renewed_while_a_batch_is_worked_off(monkeypatch):
+def test_lease_is_renewed_while_a_batch_is_performed(monkeypatch):
     monkeypatch.setattr(outbox, "LEASE", 0.3)
     left = []
 
@@ -411,7 +411,7 @@ def test_a_lease_is_renewed_while_a_batch_is_worked_off(monkeypatch):
     assert min(left) > 0, "the last one began 0.6 s after it was taken, and was still ours"
 
 
-def test_what_somebody_else_took_meanwhile_is_not_performed(monkeypatch):
+def test_operation_taken_over_by_another_worker_is_not_performed(monkeypatch):
     monkeypatch.setattr(outbox, "LEASE", 0.0)  # every look finds that it is time to renew
     seen = []
 
@@ -427,7 +427,7 @@ def test_what_somebody_else_took_meanwhile_is_not_performed(monkeypatch):
     assert seen == [first]
 
 
-def test_queues_with_something_due_are_named():
+def test_queues_with_due_operations_are_named():
     add(queue="a"), add(queue="b", delay=100), add(queue="c")
     take("c", "a")
     assert queues_due() == ["a"]

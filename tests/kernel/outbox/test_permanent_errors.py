@@ -1,4 +1,4 @@
-"""Errors that no retry mends: visible until a person retries them or takes note."""
+"""Permanent errors stay visible until a person retries or acknowledges them."""
 
 from datetime import timedelta
 
@@ -24,14 +24,14 @@ def fail_for_good() -> int:
     return number
 
 
-def test_a_permanent_error_is_told_once_and_waits():
+def test_permanent_error_is_recorded_once_and_not_retried():
     fail_for_good()
     assert Operation.objects.get().due_at > timezone.now() + timedelta(days=365)
     event = Event.objects.get(verb="give_up")
     assert (event.pool_id, event.claim_id, event.reason) == (5, 6, "no such subnet")
 
 
-def test_a_person_retries_it():
+def test_person_can_retry_a_permanent_error():
     number = fail_for_good()
     with acting_as("user:1"):
         outbox.retry_operation(number, "the subnet is there now")
@@ -45,7 +45,7 @@ def test_a_person_retries_it():
     assert (event.actor, event.reason) == ("user:1", "the subnet is there now")
 
 
-def test_a_person_takes_note_of_it():
+def test_person_can_acknowledge_a_permanent_error():
     number = fail_for_good()
     with acting_as("user:1"):
         outbox.see_operation(number)
@@ -53,7 +53,7 @@ def test_a_person_takes_note_of_it():
 
 
 @pytest.mark.parametrize("act", [outbox.retry_operation, outbox.see_operation])
-def test_what_has_no_error_is_neither_retried_nor_seen(act):
+def test_operation_without_an_error_cannot_be_retried_or_acknowledged(act):
     number = add_operation(lane="a", kind="sync", queue="q")
     with pytest.raises(Conflict, match=str(number)):
         act(number)

@@ -1,5 +1,5 @@
-"""From committed rows to hints for web processes and workers; and that nothing is lost where
-there is no Valkey.
+"""The relay sends hints for committed rows to web processes and workers; without Valkey no work
+is lost.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ def queues() -> Iterator[QueueRelay]:
     found.close()
 
 
-def test_web_processes_are_told_that_there_is_more(live):
+def test_web_processes_are_notified_of_new_events(live):
     def step() -> None:
         live.step()
         connections.close_all()
@@ -97,7 +97,7 @@ def test_web_processes_are_told_that_there_is_more(live):
     assert asyncio.run(listen())[0] == {"type": "more"}
 
 
-def test_not_more_than_ten_times_a_second(live, monkeypatch):
+def test_live_hints_are_sent_at_most_ten_times_a_second(live, monkeypatch):
     sent: list[float] = []
 
     async def send() -> None:
@@ -109,9 +109,7 @@ def test_not_more_than_ten_times_a_second(live, monkeypatch):
     assert sent[-1] - sent[0] >= 2 * relay.LIVE_INTERVAL
 
 
-def test_without_valkey_live_hints_are_dropped_quickly_and_told_once(
-    live, nowhere, caplog, monkeypatch
-):
+def test_without_valkey_live_hints_are_dropped_and_logged_once(live, nowhere, caplog, monkeypatch):
     layer: Any = type(get_channel_layer())(hosts=[{"address": nowhere}])
     monkeypatch.setattr(relay, "get_channel_layer", lambda: layer)
     monkeypatch.setattr(relay, "LIVE_INTERVAL", 0.0)
@@ -122,7 +120,7 @@ def test_without_valkey_live_hints_are_dropped_quickly_and_told_once(
     assert caplog.text.count("live hints are not sent") == 1
 
 
-def test_it_is_told_when_valkey_is_back(live, caplog, monkeypatch):
+def test_return_of_valkey_is_logged_once(live, caplog, monkeypatch):
     states = iter([ConnectionRefusedError("no"), ConnectionRefusedError("no"), None, None])
 
     async def send() -> None:
@@ -141,7 +139,7 @@ def test_it_is_told_when_valkey_is_back(live, caplog, monkeypatch):
     ]
 
 
-def test_the_log_can_be_read_after_a_restore_before_anybody_is_told(live, monkeypatch):
+def test_relay_renumbers_restored_events_before_the_first_hint(live, monkeypatch):
     order: list[str] = []
 
     async def send() -> None:
@@ -155,7 +153,7 @@ def test_the_log_can_be_read_after_a_restore_before_anybody_is_told(live, monkey
     assert renumber_future_events() == 0
 
 
-def test_workers_get_the_name_of_a_queue_and_nothing_else(queue, queues):
+def test_workers_receive_only_the_name_of_a_queue(queue, queues):
     add_operation(lane="a", kind="sync", queue="test-relay")
     queues.step()
     message = queue.get(timeout=10)
@@ -167,20 +165,20 @@ def test_workers_get_the_name_of_a_queue_and_nothing_else(queue, queues):
     message.ack()
 
 
-def test_a_queue_is_not_named_over_and_over(queue, queues):
+def test_queue_is_not_announced_repeatedly(queue, queues):
     add_operation(lane="a", kind="sync", queue="test-relay")
     for _ in range(10):
         queues.step()
     assert drain(queue) == 1
 
 
-def test_a_queue_in_which_nothing_is_due_is_not_named(queue, queues):
+def test_queue_without_due_operations_is_not_announced(queue, queues):
     add_operation(lane="a", kind="sync", queue="test-relay", delay=60)
     queues.step()
     assert drain(queue) == 0
 
 
-def test_a_queue_is_named_again_while_something_is_due(queue, queues, monkeypatch):
+def test_queue_with_due_operations_is_announced_again(queue, queues, monkeypatch):
     add_operation(lane="a", kind="sync", queue="test-relay")
     queues.step()
     monkeypatch.setattr(relay, "RENEW", 0.0)
@@ -202,27 +200,27 @@ def test_without_valkey_operations_wait_and_nothing_blocks(nowhere, caplog, monk
     queues.close()
 
 
-def test_a_worker_performs_until_nothing_is_due(done):
+def test_worker_performs_until_nothing_is_due(done):
     wanted = [add_operation(lane=f"lane-{n % 7}", kind="sync", queue="q") for n in range(60)]
     assert tasks.perform("q") == 60
     assert sorted(done) == wanted
 
 
-def test_a_worker_that_was_told_late_finds_nothing_to_do(done):
+def test_worker_with_nothing_due_performs_nothing(done):
     assert tasks.perform("q") == 0
 
 
-def test_a_worker_leaves_what_is_due_to_the_next_message_after_a_while(done, monkeypatch):
+def test_worker_out_of_time_leaves_due_operations(done, monkeypatch):
     monkeypatch.setattr(tasks, "DRAIN", -1.0)
     add_operation(lane="a", kind="sync", queue="q")
     assert tasks.perform("q") == 0
 
 
-def test_the_task_is_known_under_the_name_the_relay_sends():
+def test_task_is_registered_under_the_name_the_relay_sends():
     assert tasks.PERFORM in app.tasks or tasks.perform.name == tasks.PERFORM
 
 
-def test_a_worker_nobody_tells_anything_looks_by_itself(done):
+def test_worker_without_messages_polls_by_itself(done):
     """Valkey is away, or the relay: what has been due for a while is performed all the same."""
     late = add_operation(lane="a", kind="sync", queue="mine")
     add_operation(lane="a", kind="sync", queue="another worker's")
@@ -233,7 +231,7 @@ def test_a_worker_nobody_tells_anything_looks_by_itself(done):
     assert done == [late]
 
 
-def test_the_poller_stops_with_its_worker(monkeypatch):
+def test_poller_stops_with_its_worker(monkeypatch):
     monkeypatch.setattr(tasks, "POLL", 0.01)
     looked = threading.Event()
     poller = tasks.OutboxPoller(frozenset())

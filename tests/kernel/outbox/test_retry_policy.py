@@ -1,4 +1,4 @@
-"""When to try again, as tables."""
+"""The retry policy as tables."""
 
 import pytest
 
@@ -11,9 +11,7 @@ HALF_TO_ALL = [(0.0, 0.5), (0.5, 0.75), (0.999999, 1.0)]
     ("failures", "full"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10), (10_000, 10), (0, 1)]
 )
 @pytest.mark.parametrize(("draw", "share"), HALF_TO_ALL)
-def test_a_delay_doubles_up_to_its_cap_and_is_spread_over_the_upper_half(
-    failures, full, draw, share
-):
+def test_delay_doubles_up_to_its_cap_with_jitter_in_the_upper_half(failures, full, draw, share):
     assert delay_after(failures, Backoff(1.0, 10.0), draw) == pytest.approx(full * share, abs=1e-4)
 
 
@@ -24,7 +22,7 @@ def test_every_error_backs_off_and_is_tried_again(code):
     assert not last.is_permanent
 
 
-def test_a_permanent_error_waits_for_a_person():
+def test_permanent_error_waits_for_a_person():
     decision = decide_retry("permanent", 1, 0.5)
     assert decision.is_permanent
     assert decision.delay == FOREVER
@@ -32,7 +30,7 @@ def test_a_permanent_error_waits_for_a_person():
     assert not decision.stops_lane
 
 
-def test_an_error_nobody_knows_is_treated_as_unexpected():
+def test_unknown_error_code_is_treated_as_unexpected():
     assert decide_retry("?", 4, 0.5).delay == decide_retry("unexpected", 4, 0.5).delay
 
 
@@ -40,7 +38,7 @@ def test_an_error_nobody_knows_is_treated_as_unexpected():
     ("asked", "least", "most"),
     [(7.0, 7.0, 7.0), (0.0, 0.5, 1.0), (1e9, 3600.0, 3600.0), (-5.0, 0.5, 1.0)],
 )
-def test_what_the_provider_asks_for_counts_within_reason(asked, least, most):
+def test_retry_after_of_the_provider_is_bounded(asked, least, most):
     assert least <= decide_retry("throttled", 1, 0.5, asked).delay <= most
 
 
@@ -56,5 +54,5 @@ def test_what_the_provider_asks_for_counts_within_reason(asked, least, most):
         ("unexpected", False),
     ],
 )
-def test_the_rest_of_a_lane_waits_where_it_would_get_the_same_answer(code, stops):
+def test_lane_waits_after_errors_that_would_repeat(code, stops):
     assert decide_retry(code, 1, 0.5).stops_lane is stops

@@ -1,4 +1,4 @@
-"""The outbox as in production: relay, Valkey, a Celery worker in a process of its own."""
+"""The outbox as in production: relay, Valkey and a Celery worker in its own process."""
 
 import os
 import signal
@@ -100,7 +100,7 @@ def wait_until_done(listener: psycopg.Connection, n: int) -> None:
     raise AssertionError("the worker performs nothing")
 
 
-def test_a_committed_operation_is_performed_by_a_worker(worker, relay, listener):
+def test_committed_operation_is_performed_by_a_worker(worker, relay, listener):
     wanted = list(range(1, 31))
     for n in wanted:
         add_operation(lane=f"lane-{n % 5}", kind="say", queue=QUEUE, claim_id=n)
@@ -111,7 +111,7 @@ def test_a_committed_operation_is_performed_by_a_worker(worker, relay, listener)
     assert [e.data for e in events] == [{"in_transaction": False}] * 30
 
 
-def test_without_relay_the_worker_finds_it_by_itself(worker, listener):
+def test_without_relay_the_worker_finds_the_operation(worker, listener):
     """As with Valkey away: nobody is told, and after a while it is looked for."""
     add_operation(lane="a", kind="say", queue=QUEUE)
     with connection.cursor() as cursor:
@@ -119,9 +119,7 @@ def test_without_relay_the_worker_finds_it_by_itself(worker, listener):
     wait_until_done(listener, 1)
 
 
-def test_a_worker_whose_consumer_answers_is_alive_ready_and_seen_by_readyz(
-    worker, listener, probe_port, client
-):
+def test_worker_with_an_answering_consumer_is_alive_and_ready(worker, listener, probe_port, client):
     add_operation(lane="a", kind="say", queue=QUEUE)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_operation SET due_at = due_at - interval '1 min'")

@@ -1,4 +1,6 @@
-"""What children of test_sandbox.py run. It imports the standard library and the project only."""
+"""Functions that the children of test_sandbox.py run. It imports only the standard library and
+the project.
+"""
 
 import os
 import time

@@ -1,5 +1,5 @@
-"""A function in a child process: it answers, refuses, or ends at its limits without taking
-anything along.
+"""A sandboxed function in a child process answers, refuses, or ends at its limits without harming
+the parent.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ def limited(name: str, data: bytes = b"", **limits: float) -> bytes:
     )
 
 
-def test_a_large_input_comes_back_as_a_large_answer() -> None:
+def test_large_input_comes_back_as_a_large_answer() -> None:
     data = os.urandom(4_000_000)
     assert limited("echo", data) == data
 
 
-def test_what_the_function_refuses_is_raised_here() -> None:
+def test_refusal_in_the_child_is_raised_in_the_parent() -> None:
     with pytest.raises(Refused) as caught:
         limited("refuse", b"too odd")
     assert (caught.value.code, caught.value.detail, caught.value.way_out) == (
@@ -48,7 +48,7 @@ def test_what_the_function_refuses_is_raised_here() -> None:
         ("not_there", "", {}),
     ],
 )
-def test_a_child_that_exceeds_a_limit_ends_and_says_which(
+def test_child_that_exceeds_a_limit_ends_and_names_the_limit(
     name: str, limit: str, limits: dict[str, float]
 ) -> None:
     with pytest.raises(ChildFailed) as caught:
@@ -56,16 +56,16 @@ def test_a_child_that_exceeds_a_limit_ends_and_says_which(
     assert caught.value.limit == limit, str(caught.value)
 
 
-def test_a_failure_names_its_error() -> None:
+def test_failure_names_its_error() -> None:
     with pytest.raises(ChildFailed, match="ZeroDivisionError"):
         limited("fail")
 
 
-def test_an_input_that_is_not_read_stops_nothing() -> None:
+def test_input_that_the_child_does_not_read_blocks_nothing() -> None:
     assert limited("answer_little", b"x" * 50_000_000) == b"done"
 
 
-def test_a_child_has_no_secrets_and_writes_no_files(
+def test_child_has_no_secrets_and_writes_no_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SECRET_KEY", "hunter2")
@@ -75,7 +75,7 @@ def test_a_child_has_no_secrets_and_writes_no_files(
     assert not (tmp_path / "file").exists() or (tmp_path / "file").stat().st_size == 0
 
 
-def test_no_pipe_is_left() -> None:
+def test_no_pipe_stays_open() -> None:
     before = set(Path("/proc/self/fd").iterdir())
     for name, limits in (("echo", {}), ("wait", {"wall": 0.3}), ("answer_much", {"output": 1000})):
         with suppress(ChildFailed):

@@ -1,6 +1,4 @@
-"""Safe by default: sessions end, guessing is slow, answers carry their policy, bodies have
-limits, logs have no secrets.
-"""
+"""Secure defaults: session expiry, login throttling, response headers, body limits, masked logs."""
 
 import logging
 import math
@@ -49,7 +47,7 @@ def sign_in(name: str, password: str, address: str = "198.51.100.7") -> tuple[An
         (settings.BERTH_SESSION_IDLE + 5, settings.BERTH_SESSION_IDLE + 5, True),
     ],
 )
-def test_a_session_ends_when_idle_or_old(
+def test_session_ends_when_idle_or_old(
     client: Client, person: User, since: int, seen: int, is_over: bool
 ) -> None:
     client.force_login(person)
@@ -61,7 +59,7 @@ def test_a_session_ends_when_idle_or_old(
     assert ("_auth_user_id" in client.session) is not is_over
 
 
-def test_a_session_that_names_no_beginning_is_over(client: Client, person: User) -> None:
+def test_session_without_a_start_time_is_over(client: Client, person: User) -> None:
     client.force_login(person)
     session = client.session
     del session[sessions.SINCE]
@@ -69,7 +67,7 @@ def test_a_session_that_names_no_beginning_is_over(client: Client, person: User)
     assert client.get("/admin/").status_code == 302
 
 
-def test_being_seen_is_not_written_with_each_request(client: Client, person: User) -> None:
+def test_session_activity_is_not_written_with_each_request(client: Client, person: User) -> None:
     client.force_login(person)
     client.get("/admin/")
     with connection.execute_wrapper(refuse_writes):
@@ -102,20 +100,20 @@ def test_the_wait_doubles_up_to_a_minute_and_then_the_right_password_counts(pers
     assert sign_in("ada", "wrong") == (None, 0)
 
 
-def test_one_address_slows_down_over_many_accounts(person: User) -> None:
+def test_guesses_from_one_address_slow_down_over_many_accounts(person: User) -> None:
     for n in range(login_throttle.ADDRESS.free + 1):
         assert sign_in(f"user{n}", "password1")[1] == 0
     assert sign_in("ada", "correct horse")[1] == 1
     assert sign_in("ada", "correct horse", "203.0.113.5")[0] == person
 
 
-def test_an_office_that_signs_in_rightly_is_not_slowed(person: User) -> None:
+def test_address_with_correct_sign_ins_is_not_slowed(person: User) -> None:
     for _ in range(login_throttle.ADDRESS.free * 2):
         assert sign_in("ada", "correct horse")[0] == person
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_hundred_guesses_at_once_are_no_way_around_it() -> None:
+def test_hundred_concurrent_guesses_are_throttled() -> None:
     def guess(n: int) -> int:
         try:
             return login_throttle.count_attempt(
@@ -134,7 +132,7 @@ def test_a_hundred_guesses_at_once_are_no_way_around_it() -> None:
     )
 
 
-def test_neither_name_nor_address_is_kept_in_words(person: User) -> None:
+def test_attempted_user_name_is_not_stored_in_plain_text(person: User) -> None:
     sign_in("my-password-in-the-wrong-field", "x")
     with connection.cursor() as cursor:
         cursor.execute("select string_agg(key, ' ') from kernel_sign_in_attempt")
@@ -161,7 +159,7 @@ def test_addresses_of_one_client_count_together(person: User, first: str, second
     assert sign_in("ada", "correct horse", "2001:db8:1:3::1")[0] == person
 
 
-def test_a_trusted_proxy_is_not_slowed_as_an_address(person: User, settings: Any) -> None:
+def test_trusted_proxy_is_not_slowed_as_an_address(person: User, settings: Any) -> None:
     settings.BERTH_TRUSTED_PROXIES = tuple(read_networks(["198.51.100.0/24"]))
     for n in range(login_throttle.ADDRESS.free * 2):
         assert sign_in(f"user{n}", "password1")[1] == 0
@@ -169,7 +167,7 @@ def test_a_trusted_proxy_is_not_slowed_as_an_address(person: User, settings: Any
 
 
 # -- answers ------------------------------------------------------------------
-def test_every_answer_carries_the_strict_policy(client: Client) -> None:
+def test_every_answer_carries_the_strict_content_policy(client: Client) -> None:
     answer = client.get("/no-such-page")
     policy = answer["Content-Security-Policy"]
     assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy
@@ -178,7 +176,7 @@ def test_every_answer_carries_the_strict_policy(client: Client) -> None:
     assert answer["Referrer-Policy"] == "same-origin"
 
 
-def test_only_the_admin_may_evaluate(client: Client, person: User) -> None:
+def test_only_the_admin_policy_allows_eval(client: Client, person: User) -> None:
     client.force_login(person)
     assert "script-src 'self' 'unsafe-eval'" in client.get("/admin/")["Content-Security-Policy"]
 
@@ -194,12 +192,12 @@ def test_cookies_are_closed_to_scripts_and_other_sites_and_stay_on_https(
     assert cookie["httponly"] and cookie["secure"] and cookie["samesite"] == "Lax"
 
 
-def test_what_one_person_sees_stays_out_of_shared_caches(client: Client, person: User) -> None:
+def test_page_of_a_person_is_not_stored_in_shared_caches(client: Client, person: User) -> None:
     client.force_login(person)
     assert "no-store" in client.get("/admin/")["Cache-Control"]
 
 
-def test_a_form_without_its_token_is_refused(person: User) -> None:
+def test_form_without_its_csrf_token_is_refused(person: User) -> None:
     client = Client(enforce_csrf_checks=True)
     assert client.post("/admin/logout/").status_code == 403
 
@@ -249,12 +247,14 @@ def test_tokens_of_agents_and_passwords_with_any_character_are_masked(
     assert without_secrets(line) == shown
 
 
-def test_a_refused_host_is_no_log_line() -> None:
+def test_refused_host_is_not_logged() -> None:
     assert logging.getLogger("django.security.DisallowedHost").getEffectiveLevel() > logging.ERROR
 
 
 # -- cookies and bodies ---------------------------------------------------------
-def test_no_script_reads_a_cookie_and_no_other_site_sends_it(client: Client, person: User) -> None:
+def test_session_cookie_is_hidden_from_scripts_and_other_sites(
+    client: Client, person: User
+) -> None:
     client.get("/login/")
     client.post("/login/", {"username": "ada", "password": "correct horse"})
     cookies = {name: (bool(c["httponly"]), c["samesite"]) for name, c in client.cookies.items()}
@@ -275,7 +275,7 @@ def test_no_script_reads_a_cookie_and_no_other_site_sends_it(client: Client, per
         ("", 0, False),
     ],
 )
-def test_each_body_has_a_limit_and_large_ones_a_guard(
+def test_each_path_has_a_body_limit_and_large_bodies_a_guard(
     path: str, limit: int, is_guarded: bool
 ) -> None:
     found, guard = Http().limit({"path": path})

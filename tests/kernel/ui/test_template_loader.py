@@ -8,13 +8,13 @@ from django.template.loader import get_template
 from tests.suite.test_template_columns import TEMPLATES
 
 
-def test_indentation_does_not_reach_the_page() -> None:
+def test_template_indentation_does_not_reach_the_page() -> None:
     source = get_template("base.html").template.source
     assert "\n  " in TEMPLATES_BASE and "\n " not in source
     assert source.count("\n") == TEMPLATES_BASE.count("\n"), "line numbers in errors stay right"
 
 
-def test_no_template_indents_text_that_keeps_its_white_space() -> None:
+def test_no_template_indents_preformatted_text() -> None:
     for path in TEMPLATES:
         for found in re.finditer(r"<(pre|textarea)\b.*?>(.*?)</\1>", path.read_text(), re.S):
             text = re.sub(
