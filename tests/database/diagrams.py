@@ -1,4 +1,4 @@
-"""Writes the state diagrams into docs/model.md:   python -m tests.database.diagrams"""
+"""Writes the state diagrams into docs/states.md:   python -m tests.database.diagrams"""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from claims.states import CLAIM, CLAIM_SET
 from pools.states import MEMBER, POOL
 from slots.states import SLOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "model.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "states.md"
 BLOCK = re.compile(
     r"(?<=<!-- diagrams, written by tests/database/diagrams.py -->\n"
     r").*?(?=<!-- end of diagrams -->)",

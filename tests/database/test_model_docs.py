@@ -1,9 +1,11 @@
-"""docs/model.md agrees with the declared state machines and rules."""
+"""docs/model.md and docs/states.md agree with the declared rules and state machines."""
 
 import re
 
 from claims.checks.holding import RULES
 from tests.database.diagrams import PAGE, draw, written
+
+MODEL = PAGE.with_name("model.md")
 
 
 def test_the_diagrams_are_those_of_the_declared_machines() -> None:
@@ -11,8 +13,7 @@ def test_the_diagrams_are_those_of_the_declared_machines() -> None:
 
 
 def test_every_rule_is_named_in_the_model_docs() -> None:
-    """So that nobody looks in vain for what refused."""
-    text = PAGE.read_text()
+    text = MODEL.read_text()
     assert [
         name for names in RULES.values() for name in names if not re.search(rf"`{name}`", text)
     ] == []
