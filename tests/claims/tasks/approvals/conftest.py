@@ -1,6 +1,4 @@
-"""Decisions are tested through their services, on a real database and with real commits: what
-happens after the commit counts, too.
-"""
+"""Decisions are tested through their services with real commits, so that commit hooks run."""
 
 from tests.claims.fixtures import nothing_remembered, tables
 

@@ -1,6 +1,4 @@
-"""A pool with agents, tasks in it, and what an agent says of them. The agent is played here;
-what it says ends in the real services.
-"""
+"""Helpers that create agent pools and tasks and send agent reports to the real services."""
 
 import hashlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Decisions over HTTP: what is asked, what is answered, page by page, many at once."""
+"""The API of decisions: single, bulk, and the inbox by page."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def caller(name: str = "ben", *roles: str) -> Caller:
     return Caller(create_token(user=user, name="test")[1])
 
 
-def test_yes_and_too_late() -> None:
+def test_an_approval_starts_the_apply_and_a_later_rejection_is_refused() -> None:
     agents()
     claim, ben, eve = planned(), caller("ben"), caller("eve")
     told = ben.get(f"claims/{claim.id}/").body["approval"]
@@ -63,7 +63,7 @@ def test_yes_and_too_late() -> None:
     ]
 
 
-def test_a_plan_whose_counts_contradict_its_list_is_approved_neither_alone_nor_among_many() -> None:
+def test_a_plan_with_contradicting_counts_is_approved_neither_alone_nor_in_bulk() -> None:
     agents()
     claim, ben = planned(), caller()
     sql(
@@ -84,7 +84,7 @@ def test_a_plan_whose_counts_contradict_its_list_is_approved_neither_alone_nor_a
     )
 
 
-def test_what_is_wrong_with_a_decision() -> None:
+def test_an_invalid_decision_is_refused_at_its_field() -> None:
     agents()
     claim, ben = planned(), caller()
     path = f"claims/{claim.id}"
@@ -107,7 +107,7 @@ def test_what_is_wrong_with_a_decision() -> None:
     assert ben.post("claims/999/approve/", {"digest": hexed()}).status == 404
 
 
-def test_longer_elsewhere_anew() -> None:
+def test_a_reserved_plan_is_extended_moved_and_planned_again() -> None:
     agents()
     claim, ben = planned(), caller("ben", "approver", "operator")
     path = f"claims/{claim.id}"
@@ -118,7 +118,7 @@ def test_longer_elsewhere_anew() -> None:
     assert ben.post(f"{path}/plan-again/", {"reason": "old"}).status == 409
 
 
-def test_its_plan_and_its_files() -> None:
+def test_viewers_read_a_plan_and_approvers_download_its_file() -> None:
     agents()
     claim = planned()
     sql(
@@ -135,7 +135,7 @@ def test_its_plan_and_its_files() -> None:
     plan_of(claim)
 
 
-def test_the_inbox_page_by_page_the_soonest_first() -> None:
+def test_the_inbox_is_paged_by_the_nearest_deadline_and_filtered() -> None:
     agents("tf", members=4)
     agents("dns", members=1)
     claims = [planned(workspace=f"w{i}") for i in range(4)]
@@ -164,7 +164,7 @@ def test_the_inbox_page_by_page_the_soonest_first() -> None:
     assert caller("eve", "claimant").get("approvals/?pool=nowhere").status == 404
 
 
-def test_many_each_by_its_own_right() -> None:
+def test_bulk_decisions_are_answered_each_by_the_rights_of_the_caller() -> None:
     tf, _ = agents("tf", members=3), agents("dns", members=1)
     fine, destroys, theirs = (
         planned(workspace="a"),
@@ -203,7 +203,7 @@ def test_many_each_by_its_own_right() -> None:
     assert ben.post("approvals/bulk/", {"decisions": []}).status == 400
 
 
-def test_a_lost_apply_is_settled_by_an_operator_or_an_approver() -> None:
+def test_a_lost_apply_is_settled_by_an_approver_and_not_by_a_viewer() -> None:
     agents(members=3)
     claim = applying()
     cancel_claim(claim_id=claim.id)

@@ -1,4 +1,4 @@
-"""Yes and no: by whom, of what, how many; and what the other one is told."""
+"""Approvals and rejections: by which user, of which plan, how many are needed."""
 
 import pytest
 from django.db import IntegrityError
@@ -43,7 +43,7 @@ from tests.claims.tasks.approvals.helpers import (
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_one_yes_is_enough_unless_the_pool_says_otherwise() -> None:
+def test_a_single_approval_is_enough_by_default() -> None:
     agents()
     claim = planned()
     assert yes(claim, comment="looks right") == ApprovalResult("bound", 1, 1)
@@ -52,7 +52,7 @@ def test_one_yes_is_enough_unless_the_pool_says_otherwise() -> None:
     assert row(claim).approved_plan_id == plan_of(claim).pk
 
 
-def test_two_of_two_and_ones_own_does_not_count() -> None:
+def test_two_needed_approvals_come_from_two_others() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     assert code_of(lambda: yes(claim, ANA)) == "own_plan"
@@ -63,7 +63,7 @@ def test_two_of_two_and_ones_own_does_not_count() -> None:
     assert approvals(claim) == [(BEN, True), (EVE, True)]
 
 
-def test_ones_own_counts_where_the_pool_says_so() -> None:
+def test_an_approval_of_ones_own_plan_follows_the_setting_of_the_pool() -> None:
     agents("a", approval={"needed": 2, "own": True})
     assert yes(planned("a", "one"), ANA).given == 1
     agents("b", approval={"own": False})
@@ -72,7 +72,7 @@ def test_ones_own_counts_where_the_pool_says_so() -> None:
     assert yes(planned("c", "three"), ANA).state == "bound"
 
 
-def test_fewer_are_needed_by_now() -> None:
+def test_a_repeated_approval_applies_a_lowered_number_needed() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     yes(claim)
@@ -80,7 +80,7 @@ def test_fewer_are_needed_by_now() -> None:
     assert yes(claim).state == "bound", "the same person again: it is looked at anew"
 
 
-def test_ones_own_yes_counts_by_the_rule_of_now() -> None:
+def test_an_own_approval_stops_counting_when_the_pool_forbids_it() -> None:
     agents(approval={"needed": 2, "own": True})
     claim = planned()
     yes(claim, ANA)
@@ -89,7 +89,7 @@ def test_ones_own_yes_counts_by_the_rule_of_now() -> None:
     assert yes(claim, EVE).state == "bound"
 
 
-def test_in_a_freeze_a_yes_is_taken_and_nothing_begins() -> None:
+def test_an_approval_in_a_freeze_starts_the_apply_after_the_freeze() -> None:
     """R9: enough of them end the deadline; the apply goes first once the freeze is over, where
     its plan is.
     """
@@ -114,7 +114,7 @@ def test_in_a_freeze_a_yes_is_taken_and_nothing_begins() -> None:
     assert is_sound()
 
 
-def test_a_no_needs_a_comment_and_is_final() -> None:
+def test_a_rejection_requires_a_comment_and_is_final() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     yes(claim, BEN)
@@ -131,7 +131,7 @@ def test_a_no_needs_a_comment_and_is_final() -> None:
     assert is_sound()
 
 
-def test_who_said_yes_may_say_no_as_long_as_it_waits() -> None:
+def test_an_approver_may_reject_after_approving_while_the_plan_waits() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     yes(claim, BEN)
@@ -139,7 +139,7 @@ def test_who_said_yes_may_say_no_as_long_as_it_waits() -> None:
     assert approvals(claim) == [(BEN, False)]
 
 
-def test_the_one_who_comes_second_is_told_who_was_first_and_when() -> None:
+def test_a_second_decider_is_told_who_decided_first_and_when() -> None:
     agents(members=4)
     approved, rejected = planned(workspace="a"), planned(workspace="b")
     yes(approved, BEN)
@@ -164,7 +164,7 @@ def test_the_one_who_comes_second_is_told_who_was_first_and_when() -> None:
     assert approvals(approved) == [(BEN, True)]
 
 
-def test_what_does_not_wait_is_not_decided_on() -> None:
+def test_a_claim_without_a_waiting_plan_cannot_be_decided() -> None:
     agents(members=3)
     running, ended = task(workspace="a"), planned(workspace="b")
     sql("UPDATE claims_claim SET expires_at = now() WHERE id = %s", ended.id)
@@ -178,7 +178,7 @@ def test_what_does_not_wait_is_not_decided_on() -> None:
     assert code_of(lambda: no(done)) == "approved"
 
 
-def test_a_yes_after_the_deadline_is_refused_though_nothing_has_ended_it() -> None:
+def test_a_decision_after_the_deadline_is_refused_before_the_finalizer_ran() -> None:
     """R3, by the database's clock."""
     agents()
     claim = planned()
@@ -190,7 +190,7 @@ def test_a_yes_after_the_deadline_is_refused_though_nothing_has_ended_it() -> No
     assert (again(claim).state, approvals(claim)) == ("reserved", [])
 
 
-def test_bound_to_the_plan_that_was_seen() -> None:
+def test_an_approval_counts_only_for_the_digest_that_was_seen() -> None:
     agents()
     claim = planned()
     with pytest.raises(Conflict) as refused:
@@ -199,7 +199,7 @@ def test_bound_to_the_plan_that_was_seen() -> None:
     assert approve_plan(claim_id=claim.id, digest=hexed().upper(), by=known(BEN)).state == "bound"
 
 
-def test_nothing_of_a_locked_workspace_starts() -> None:
+def test_a_plan_of_a_locked_workspace_cannot_be_approved() -> None:
     agents(members=1)
     claim = planned()
     lock_workspace(workspace_id=ws("net"), reason="a look at the state")
@@ -212,7 +212,7 @@ def test_nothing_of_a_locked_workspace_starts() -> None:
     assert yes(claim).state == "bound"
 
 
-def test_many_at_once_each_on_its_own() -> None:
+def test_bulk_decisions_succeed_or_fail_each_on_its_own() -> None:
     agents(members=6)
     fine, destroys, gone = (
         planned(workspace="a"),
@@ -247,7 +247,7 @@ def test_many_at_once_each_on_its_own() -> None:
     assert approvals(replaces) == []
 
 
-def test_comments_have_an_end() -> None:
+def test_comments_and_bulk_sizes_are_limited() -> None:
     agents()
     claim = planned()
     with pytest.raises(Invalid):
@@ -258,7 +258,7 @@ def test_comments_have_an_end() -> None:
         decide_many([ApprovalVote(1, "", True, known(BEN))] * 501)
 
 
-def test_no_apply_without_a_recorded_yes() -> None:
+def test_the_database_refuses_an_apply_without_an_approval() -> None:
     """R2: whoever writes past the services is refused by the database."""
     agents()
     task()

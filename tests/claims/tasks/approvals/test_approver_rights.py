@@ -1,6 +1,4 @@
-"""An approval counts while its approver may decide in the pool: when the next one is given, and
-when the apply starts.
-"""
+"""An approval counts only while its approver has the role in the pool."""
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -58,7 +56,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("lose", FAULTS, ids=lambda lose: lose.__name__)
-def test_an_approval_of_someone_who_may_no_longer_decide_does_not_count_for_the_next(
+def test_an_approval_without_the_role_does_not_count_for_the_next(
     lose: object,
 ) -> None:
     agents(approval={"needed": 2})
@@ -109,7 +107,7 @@ def test_a_role_in_another_pool_does_not_count() -> None:
     assert yes(claim, EVE) == ApprovalResult("reserved", 2, 1)
 
 
-def test_the_decision_of_someone_who_lost_the_role_meanwhile_is_refused() -> None:
+def test_a_decision_of_a_user_who_lost_the_role_is_refused() -> None:
     agents()
     claim = planned()
     withdraw(BEN)
@@ -122,7 +120,7 @@ def test_the_decision_of_someone_who_lost_the_role_meanwhile_is_refused() -> Non
 
 
 @pytest.mark.parametrize("lose", [withdraw, deactivate], ids=lambda lose: lose.__name__)
-def test_an_apply_does_not_start_once_its_approver_may_not_decide(lose: object) -> None:
+def test_an_apply_does_not_start_when_its_approver_lost_the_role(lose: object) -> None:
     agents()
     claim = planned()
     yes(claim)
@@ -156,7 +154,7 @@ def test_an_apply_does_not_start_once_its_approver_may_not_decide(lose: object) 
     assert run_of(claim).step == "apply"
 
 
-def test_an_approved_claim_in_line_does_not_start_without_its_approver() -> None:
+def test_a_queued_apply_does_not_start_when_its_approver_lost_the_role() -> None:
     agents(approval={"hold": "0s"})
     claim = planned()
     assert yes(claim).state == "waiting"
@@ -167,7 +165,7 @@ def test_an_approved_claim_in_line_does_not_start_without_its_approver() -> None
     assert (again(claim).state, row(claim).is_seeking, row(claim).rank) == ("parked", False, 100)
 
 
-def test_once_the_apply_has_started_it_has_been_decided() -> None:
+def test_an_approval_counts_for_good_once_the_apply_has_started() -> None:
     agents()
     claim = planned()
     yes(claim)

@@ -1,4 +1,4 @@
-"""Plans that wait: for how long, with a slot or without, and who is told."""
+"""A reserved plan waits until its deadline, with or without a slot, and people are reminded."""
 
 from datetime import timedelta
 from typing import Any
@@ -77,7 +77,9 @@ def waits(left: float, waited: float = 0.0, **more: Any) -> PendingApproval:
         (waits(HOUR, DAY, hold=1800.0, is_reserved=False), PendingLook("notify")),
     ],
 )
-def test_what_becomes_of_one_that_waits(pending: PendingApproval, look: PendingLook) -> None:
+def test_a_pending_plan_expires_notifies_or_gives_up_its_slot(
+    pending: PendingApproval, look: PendingLook
+) -> None:
     assert look_at_pending(pending) == look
 
 
@@ -88,7 +90,7 @@ def look() -> None:
 
 @pytest.mark.usefixtures("tables")
 class TestTime:
-    def test_a_day_unless_the_pool_says_otherwise(self) -> None:
+    def test_a_plan_expires_after_a_day_by_default(self) -> None:
         agents()
         claim = planned()
         assert sql("SELECT expires_at - reserved_at FROM claims_claim") == [(timedelta(days=1),)]
@@ -108,7 +110,7 @@ class TestTime:
         assert code_of(lambda: no(claim)) == "expired"
         assert is_sound()
 
-    def test_the_next_of_its_workspace_goes_on(self) -> None:
+    def test_an_expired_plan_lets_the_next_claim_of_its_workspace_start(self) -> None:
         agents()
         first, second = planned(), task()
         assert again(second).state == "blocked"
@@ -117,7 +119,7 @@ class TestTime:
         serve()
         assert again(second).state == "bound"
 
-    def test_people_are_told_once_before(self, settings: Any) -> None:
+    def test_people_are_mailed_once_before_a_plan_expires(self, settings: Any) -> None:
         settings.BERTH_MAIL = "smtp://mail"
         settings.BERTH_URL = "https://berth.example"
         User.objects.create_user("ana", "ana@example.org")
@@ -137,7 +139,7 @@ class TestTime:
         ]
         assert f"https://berth.example/claims/{claim.id}/" in mail.outbox[0].body
 
-    def test_no_mail_without_a_server_or_to_nobody_or_late(self, settings: Any) -> None:
+    def test_no_mail_is_sent_without_a_server_or_after_the_decision(self, settings: Any) -> None:
         agents(approval={"expires": "10h", "notice": "1h"}, members=3)
         pass_time(planned(workspace="a"), 9.5 * HOUR)
         look()
@@ -151,7 +153,7 @@ class TestTime:
         assert mail.outbox == []
         assert Operation.objects.filter(kind="mail_notice", done_at=None).count() == 0
 
-    def test_longer_with_a_reason_and_told_anew(self) -> None:
+    def test_an_extension_requires_a_reason_and_renews_the_notice(self) -> None:
         agents(approval={"expires": "10h", "notice": "1h"})
         claim = planned()
         pass_time(claim, 9.5 * HOUR)
@@ -177,7 +179,7 @@ class TestTime:
             == "not_pending"
         )
 
-    def test_not_longer_than_a_month_not_without_a_reason_not_after_the_end(self) -> None:
+    def test_an_extension_is_limited_and_refused_after_the_end(self) -> None:
         agents()
         claim = planned()
         assert (
@@ -202,7 +204,7 @@ class TestTime:
 
 @pytest.mark.usefixtures("tables")
 class TestHold:
-    def test_a_pool_that_keeps_no_slot(self) -> None:
+    def test_a_pool_without_a_hold_parks_plans_and_queues_approved_applies(self) -> None:
         agents(approval={"hold": "0s"})
         claim = task()
         begin(claim)
@@ -220,7 +222,7 @@ class TestHold:
         assert (now.state, now.step, now.rank, now.spec["rank"]) == ("bound", "apply", 0, 100)
         assert is_sound()
 
-    def test_a_slot_for_half_an_hour_then_back_at_the_head(self) -> None:
+    def test_a_held_slot_is_given_up_after_the_hold_and_the_apply_goes_first(self) -> None:
         agents(members=1, approval={"hold": "30m"})
         claim = planned()
         pass_time(claim, 29 * M)
@@ -243,7 +245,7 @@ class TestHold:
             "approved work goes first"
         )
 
-    def test_its_deadline_goes_on_while_it_has_no_slot(self) -> None:
+    def test_the_deadline_of_a_parked_plan_continues(self) -> None:
         agents(approval={"hold": "30m"})
         claim = planned()
         pass_time(claim, HOUR)
@@ -255,12 +257,12 @@ class TestHold:
         look()
         assert (again(claim).outcome, plan_of(claim).is_stale) == ("expired", True)
 
-    def test_a_yes_while_it_has_no_slot_is_kept_until_enough_have_said_it(self) -> None:
+    def test_approvals_of_a_parked_plan_are_kept_until_enough_are_given(self) -> None:
         agents(approval={"hold": "0s", "needed": 2})
         claim = planned()
         assert (yes(claim, "ben").state, yes(claim, "eve").state) == ("parked", "waiting")
 
-    def test_rejected_without_a_slot(self) -> None:
+    def test_a_parked_plan_can_be_rejected(self) -> None:
         agents(approval={"hold": "0s"})
         claim = planned()
         no(claim)

@@ -1,4 +1,4 @@
-"""What the doctor finds about tasks and decisions: each planted, found, mended."""
+"""The doctor finds and fixes planted faults of tasks and decisions."""
 
 import pytest
 from django.core.management import call_command
@@ -52,7 +52,7 @@ def test_a_healthy_database_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize("due", ["NULL", "expires_at + interval '1 h'"])
-def test_i14_a_plan_that_nobody_looks_at(due: str) -> None:
+def test_i14_finds_and_fixes_a_plan_whose_deadline_is_not_checked(due: str) -> None:
     agents()
     claim = planned()
     sql(f"UPDATE claims_claim SET due_at = {due}")
@@ -60,7 +60,7 @@ def test_i14_a_plan_that_nobody_looks_at(due: str) -> None:
     mend("I14")
 
 
-def test_i27_a_lost_apply_without_a_lock() -> None:
+def test_i27_finds_and_fixes_a_lost_apply_without_a_lock() -> None:
     agents()
     claim = applying()
     cancel_claim(claim_id=claim.id)
@@ -70,7 +70,7 @@ def test_i27_a_lost_apply_without_a_lock() -> None:
     assert workspace().lost_claim_id == claim.id
 
 
-def test_i28_a_run_that_never_ended() -> None:
+def test_i28_finds_and_fixes_a_run_that_never_ended() -> None:
     agents()
     claim = begin(task())
     cancel_claim(claim_id=claim.id)
@@ -80,7 +80,7 @@ def test_i28_a_run_that_never_ended() -> None:
     assert (run_of(claim).outcome, row(claim).outcome) == ("lost", "cancelled")
 
 
-def test_i13_an_apply_on_a_plan_that_is_out_of_date() -> None:
+def test_i13_finds_an_apply_of_an_outdated_plan() -> None:
     agents()
     claim = applying()
     assert find("I13") == []

@@ -1,6 +1,4 @@
-"""An apply that may have begun and did not come to its end: nobody applies it again, and its
-workspace waits for a person.
-"""
+"""An apply that may have begun and did not end is not repeated; its workspace is locked."""
 
 from collections.abc import Callable
 from typing import Any
@@ -85,7 +83,7 @@ WAYS: dict[str, tuple[Callable[[ClaimView], Any], str, str, str]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_its_workspace_is_locked_with_its_end(way: str) -> None:
+def test_a_lost_apply_locks_its_workspace_in_every_pool(way: str) -> None:
     agents()
     other = agents("other")
     claim = applying()
@@ -107,7 +105,7 @@ def test_its_workspace_is_locked_with_its_end(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_one_that_never_began_locks_nothing(way: str) -> None:
+def test_an_apply_that_never_began_locks_no_workspace(way: str) -> None:
     agents()
     claim = planned()
     yes(claim)
@@ -119,14 +117,14 @@ def test_one_that_never_began_locks_nothing(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if "pool" not in way])
-def test_a_plan_locks_nothing(way: str) -> None:
+def test_a_lost_plan_locks_no_workspace(way: str) -> None:
     agents()
     claim = begin(task())
     WAYS[way][0](claim)
     assert workspace().locked_at is None
 
 
-def test_its_own_end_locks_nothing() -> None:
+def test_an_apply_that_ended_by_itself_locks_no_workspace() -> None:
     agents(members=2)
     for outcome in ("applied", "failed"):
         tell(
@@ -149,9 +147,7 @@ def test_its_own_end_locks_nothing() -> None:
         ("failed", "state_not_saved"),
     ],
 )
-def test_one_that_was_cut_off_locks_it_though_its_agent_says_so_itself(
-    outcome: str, code: str
-) -> None:
+def test_an_apply_reported_as_cut_off_locks_its_workspace(outcome: str, code: str) -> None:
     agents()
     claim, after = applying(), task()
     tell(claim, result(outcome, code=code, reason="by SIGKILL"))
@@ -162,14 +158,14 @@ def test_one_that_was_cut_off_locks_it_though_its_agent_says_so_itself(
 
 
 @pytest.mark.parametrize("exit_code", [137, 143, 139])
-def test_a_shell_whose_command_was_killed_tells_it_by_its_exit_code(exit_code: int) -> None:
+def test_an_exit_code_of_a_signal_locks_the_workspace(exit_code: int) -> None:
     agents()
     claim = applying()
     tell(claim, result("failed", code="exit_code", exit_code=exit_code))
     assert (again(claim).outcome, workspace().lost_claim_id) == ("failed", claim.id)
 
 
-def test_an_old_dialog_answers_for_no_other_apply() -> None:
+def test_an_old_settle_dialog_does_not_settle_a_later_apply() -> None:
     agents()
     first, second = applying(), task()
     lose_its_member(first)
@@ -193,7 +189,7 @@ def test_an_old_dialog_answers_for_no_other_apply() -> None:
     )
 
 
-def test_a_plan_that_was_cut_off_locks_nothing_nor_does_an_apply_that_never_began() -> None:
+def test_a_cut_off_plan_or_an_apply_not_begun_locks_no_workspace() -> None:
     agents()
     tell(begin(task()), result("failed", code="timeout"))
     claim = planned(workspace="b")
@@ -202,7 +198,7 @@ def test_a_plan_that_was_cut_off_locks_nothing_nor_does_an_apply_that_never_bega
     assert (workspace().locked_at, workspace("b").locked_at) == (None, None)
 
 
-def test_a_person_says_what_became_of_it() -> None:
+def test_a_lost_apply_is_settled_with_a_reason_before_the_unlock() -> None:
     agents()
     claim, after = applying(), task()
     lose_its_member(claim)
@@ -233,7 +229,7 @@ def test_a_person_says_what_became_of_it() -> None:
     assert again(after).state == "bound", "the next of the workspace goes on"
 
 
-def test_a_workspace_that_is_locked_already_says_so_after_all() -> None:
+def test_a_lost_apply_is_recorded_in_a_workspace_that_is_already_locked() -> None:
     agents()
     claim = applying()
     lock_workspace(workspace_id=ws("net"), reason="maintenance")
@@ -243,7 +239,7 @@ def test_a_workspace_that_is_locked_already_says_so_after_all() -> None:
     assert code_of(lambda: unlock_workspace(workspace_id=ws("net"))) == "lost_apply"
 
 
-def test_what_its_agent_says_later_is_kept_and_opens_nothing() -> None:
+def test_a_late_report_of_a_lost_apply_is_stored_and_unlocks_nothing() -> None:
     agents()
     claim = applying()
     holder, generation = member_of(claim), again(claim).generation

@@ -1,6 +1,7 @@
-"""Two at once, each in a thread with a connection of its own, played both ways round: one has acted
-and not committed when the other starts. One wins, the other gets a clear answer; and each race goes
-wrong once its guard is taken away (the last test)."""
+"""Races of decisions, tasks and workspaces in two threads, played in both orders: the first has
+acted and not committed when the second starts. One wins and the other gets a clear answer; each
+race fails without its guard.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -487,7 +488,7 @@ BY_NAME = {race.name: race for race in RACES}
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_race(race: Race, order: str) -> None:
+def test_racing_operations_on_a_task_end_consistently(race: Race, order: str) -> None:
     race.play(order)
 
 
@@ -581,7 +582,7 @@ def see_red(race: Race, order: str, red: dict[str, list[str]]) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.race)
 @pytest.mark.parametrize("order", ORDERS)
-def test_red_without_its_guard(
+def test_each_race_fails_without_its_guard(
     mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]
 ) -> None:
     take_away(mutant.guards, (CLAIMS, DECISIONS, RIGHTS), monkeypatch)
@@ -594,7 +595,7 @@ def red() -> dict[str, list[str]]:
     return {}
 
 
-def test_what_was_planned_is_seen_by_whoever_looks() -> None:
+def test_a_reported_plan_is_reserved_and_locks_no_workspace() -> None:
     """Not a race: the kit's words and the claim's agree."""
     claim = runs()
     report(claim)

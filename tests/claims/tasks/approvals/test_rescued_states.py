@@ -1,6 +1,4 @@
-"""A Terraform state that the backend did not take: until the server has it, the member that has
-the only copy is not removed.
-"""
+"""A member with the only copy of a Terraform state stays until the server has the state."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +115,7 @@ WAYS: dict[str, Callable[[Member], None]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_member_with_the_only_copy_is_not_taken(way: str) -> None:
+def test_a_member_with_the_only_copy_of_a_state_is_not_removed(way: str) -> None:
     _, member = only_on_its_agent()
     WAYS[way](member)
     assert is_there(member)
@@ -125,7 +123,7 @@ def test_a_member_with_the_only_copy_is_not_taken(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "roll"])
-def test_once_the_server_has_the_state_the_member_may_go(way: str) -> None:
+def test_a_member_may_go_once_the_server_has_the_state(way: str) -> None:
     claim, member = only_on_its_agent()
     WAYS[way](member)
     assert upload(claim, member)
@@ -134,13 +132,13 @@ def test_once_the_server_has_the_state_the_member_may_go(way: str) -> None:
     assert [e.data["size"] for e in events("state_kept")] == [len(STATE)]
 
 
-def test_scale_in_takes_the_other_member() -> None:
+def test_scale_in_removes_the_member_without_the_state() -> None:
     _, member = only_on_its_agent()
     scale_in(member)
     assert not Member.objects.filter(pool__name="tf", state="ready").exclude(pk=member.pk).exists()
 
 
-def test_a_silent_member_with_the_only_copy_is_not_started_again() -> None:
+def test_a_silent_member_with_the_only_copy_is_not_restarted() -> None:
     silent = RestartCondition("offline", 3000.0, is_lost=True)
     assert decide_restart(silent, 600.0).action == "restart"
     assert (
@@ -157,7 +155,7 @@ def test_a_silent_member_with_the_only_copy_is_not_started_again() -> None:
     )
 
 
-def test_an_agent_that_was_killed_tells_its_state_before_its_slot_is_free() -> None:
+def test_a_killed_agent_reports_its_state_before_its_slot_is_free() -> None:
     agents(members=1)
     claim = applying()
     member = member_of(claim)
@@ -179,7 +177,7 @@ def test_an_agent_that_was_killed_tells_its_state_before_its_slot_is_free() -> N
     assert not is_there(member)
 
 
-def test_a_state_that_another_member_names_is_not_noted() -> None:
+def test_a_state_reported_by_another_member_is_not_recorded() -> None:
     claim, member = only_on_its_agent()
     UnsavedState.objects.all().delete()
     RescuedState.objects.all().delete()
@@ -200,7 +198,7 @@ def test_a_state_that_another_member_names_is_not_noted() -> None:
     )
 
 
-def test_a_state_that_the_next_start_of_the_agent_does_not_find_is_lost() -> None:
+def test_a_state_that_a_restarted_agent_does_not_find_is_lost() -> None:
     claim, member = only_on_its_agent()
     # The start that ran it: an older hello may come late.
     hear_rescued(member=member, boot="boot-1", told=[])
@@ -212,7 +210,7 @@ def test_a_state_that_the_next_start_of_the_agent_does_not_find_is_lost() -> Non
     assert not is_there(member)
 
 
-def test_a_state_goes_with_a_member_that_is_gone_outside_and_that_is_told() -> None:
+def test_a_state_is_lost_with_a_member_that_is_gone_and_recorded() -> None:
     claim, member = only_on_its_agent()
     lose_member(member_id=member.pk, reason="its pod is gone", is_gone=True)
     assert [(e.claim_id, e.reason) for e in events("state_lost")] == [(claim.id, "its pod is gone")]
@@ -220,7 +218,7 @@ def test_a_state_goes_with_a_member_that_is_gone_outside_and_that_is_told() -> N
     assert not is_there(member)
 
 
-def test_a_download_is_recorded_and_a_settled_workspace_has_no_state() -> None:
+def test_a_download_is_recorded_and_settling_deletes_the_state() -> None:
     claim, member = only_on_its_agent()
     upload(claim, member)
     assert read_state(claim_id=claim.id, generation=claim.generation) == STATE
@@ -235,7 +233,7 @@ def test_a_download_is_recorded_and_a_settled_workspace_has_no_state() -> None:
         read_state(claim_id=claim.id, generation=claim.generation)
 
 
-def test_a_discarded_state_keeps_no_member_and_is_not_kept_when_it_comes() -> None:
+def test_a_discarded_state_keeps_no_member_and_is_not_stored_later() -> None:
     claim, member = only_on_its_agent()
     assert (
         code_of(lambda: discard_state(claim_id=claim.id, generation=claim.generation, reason=""))
@@ -251,7 +249,7 @@ def test_a_discarded_state_keeps_no_member_and_is_not_kept_when_it_comes() -> No
     assert is_sound()
 
 
-def test_an_upload_that_is_repeated_leaves_one_file() -> None:
+def test_a_repeated_upload_leaves_one_file() -> None:
     claim, member = only_on_its_agent()
     assert upload(claim, member) and upload(claim, member)
     assert len([name for shelf in list_shelves() for name in list_names(shelf)]) == 1
@@ -276,12 +274,12 @@ def remove_beside_a_hello(monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     return waited, is_there(member)
 
 
-def test_a_removal_beside_the_hello_of_its_agent_waits_for_the_state_that_it_tells(
+def test_removing_a_member_waits_for_the_state_its_agent_reports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert remove_beside_a_hello(monkeypatch) == ("blocked", True)
 
 
-def test_without_the_lock_of_the_member_the_only_copy_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_member_lock_the_only_copy_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("claims.tasks.states.services.lock_member", lambda _: None)
     assert remove_beside_a_hello(monkeypatch) == ("done", False)

@@ -1,6 +1,4 @@
-"""Where a plan waits and where its apply runs: kept, given up, taken again, near the
-plan, elsewhere.
-"""
+"""A reserved plan keeps, loses, regains or changes its slot, and its apply runs near its plan."""
 
 import pytest
 
@@ -74,9 +72,7 @@ def lose(name: str) -> None:
 # -- S11: a place again ----------------------------------------------------------------------------
 
 
-def test_its_member_is_lost_and_it_gets_a_place_elsewhere_with_its_deadline_and_its_approvals() -> (
-    None
-):
+def test_a_plan_on_a_lost_member_is_reserved_elsewhere_with_its_approvals() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     yes(claim)
@@ -98,7 +94,7 @@ def test_its_member_is_lost_and_it_gets_a_place_elsewhere_with_its_deadline_and_
     assert is_sound()
 
 
-def test_how_long_a_slot_is_kept_is_counted_from_when_it_was_given() -> None:
+def test_the_hold_is_counted_from_the_reservation_of_the_slot() -> None:
     """Not from the last time its member came and went; but anew where it stands on another one."""
     agents()
     claim = planned()
@@ -117,7 +113,7 @@ def kept(claim: ClaimView) -> float:
     return found
 
 
-def test_no_room_it_looks_again_with_every_change_and_asks_for_more() -> None:
+def test_a_plan_without_a_slot_asks_for_capacity_and_takes_the_next_slot() -> None:
     agents(members=2)
     claim = planned()
     busy = task(workspace="busy")
@@ -134,7 +130,7 @@ def test_no_room_it_looks_again_with_every_change_and_asks_for_more() -> None:
     assert verbs(claim)[-1] == "reserve_again"
 
 
-def test_back_where_it_was_if_there_is_room() -> None:
+def test_a_parked_plan_returns_to_its_member_when_there_is_room() -> None:
     agents(slots=["any", "any"])
     claim = planned()
     lose("tf-0")
@@ -143,7 +139,7 @@ def test_back_where_it_was_if_there_is_room() -> None:
     assert where(claim) == "tf-0"
 
 
-def test_approved_ones_in_line_go_before_those_that_keep_a_place() -> None:
+def test_an_approved_apply_gets_a_slot_before_a_parked_plan() -> None:
     agents(members=2)
     keeps, approved = planned(workspace="a"), planned(workspace="b")
     yes(approved)
@@ -156,7 +152,7 @@ def test_approved_ones_in_line_go_before_those_that_keep_a_place() -> None:
     assert (again(approved).state, again(keeps).state) == ("bound", "parked")
 
 
-def test_a_pool_that_gives_places_up_does_not_take_them_again() -> None:
+def test_a_plan_stops_seeking_a_slot_after_the_hold_of_the_pool() -> None:
     agents(approval={"hold": "30m"})
     claim = planned()
     lose("tf-0")
@@ -168,7 +164,7 @@ def test_a_pool_that_gives_places_up_does_not_take_them_again() -> None:
     assert again(claim).state == "parked"
 
 
-def test_who_waits_beside_it_is_told_what_would_help_and_what_it_costs() -> None:
+def test_a_wait_beside_a_reserved_plan_names_the_plan_and_its_age() -> None:
     agents(members=1)
     claim, beside, behind = planned(), task(workspace="other"), task()
     pass_time(claim, 7200)
@@ -186,7 +182,7 @@ def test_who_waits_beside_it_is_told_what_would_help_and_what_it_costs() -> None
 # -- A13: near the plan ----------------------------------------------------------------------------
 
 
-def test_approved_without_a_slot_it_goes_back_to_its_plan() -> None:
+def test_an_apply_without_a_slot_runs_on_the_member_of_its_plan() -> None:
     agents(members=3, approval={"hold": "0s"})
     fill = task(workspace="busy")
     claim = planned()
@@ -199,7 +195,7 @@ def test_approved_without_a_slot_it_goes_back_to_its_plan() -> None:
     assert is_sound()
 
 
-def test_its_member_is_full_it_goes_anywhere_with_the_saved_plan() -> None:
+def test_an_apply_whose_member_is_full_runs_elsewhere_with_the_saved_plan() -> None:
     agents(members=2, approval={"hold": "0s"})
     claim = planned()
     other = task(workspace="busy")
@@ -213,7 +209,7 @@ def test_its_member_is_full_it_goes_anywhere_with_the_saved_plan() -> None:
 # -- R9: a member that leaves ----------------------------------------------------------------------
 
 
-def test_a_member_that_leaves_lets_what_waits_there_be_approved_and_applied() -> None:
+def test_a_plan_on_a_leaving_member_may_be_approved_and_applied() -> None:
     agents(members=1)
     claim = planned()
     removal = remove_member(member_id=member().pk, reason="old")
@@ -227,7 +223,7 @@ def test_a_member_that_leaves_lets_what_waits_there_be_approved_and_applied() ->
     assert Member.objects.get().state == "deleting"
 
 
-def test_a_cordoned_member_keeps_what_waits_there() -> None:
+def test_a_plan_on_a_cordoned_member_may_be_approved_there() -> None:
     agents(members=1)
     claim = planned()
     cordon_member(member_id=member().pk, reason="disk")
@@ -235,7 +231,7 @@ def test_a_cordoned_member_keeps_what_waits_there() -> None:
     assert where(claim) == "tf-0"
 
 
-def test_approved_while_its_member_is_silent_it_waits_for_it() -> None:
+def test_a_plan_approved_on_an_offline_member_is_applied_when_it_is_back() -> None:
     agents(members=1)
     claim = planned()
     take_offline(member_id=member().pk, reason="silent")
@@ -248,7 +244,7 @@ def test_approved_while_its_member_is_silent_it_waits_for_it() -> None:
 # -- move ------------------------------------------------------------------------------------------
 
 
-def test_moved_to_another_member_with_plan_and_approvals() -> None:
+def test_a_moved_plan_keeps_its_plan_approvals_and_deadline() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     yes(claim)
@@ -264,7 +260,7 @@ def test_moved_to_another_member_with_plan_and_approvals() -> None:
     assert is_sound()
 
 
-def test_nowhere_to_go_it_stays_unless_its_member_is_to_be_left() -> None:
+def test_a_plan_without_a_free_slot_moves_only_from_a_leaving_member() -> None:
     agents(members=1)
     claim = planned()
     assert code_of(lambda: move_reserved(claim_id=claim.id, reason="x")) == "no_place"
@@ -276,7 +272,7 @@ def test_nowhere_to_go_it_stays_unless_its_member_is_to_be_left() -> None:
     assert Member.objects.get().state == "deleting"
 
 
-def test_only_what_waits_with_a_slot_is_moved() -> None:
+def test_only_a_plan_with_a_reserved_slot_can_be_moved() -> None:
     agents(approval={"hold": "0s"})
     assert code_of(lambda: move_reserved(claim_id=planned().id, reason="x")) == "not_reserved"
     assert (
@@ -290,7 +286,7 @@ def test_only_what_waits_with_a_slot_is_moved() -> None:
 # -- plan again ------------------------------------------------------------------------------------
 
 
-def test_planned_again_in_the_slot_that_waits() -> None:
+def test_planning_again_in_a_reserved_slot_discards_plan_and_approvals() -> None:
     agents(approval={"needed": 2})
     claim = planned()
     yes(claim)
@@ -305,7 +301,7 @@ def test_planned_again_in_the_slot_that_waits() -> None:
     assert is_sound()
 
 
-def test_planned_again_elsewhere_where_its_member_takes_nothing_new() -> None:
+def test_planning_again_on_a_cordoned_member_moves_to_another() -> None:
     agents()
     claim = planned()
     cordon_member(member_id=member_of(claim).pk, reason="disk")
@@ -314,7 +310,7 @@ def test_planned_again_elsewhere_where_its_member_takes_nothing_new() -> None:
     assert (again(claim).step, where(claim)) == ("plan", "tf-1")
 
 
-def test_planned_again_without_a_slot_and_after_its_approval() -> None:
+def test_planning_again_without_a_slot_resets_step_rank_and_approval() -> None:
     agents(members=1, approval={"hold": "0s"})
     claim = planned()
     assert plan_again(claim_id=claim.id, reason="x").state == "waiting"
@@ -331,7 +327,7 @@ def test_planned_again_without_a_slot_and_after_its_approval() -> None:
     assert code_of(lambda: plan_again(claim_id=claim.id, reason="x")) == "not_pending"
 
 
-def test_planned_again_in_a_locked_workspace_it_stands_in_no_line() -> None:
+def test_planning_again_in_a_locked_workspace_blocks_the_claim() -> None:
     agents()
     claim = planned()
     lock_workspace(workspace_id=ws("net"), reason="x")
@@ -342,7 +338,7 @@ def test_planned_again_in_a_locked_workspace_it_stands_in_no_line() -> None:
     assert again(claim).state == "bound"
 
 
-def test_an_approved_one_in_line_leaves_it_while_its_workspace_is_locked() -> None:
+def test_a_queued_apply_is_blocked_while_its_workspace_is_locked() -> None:
     agents(members=1, approval={"hold": "0s"})
     claim = planned()
     task(workspace="busy")
@@ -356,7 +352,7 @@ def test_an_approved_one_in_line_leaves_it_while_its_workspace_is_locked() -> No
     assert workspace().locked_at is None
 
 
-def test_idle_slots_are_not_lost_on_the_way() -> None:
+def test_moves_and_losses_leave_every_claim_with_one_slot() -> None:
     agents(members=3, slots=["any", "any"])
     claims = [planned(workspace=f"w{i}") for i in range(4)]
     move_reserved(claim_id=claims[0].id, reason="x")

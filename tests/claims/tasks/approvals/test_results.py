@@ -1,4 +1,4 @@
-"""What an agent says of a task that has ended, read from whatever it sends."""
+"""The result that an agent reports is read strictly, and a lost or failed task gets its fate."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from project.kernel.errors import Invalid
 DIGEST = "0a" * 32
 
 
-def test_all_that_may_be_said() -> None:
+def test_a_complete_result_is_read_and_unknown_fields_are_dropped() -> None:
     found = parse_result(
         {
             "outcome": "planned", "exit_code": 2, "digest": DIGEST,
@@ -28,7 +28,7 @@ def test_all_that_may_be_said() -> None:
     )
 
 
-def test_what_is_too_long_is_cut_and_what_cannot_be_stored_is_left_out() -> None:
+def test_a_long_reason_is_cut_and_nul_characters_are_removed() -> None:
     found = parse_result(
         {"outcome": "failed", "code": "exit_code", "reason": "x\x00" * 3000 + "\ud800"}
     )
@@ -57,7 +57,7 @@ def test_what_is_too_long_is_cut_and_what_cannot_be_stored_is_left_out() -> None
         ),
     ],
 )
-def test_every_fault_at_once(body: Any, fields: list[str]) -> None:
+def test_every_fault_of_a_result_is_named(body: Any, fields: list[str]) -> None:
     with pytest.raises(Invalid) as refused:
         parse_result(body)
     assert sorted({fault.field for fault in refused.value.fields}) == sorted(fields)
@@ -85,11 +85,11 @@ FATES: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("of", "fate"), FATES)
-def test_what_becomes_of_what_was_lost(of: dict[str, Any], fate: tuple[Any, ...]) -> None:
+def test_a_lost_claim_gets_its_fate(of: dict[str, Any], fate: tuple[Any, ...]) -> None:
     found: Fate = fate_of_lost(**of)
     assert (found.to, found.outcome, found.wait, found.rank) == fate
     assert found.reason
 
 
-def test_it_is_tried_again_later_each_time() -> None:
+def test_the_back_off_doubles_up_to_a_minute() -> None:
     assert [back_off(n) for n in range(8)] == [5, 5, 10, 20, 40, 60, 60, 60]

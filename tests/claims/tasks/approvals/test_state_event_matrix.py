@@ -1,5 +1,5 @@
-"""Every state of a task meets every word of an agent and of a person: what is allowed does what
-it says, all else changes nothing.
+"""Every state of a task meets every report of an agent and every action of a person; what is not
+allowed changes nothing.
 """
 
 from collections.abc import Callable
@@ -165,7 +165,7 @@ def refusal(say: Callable[[ClaimView], Any], claim: ClaimView) -> str:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_what_is_said_in_a_state(state: str) -> None:
+def test_every_report_in_every_state_is_applied_or_refused(state: str) -> None:
     """Each word on the same state; what it did is taken back."""
     agents()
     claim = STATES[state]()

@@ -1,4 +1,4 @@
-"""What an agent says of its tasks, and what becomes of the claim."""
+"""Reports of an agent about its tasks change the claim."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ from tests.claims.tasks.approvals.helpers import (
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_from_plan_to_apply() -> None:
+def test_a_task_goes_from_plan_through_approval_to_apply() -> None:
     agents()
     claim = task()
     assert (claim.state, claim.step) == ("bound", "plan")
@@ -73,7 +73,7 @@ def test_from_plan_to_apply() -> None:
         ("plan_and_apply", "cancelled", "cancelled"),
     ],
 )
-def test_what_needs_nobody_ends_and_its_slot_is_free_at_once(
+def test_a_task_that_needs_no_decision_ends_and_frees_its_slot(
     what: str, outcome: str, ends: str
 ) -> None:
     agents(slots=["any", "plan"], members=1)
@@ -93,14 +93,14 @@ def test_what_needs_nobody_ends_and_its_slot_is_free_at_once(
         assert events("failed")[0].reason == "exit_code: init failed"
 
 
-def test_drift_checks_are_plans_that_run_beside_others() -> None:
+def test_drift_checks_of_a_workspace_run_beside_each_other() -> None:
     agents(slots=["any", "plan"], members=1)
     first, second = task(what="drift_check"), task(what="drift_check")
     assert [c.state for c in (first, second)] == ["bound", "bound"]
     assert first.slots[0].lane == "plan"
 
 
-def test_begun_once() -> None:
+def test_a_task_is_started_once_by_its_member_and_generation() -> None:
     agents()
     claim = begin(task())
     begin(claim)
@@ -124,7 +124,7 @@ def test_begun_once() -> None:
     assert len(events("refused_agent")) == 1
 
 
-def test_a_result_is_answered_the_same_when_it_is_repeated() -> None:
+def test_a_repeated_result_gets_the_same_answer() -> None:
     agents()
     claim = begin(task())
     first = tell(claim, result())
@@ -135,7 +135,7 @@ def test_a_result_is_answered_the_same_when_it_is_repeated() -> None:
     assert again(claim).state == "reserved", "another word about the same run changes nothing"
 
 
-def test_what_was_not_begun_is_not_done() -> None:
+def test_a_task_that_was_not_started_can_fail_but_not_succeed() -> None:
     agents()
     claim = task()
     assert code_of(lambda: tell(claim, result())) == "not_started"
@@ -147,7 +147,7 @@ def test_what_was_not_begun_is_not_done() -> None:
     assert (run_of(claim).code, run_of(claim).reason) == ("source_failed", "no such host")
 
 
-def test_a_plan_does_not_end_as_applied() -> None:
+def test_an_outcome_of_another_step_is_refused() -> None:
     agents()
     claim = begin(task())
     assert code_of(lambda: tell(claim, result("applied"))) == "wrong_outcome"
@@ -157,14 +157,14 @@ def test_a_plan_does_not_end_as_applied() -> None:
     assert len(events("refused_agent")) == 3
 
 
-def test_another_member_is_not_heard() -> None:
+def test_a_result_of_another_member_is_refused() -> None:
     agents()
     claim = begin(task())
     assert code_of(lambda: tell(claim, result(), by=member("tf-1"))) == "not_yours"
     assert again(claim).state == "bound"
 
 
-def test_a_digest_that_differs_from_the_file() -> None:
+def test_a_plan_whose_digest_differs_from_its_file_fails() -> None:
     agents()
     claim = begin(task())
     sql("""UPDATE claims_run SET facts = '{"files": {"plan": "x", "plan_digest": "00"}}'""")
@@ -176,7 +176,7 @@ def test_a_digest_that_differs_from_the_file() -> None:
 # -- lost ------------------------------------------------------------------------------------------
 
 
-def test_a_lost_plan_is_tried_again_later_and_not_for_ever() -> None:
+def test_a_lost_plan_is_retried_with_growing_waits_five_times() -> None:
     """R7: 5, 10, 20, 40 seconds; five times at most."""
     agents(members=1)
     claim = task()
@@ -200,7 +200,7 @@ def test_a_lost_plan_is_tried_again_later_and_not_for_ever() -> None:
     assert again(claim).outcome == "lost"
 
 
-def test_a_plan_that_is_in_has_succeeded() -> None:
+def test_a_reported_plan_resets_the_attempts() -> None:
     agents()
     claim = begin(task())
     lose_runs(member(), "another", [])
@@ -213,7 +213,7 @@ def test_a_plan_that_is_in_has_succeeded() -> None:
     assert row(claim).attempts == 0
 
 
-def test_one_that_backs_off_keeps_its_turn_in_its_workspace() -> None:
+def test_a_claim_that_backs_off_keeps_its_workspace() -> None:
     agents()
     first, second = begin(task()), task()
     lose_runs(member(), "another", [])
@@ -224,7 +224,7 @@ def test_one_that_backs_off_keeps_its_turn_in_its_workspace() -> None:
     assert (again(first).state, again(second).state) == ("waiting", "blocked")
 
 
-def test_a_run_that_an_agent_does_not_know_any_more_is_lost() -> None:
+def test_a_run_unknown_to_a_restarted_agent_is_lost() -> None:
     agents()
     claim = begin(task())
     assert lose_runs(member(), BOOT, []) == 0, "the same start of the agent: it is at work"
@@ -242,7 +242,7 @@ def test_a_run_that_an_agent_does_not_know_any_more_is_lost() -> None:
     )
 
 
-def test_an_agent_cannot_lose_what_others_run() -> None:
+def test_an_agent_cannot_lose_runs_of_another_member() -> None:
     agents()
     claim = begin(task())
     told = [{"claim": claim.id, "generation": claim.generation, "step": "plan", "status": "lost"}]
@@ -250,7 +250,7 @@ def test_an_agent_cannot_lose_what_others_run() -> None:
     assert again(claim).state == "bound"
 
 
-def test_an_apply_that_never_ran_is_not_lost() -> None:
+def test_an_apply_that_never_ran_goes_first_with_its_approval() -> None:
     """Its agent says so, or it was never begun: it goes first elsewhere, and nobody has to
     approve it again.
     """
@@ -278,7 +278,7 @@ def test_an_apply_that_never_ran_is_not_lost() -> None:
     assert again(claim).state == "bound"
 
 
-def test_an_apply_that_was_not_begun_goes_on_elsewhere() -> None:
+def test_an_apply_not_begun_on_a_lost_member_runs_on_another() -> None:
     agents()
     claim = planned(priority=0)
     yes(claim)
@@ -292,7 +292,7 @@ def test_an_apply_that_was_not_begun_goes_on_elsewhere() -> None:
     assert again(claim).outcome == "applied"
 
 
-def test_an_apply_that_differs_elsewhere_plans_again_with_its_own_priority() -> None:
+def test_an_apply_that_differs_elsewhere_plans_again_with_its_own_rank() -> None:
     agents()
     sql("UPDATE claims_claim SET rank = rank")
     claim = planned()
@@ -325,7 +325,7 @@ def stop_all() -> None:
         confirm_stopped(slot.member, [(slot.pk, slot.generation)])
 
 
-def test_cancelled_while_it_runs_its_slot_drains_until_its_agent_says_so() -> None:
+def test_a_cancelled_run_drains_its_slot_until_its_agent_confirms() -> None:
     agents(members=1)
     claim = begin(task())
     assert cancel_claim(claim_id=claim.id, reason="typo").outcome == "cancelled"
@@ -337,7 +337,7 @@ def test_cancelled_while_it_runs_its_slot_drains_until_its_agent_says_so() -> No
     assert confirm_stopped(member(), [(slot.pk, slot.generation)]) == 0, "said twice it is so once"
 
 
-def test_others_do_not_say_that_it_stopped() -> None:
+def test_another_member_cannot_confirm_that_a_run_stopped() -> None:
     agents()
     claim = begin(task())
     cancel_claim(claim_id=claim.id)
@@ -345,7 +345,7 @@ def test_others_do_not_say_that_it_stopped() -> None:
     assert confirm_stopped(member("tf-1"), [(slot.pk, slot.generation)]) == 0
 
 
-def test_cancelled_before_it_began_its_slot_is_free_at_once() -> None:
+def test_cancelling_a_task_not_begun_frees_its_slot_at_once() -> None:
     agents(members=1)
     claim = task()
     cancel_claim(claim_id=claim.id)
@@ -354,7 +354,7 @@ def test_cancelled_before_it_began_its_slot_is_free_at_once() -> None:
         start_run(claim_id=claim.id, generation=claim.generation, member=member(), boot=BOOT)
 
 
-def test_cancelled_while_it_waits_for_a_person() -> None:
+def test_cancelling_a_reserved_plan_frees_its_slot() -> None:
     agents(members=1)
     claim = planned()
     cancel_claim(claim_id=claim.id)
@@ -365,7 +365,7 @@ def test_cancelled_while_it_waits_for_a_person() -> None:
     )
 
 
-def test_the_result_of_what_was_cancelled_is_kept_and_changes_nothing() -> None:
+def test_a_result_after_the_cancellation_is_stored_and_changes_nothing() -> None:
     agents()
     claim = begin(task())
     cancel_claim(claim_id=claim.id)
@@ -377,7 +377,7 @@ def test_the_result_of_what_was_cancelled_is_kept_and_changes_nothing() -> None:
     assert again(claim).outcome == "cancelled"
 
 
-def test_what_an_agent_runs_is_cancelled_not_released() -> None:
+def test_a_task_run_by_an_agent_is_cancelled_and_cannot_be_released() -> None:
     agents()
     claim = begin(task())
     assert (

@@ -1,6 +1,4 @@
-"""Plans that wait while something around them changes: what their pool says of held slots,
-rivals in a full pool, a file sent once more.
-"""
+"""Waiting plans follow changes of their pool, of rivals and of uploaded files."""
 
 from pathlib import Path
 from typing import Any
@@ -73,7 +71,7 @@ def turn() -> None:
     Allocator().step()
 
 
-def test_a_changed_hold_reaches_what_waits_within_a_step() -> None:
+def test_a_changed_hold_parks_or_reserves_waiting_plans() -> None:
     pool = agents()
     claim = planned()
     turn()
@@ -88,7 +86,7 @@ def test_a_changed_hold_reaches_what_waits_within_a_step() -> None:
     assert is_sound()
 
 
-def test_nothing_is_looked_at_while_no_pool_changes() -> None:
+def test_waiting_plans_are_not_checked_while_no_pool_changes() -> None:
     agents()
     claim = planned()
     turn()
@@ -97,7 +95,9 @@ def test_nothing_is_looked_at_while_no_pool_changes() -> None:
     assert row(claim).due_at == due is not None
 
 
-def test_many_in_a_full_pool_hide_nobody_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_plans_of_a_full_pool_do_not_hide_those_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Red where the first so many of all are looked at, whether there is a slot for them or not."""
     monkeypatch.setattr(reservations, "AT_A_TIME", 2)
     full, free = agents("full", slots=["any"] * 3, members=1), agents("free", members=1)
@@ -170,16 +170,16 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
         return answer, None
 
 
-def test_a_plan_sent_once_more_never_takes_the_file_that_a_plan_names() -> None:
+def test_a_late_upload_does_not_replace_the_file_of_a_reported_plan() -> None:
     assert late_upload(is_locked=True) == ("stale_generation", b"a plan")
 
 
-def test_it_does_without_the_lock() -> None:
+def test_without_the_lock_a_late_upload_deletes_the_file_of_the_plan() -> None:
     """Red: what the race comes to where the result does not hold on to its run."""
     assert late_upload(is_locked=False) == ("kept", None)
 
 
-def test_what_cannot_be_ended_keeps_its_slot_and_is_told() -> None:
+def test_a_slot_with_processes_left_drains_until_its_agent_confirms() -> None:
     agents(members=1)
     claim = begin(task())
     tell(
