@@ -1,6 +1,4 @@
-"""In a pool with agents a task says what is to be run: whoever asks, by call, by code or for
-many at once.
-"""
+"""In a pool with agents a task must say what to run, by API, service and bulk create."""
 
 from typing import Any
 
@@ -27,14 +25,14 @@ def check_refused(error: Invalid) -> None:
     assert not Claim.objects.exists()
 
 
-def test_it_is_refused_by_the_service() -> None:
+def test_a_task_without_a_run_is_refused_by_the_service() -> None:
     make_agents("tf")
     with pytest.raises(Invalid) as caught:
         create_claim(wish("tf", **TASK))
     check_refused(caught.value)
 
 
-def test_so_is_one_that_names_its_slot() -> None:
+def test_a_task_without_a_run_in_a_named_slot_is_refused() -> None:
     pool = make_agents("tf")
     slot = Slot.objects.filter(pool_id=pool.pk, lane="plan").first()
     assert slot is not None
@@ -43,7 +41,7 @@ def test_so_is_one_that_names_its_slot() -> None:
     check_refused(caught.value)
 
 
-def test_of_many_those_with_a_run_are_made() -> None:
+def test_a_bulk_create_makes_only_the_tasks_with_a_run() -> None:
     make_agents("tf")
     first, second, third = create_claims(
         [wish("tf", **TASK), wish("tf", **TASK), wish("tf", **TASK, run=RUN)]
@@ -53,7 +51,7 @@ def test_of_many_those_with_a_run_are_made() -> None:
     assert (Claim.objects.count(), Task.objects.count()) == (1, 1)
 
 
-def test_elsewhere_a_task_holds_its_slot_and_nothing_runs() -> None:
+def test_a_pool_without_agents_accepts_a_task_without_a_run() -> None:
     make_pool("lab", slots=["any", "plan"])
     assert create_claim(wish("lab", **TASK)).state == "bound"
     (many,) = create_claims([wish("lab", **TASK)])
@@ -61,7 +59,7 @@ def test_elsewhere_a_task_holds_its_slot_and_nothing_runs() -> None:
     assert many.state == "bound"
 
 
-def test_a_name_that_belongs_to_another_pool_by_now_is_looked_up_anew() -> None:
+def test_a_reused_pool_name_is_looked_up_again() -> None:
     make_agents("lab")
     Slot.objects.update(is_open=False)
     with pytest.raises(Invalid):

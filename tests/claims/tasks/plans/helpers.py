@@ -1,4 +1,4 @@
-"""Tasks planted by what agents call: a plan that waits, a log that grows, an apply that is lost."""
+"""Helpers that create tasks by agent calls: a waiting plan, a growing log, a lost apply."""
 
 import hashlib
 import json

@@ -1,6 +1,4 @@
-"""The form that runs a plan: every fault at its field and all at once, what was typed stays, and
-the result is a claim with its work.
-"""
+"""The form of a new run shows every fault at its field, keeps the input and creates a claim."""
 
 import io
 import re
@@ -54,7 +52,7 @@ def faults(answer: Any) -> list[str]:
     ]
 
 
-def test_a_command_becomes_a_claim_with_its_work() -> None:
+def test_a_run_by_form_creates_a_claim_with_its_task() -> None:
     make_task_pool()
     set_secret(pool_id=make_task_pool("other").pk, name="ELSEWHERE", value="x")
     client = browser_of(person("cleo", "claimant"))
@@ -82,7 +80,7 @@ def test_a_command_becomes_a_claim_with_its_work() -> None:
     assert task.claim.requested_by == "cleo"
 
 
-def test_files_are_kept_as_a_source() -> None:
+def test_files_of_the_form_are_stored_as_a_source() -> None:
     make_task_pool()
     client = browser_of(chief())
     files = {
@@ -97,7 +95,7 @@ def test_files_are_kept_as_a_source() -> None:
     assert task.source.files == 2
 
 
-def test_an_archive_is_uploaded_and_kept_while_the_rest_is_mended() -> None:
+def test_an_uploaded_archive_is_kept_while_other_faults_are_corrected() -> None:
     make_task_pool()
     client = browser_of(chief())
     upload = SimpleUploadedFile("work.tar.gz", packed(plan__sh="echo hi"))
@@ -122,7 +120,7 @@ def test_an_archive_that_leaves_its_folder_is_refused_at_its_field() -> None:
     assert not Claim.objects.exists()
 
 
-def test_every_fault_stands_at_its_field_and_what_was_typed_stays() -> None:
+def test_every_fault_is_shown_at_its_field_and_the_input_is_kept() -> None:
     make_task_pool()
     client = browser_of(chief())
     answer = client.post(
@@ -153,7 +151,7 @@ def test_every_fault_stands_at_its_field_and_what_was_typed_stays() -> None:
     assert not Claim.objects.exists()
 
 
-def test_a_file_more_without_scripts_keeps_the_others() -> None:
+def test_adding_a_file_without_scripts_keeps_the_other_files() -> None:
     make_task_pool()
     answer = browser_of(chief()).post(
         "/claims/run/",
@@ -165,7 +163,7 @@ def test_a_file_more_without_scripts_keeps_the_others() -> None:
     assert "&lt;b&gt;" in text
 
 
-def test_only_pools_with_agents_in_which_one_may_claim_are_offered() -> None:
+def test_the_form_offers_only_agent_pools_where_the_user_may_claim() -> None:
     make_pool("env")
     mine = make_task_pool("mine")
     make_task_pool("theirs")
@@ -195,7 +193,7 @@ def test_secrets_are_chosen_by_name_and_never_shown() -> None:
     assert "hunter2" not in get(client, f"/claims/{task.claim_id}/")
 
 
-def test_a_state_is_discarded_only_where_the_form_says_so_and_approvers_see_it() -> None:
+def test_a_state_is_discarded_only_by_choice_and_approvers_are_told() -> None:
     make_task_pool()
     client = browser_of(chief())
     module = {
@@ -226,7 +224,7 @@ def test_a_state_is_discarded_only_where_the_form_says_so_and_approvers_see_it()
     assert plan is not None and plan.as_dict()["discards_state"] is True
 
 
-def test_a_plan_whose_state_is_kept_says_nothing_of_it() -> None:
+def test_a_plan_that_keeps_its_state_does_not_mention_it() -> None:
     make_task_pool()
     client = browser_of(chief())
     claim = planned("net")

@@ -1,6 +1,4 @@
-"""Plans in a real browser: a decision seen in two windows, two people at once, long logs and
-large plans that stay fluent.
-"""
+"""Plans in a real browser: decisions in two windows, long logs and large plans."""
 
 import re
 from collections.abc import Callable
@@ -37,7 +35,7 @@ def decider(name: str = "lind") -> User:
     return person(name, "approver", "operator", "claimant")
 
 
-def test_a_yes_in_one_window_is_seen_in_the_other(
+def test_an_approval_in_one_window_is_shown_in_the_other(
     page: Any, other: Any, sign_in: SignIn, site: str
 ) -> None:
     make_task_pool()
@@ -79,9 +77,7 @@ def test_a_yes_in_one_window_is_seen_in_the_other(
         expect_not_reloaded(window)
 
 
-def test_of_two_at_once_the_second_is_told_who_was_first(
-    other: Any, sign_in: SignIn, site: str
-) -> None:
+def test_a_late_approval_shows_who_decided_first(other: Any, sign_in: SignIn, site: str) -> None:
     make_task_pool()
     waiting = planned()
     sign_in(other, decider())  # not `page`: a browser writes each 409 into its console
@@ -97,7 +93,7 @@ def test_of_two_at_once_the_second_is_told_who_was_first(
     other.locator("#decide-said [role=alert]", has_text="nair").wait_for()
 
 
-def test_a_no_needs_a_comment(page: Any, sign_in: SignIn, site: str) -> None:
+def test_a_rejection_requires_a_comment(page: Any, sign_in: SignIn, site: str) -> None:
     make_task_pool()
     waiting = planned()
     sign_in(page, decider())
@@ -110,7 +106,7 @@ def test_a_no_needs_a_comment(page: Any, sign_in: SignIn, site: str) -> None:
     page.get_by_text("“not in this window”").first.wait_for()
 
 
-def test_what_is_typed_stays_while_the_page_changes(page: Any, sign_in: SignIn, site: str) -> None:
+def test_input_and_open_details_survive_live_updates(page: Any, sign_in: SignIn, site: str) -> None:
     make_task_pool(approval={"needed": 2, "own": False})
     waiting = planned(plan=network_plan(), summary=NETWORK)
     sign_in(page, decider())
@@ -134,7 +130,7 @@ def test_what_is_typed_stays_while_the_page_changes(page: Any, sign_in: SignIn, 
     )
 
 
-def test_many_are_decided_at_once_and_those_that_destroy_one_by_one(
+def test_a_bulk_approval_leaves_out_destructive_plans(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     make_task_pool(members=4)
@@ -156,7 +152,7 @@ def test_many_are_decided_at_once_and_those_that_destroy_one_by_one(
     assert page.locator(".inbox li").count() == 1
 
 
-def test_keys_walk_the_inbox_and_show_what_is_under_them(
+def test_keyboard_shortcuts_move_through_the_inbox_and_open_plans(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     make_task_pool(members=4)
@@ -181,7 +177,9 @@ def test_keys_walk_the_inbox_and_show_what_is_under_them(
 # -- logs ------------------------------------------------------------------------------------------
 
 
-def test_colours_are_classes_and_nothing_is_html(page: Any, sign_in: SignIn, site: str) -> None:
+def test_log_colours_become_classes_and_html_is_escaped(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     claim = task()
     begin(claim)
@@ -204,7 +202,7 @@ def test_colours_are_classes_and_nothing_is_html(page: Any, sign_in: SignIn, sit
     assert parsed == [["swap", "bx fx"], ["x", "t-dim t-under"], ["y", "fhr t-dim t-under"]]
 
 
-def test_a_log_is_followed_and_left_alone_when_somebody_reads(
+def test_a_log_follows_its_end_until_the_reader_scrolls(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     make_task_pool()
@@ -231,7 +229,9 @@ def test_a_log_is_followed_and_left_alone_when_somebody_reads(
     page.locator("[data-log-said]", has_text="complete").wait_for()
 
 
-def test_a_hundred_thousand_lines_stay_fluent(page: Any, sign_in: SignIn, site: str) -> None:
+def test_a_log_of_a_hundred_thousand_lines_scrolls_and_is_searched(
+    page: Any, sign_in: SignIn, site: str
+) -> None:
     make_task_pool()
     claim = task()
     begin(claim)
@@ -273,7 +273,7 @@ def test_a_hundred_thousand_lines_stay_fluent(page: Any, sign_in: SignIn, site: 
 # -- plans -----------------------------------------------------------------------------------------
 
 
-def test_five_thousand_resources_are_opened_piece_by_piece(
+def test_a_plan_of_five_thousand_resources_loads_in_parts(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     make_task_pool()
@@ -298,7 +298,7 @@ def test_five_thousand_resources_are_opened_piece_by_piece(
     assert page.locator("[data-plan-list]").is_hidden()
 
 
-def test_a_plan_shows_what_changes_and_never_a_secret(
+def test_a_plan_shows_its_changes_and_hides_sensitive_values(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     make_task_pool()
@@ -319,7 +319,7 @@ def test_a_plan_shows_what_changes_and_never_a_secret(
 # -- workspaces ------------------------------------------------------------------------------------
 
 
-def test_a_workspace_is_locked_unlocked_and_shows_its_line(
+def test_a_workspace_is_locked_and_unlocked_and_shows_its_queue(
     page: Any, sign_in: SignIn, site: str
 ) -> None:
     make_task_pool()
@@ -342,7 +342,7 @@ def test_a_workspace_is_locked_unlocked_and_shows_its_line(
 # -- for everybody ---------------------------------------------------------------------------------
 
 
-def test_axe_finds_nothing_on_pages_of_plans(page: Any, sign_in: SignIn, site: str) -> None:
+def test_axe_finds_no_fault_on_plan_pages(page: Any, sign_in: SignIn, site: str) -> None:
     make_task_pool(members=6)
     waiting = planned(
         plan=network_plan(), summary=NETWORK, text="\x1b[31mred\x1b[0m \x1b[7mswap\x1b[0m\n" * 30

@@ -1,6 +1,4 @@
-"""The whole path in a real browser, with real agents: run from the form, read the plan, a yes in
-another window, the apply in its log.
-"""
+"""A run in a real browser with real agents, from the form to the applied plan."""
 
 import gzip
 import io
@@ -74,7 +72,7 @@ def wait_applied(window: Any) -> None:
     ).inner_text()
 
 
-def test_hello_from_the_form_to_its_page(
+def test_the_hello_example_runs_from_the_form_to_its_page(
     page: Any, other: Any, sign_in: SignIn, site: str, tmp_path: Path, start_agent: StartAgent
 ) -> None:
     pool = make_agents("quay", slots=["any", "plan", "plan"])
@@ -119,7 +117,7 @@ def test_hello_from_the_form_to_its_page(
     assert len((target / "north-quay" / "applied.log").read_text().splitlines()) == 1
 
 
-def test_tofu_from_an_archive_to_what_it_made(
+def test_a_tofu_archive_runs_from_the_form_to_its_result(
     page: Any,
     other: Any,
     sign_in: SignIn,

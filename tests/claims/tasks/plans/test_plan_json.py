@@ -1,6 +1,4 @@
-"""Terraform's JSON of a plan, read: what happens, in which order, and each attribute as it was
-and will be.
-"""
+"""The Terraform JSON of a plan is read into ordered changes with old and new values."""
 
 import json
 import time
@@ -62,7 +60,7 @@ def shown(before: Any, after: Any, **more: Any) -> list[str]:
     return [line.shown for line in diff_values(before, after, **more)]
 
 
-def test_the_riskiest_come_first_then_addresses_as_people_count() -> None:
+def test_the_riskiest_changes_come_first_and_addresses_sort_naturally() -> None:
     tree = read_plan(
         plan(
             resource("aws_a.x10", "create"),
@@ -95,13 +93,13 @@ ACTIONS = st.lists(
 
 
 @given(st.lists(ACTIONS, max_size=5))
-def test_the_counts_of_a_list_are_those_of_the_agent(actions: list[list[str]]) -> None:
+def test_the_counts_of_the_server_equal_those_of_the_agent(actions: list[list[str]]) -> None:
     data = plan(*[resource(f"a.b{n}", *each) for n, each in enumerate(actions)])
     counts = read_plan(data).counts
     assert summarize_plan(json.loads(data)) == asdict(counts)
 
 
-def test_a_replacement_says_what_forces_it() -> None:
+def test_a_replacement_names_the_attributes_that_force_it() -> None:
     change = {"replace_paths": [["subnet_id"], ["disk", 0, "size"]]}
     tree = read_plan(
         plan(
@@ -121,7 +119,7 @@ def test_a_replacement_says_what_forces_it() -> None:
     ]
 
 
-def test_moved_and_imported_resources_say_so_and_others_that_stay_are_left_out() -> None:
+def test_moved_and_imported_resources_are_listed_and_unchanged_ones_are_not() -> None:
     tree = read_plan(
         plan(
             resource("aws_a.new", "no-op", previous_address="aws_a.old"),
@@ -135,7 +133,7 @@ def test_moved_and_imported_resources_say_so_and_others_that_stay_are_left_out()
     }
 
 
-def test_values_as_they_were_and_will_be() -> None:
+def test_attributes_are_shown_with_old_and_new_values() -> None:
     before = {"id": "i-1", "size": 1, "gone": True, "keep": "x", "list": ["a", "b", "c"]}
     after = {"id": "i-1", "size": 2, "keep": "x", "list": ["a", "c", "d"], "new": None}
     assert shown(before, after, unknown={"arn": True}) == [
@@ -152,7 +150,7 @@ def test_values_as_they_were_and_will_be() -> None:
     ]
 
 
-def test_what_is_sensitive_is_never_shown_and_never_hidden_away() -> None:
+def test_sensitive_values_are_masked_and_still_listed() -> None:
     before = {
         "password": "old-one",
         "users": [{"name": "a", "key": "k1"}],
@@ -175,13 +173,13 @@ def test_what_is_sensitive_is_never_shown_and_never_hidden_away() -> None:
     assert shown("x", "y", hidden_after=True) == ["~   everything (sensitive)"]
 
 
-def test_a_value_that_becomes_sensitive_shows_neither() -> None:
+def test_the_new_value_of_an_attribute_that_becomes_sensitive_is_masked() -> None:
     text = "\n".join(shown({"a": "plain"}, {"a": "secret"}, hidden_after={"a": True}))
     assert "secret" not in text.replace("(sensitive)", "")
     assert '"plain" -> (sensitive)' in text
 
 
-def test_texts_of_many_lines_and_json_inside_texts_are_compared_inside() -> None:
+def test_multiline_texts_and_embedded_json_are_compared_in_parts() -> None:
     one, two = (
         "\n".join(f"l{n}" for n in range(20)),
         "\n".join("L9" if n == 9 else f"l{n}" for n in range(20)),
@@ -204,7 +202,7 @@ def test_long_values_and_huge_resources_are_cut_and_say_so() -> None:
     assert lines[-1] == "    # 4600 more lines, in the raw plan"
 
 
-def test_a_plan_of_millions_of_nothings_is_refused() -> None:
+def test_a_plan_of_too_many_resources_is_refused() -> None:
     with pytest.raises(NotAPlan, match="200,000"):
         read_plan(b'{"resource_changes":[' + b"{}," * 200_001 + b"{}]}")
 
@@ -212,7 +210,7 @@ def test_a_plan_of_millions_of_nothings_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"no json", b"[]", b'"x"', b'{"resource_changes": 5}', b"[" * 100_000]
 )
-def test_what_is_no_plan_is_refused(text: bytes) -> None:
+def test_data_that_is_no_plan_is_refused(text: bytes) -> None:
     with pytest.raises(NotAPlan):
         read_plan(text)
 
@@ -246,12 +244,12 @@ def test_what_is_no_plan_is_refused(text: bytes) -> None:
         },
     ],
 )
-def test_what_an_agent_sends_is_not_believed(entry: Any) -> None:
+def test_malformed_entries_of_an_agent_do_not_raise(entry: Any) -> None:
     for change in read_plan(plan(entry)).changes:
         lines_of(change)
 
 
-def test_modules_and_types_make_groups() -> None:
+def test_changes_are_grouped_by_module_and_type_and_searched() -> None:
     tree = read_plan(
         plan(
             *(
@@ -277,7 +275,7 @@ def test_modules_and_types_make_groups() -> None:
     ]
 
 
-def test_outputs_and_drift_stand_beside() -> None:
+def test_outputs_and_drift_are_listed_apart_from_the_changes() -> None:
     outputs = {
         "url": {"actions": ["update"], "before": "a", "after": "b"},
         "key": {"actions": ["create"], "after": "k", "after_sensitive": True},
@@ -296,7 +294,7 @@ def test_outputs_and_drift_stand_beside() -> None:
     assert [line.shown for line in lines_of(tree.drift[0])] == ["~   n = 1 -> 2"]
 
 
-def test_five_thousand_resources_are_read_within_a_second() -> None:
+def test_five_thousand_resources_are_read_within_four_seconds() -> None:
     body = {f"attribute_{n}": f"value {n}" for n in range(20)}
     data = plan(
         *(
@@ -316,7 +314,7 @@ def test_five_thousand_resources_are_read_within_a_second() -> None:
     assert time.monotonic() - began < 4  # 0.4 s alone on a machine of today
 
 
-def test_what_one_resource_takes_in_all_is_limited() -> None:
+def test_the_text_of_one_resource_is_limited_in_total() -> None:
     """Also where each of its values is within its own limits."""
     many = {f"key-{n}-{'k' * 2000}": "v" * 290 for n in range(300)}
     lines = diff_values(dict.fromkeys(many, ""), many)
@@ -324,7 +322,7 @@ def test_what_one_resource_takes_in_all_is_limited() -> None:
     assert "more lines, in the raw plan" in lines[-1].text
 
 
-def test_comparing_the_values_of_one_resource_takes_a_limited_number_of_steps(
+def test_comparing_one_resource_takes_a_limited_number_of_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared = []
@@ -343,7 +341,7 @@ def test_comparing_the_values_of_one_resource_takes_a_limited_number_of_steps(
     assert len(lines) == MOST_LINES + 1
 
 
-def test_texts_that_are_too_much_to_compare_keep_what_is_equal_at_both_ends(
+def test_texts_too_long_to_compare_keep_their_equal_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(value_diff, "MOST_STEPS", 0)
@@ -353,7 +351,7 @@ def test_texts_that_are_too_much_to_compare_keep_what_is_equal_at_both_ends(
     ]  # fmt: skip
 
 
-def test_what_is_nested_very_deeply_is_left_out() -> None:
+def test_deeply_nested_values_are_left_out() -> None:
     one: Any = "old"
     two: Any = "new"
     for _ in range(100):

@@ -1,6 +1,4 @@
-"""What pages say of a plan before the click and of a task after its end: what a freeze means,
-what many cannot have, what helps.
-"""
+"""Messages about a plan before a decision and about a task after its end."""
 
 import json
 import re
@@ -32,7 +30,7 @@ def answer_many(client: Any, path: str, claims: list[Any], **fields: Any) -> Any
     )
 
 
-def test_in_a_freeze_it_is_said_when_the_apply_starts() -> None:
+def test_a_frozen_pool_says_when_the_apply_would_start() -> None:
     pool = make_task_pool()
     waiting = planned()
     client = browser_of(person("lind", "approver"))
@@ -56,7 +54,7 @@ def test_in_a_freeze_it_is_said_when_the_apply_starts() -> None:
         assert "starts at once" not in text, path
 
 
-def test_a_part_of_the_inbox_that_is_opened_by_itself_leads_to_its_claim() -> None:
+def test_an_inbox_entry_opened_as_a_page_redirects_to_its_claim() -> None:
     make_task_pool()
     waiting = planned()
     client = browser_of(person("lind", "approver"))
@@ -67,7 +65,7 @@ def test_a_part_of_the_inbox_that_is_opened_by_itself_leads_to_its_claim() -> No
     )
 
 
-def test_of_many_each_pool_that_is_frozen_is_named() -> None:
+def test_a_bulk_approval_names_each_frozen_pool() -> None:
     pool = make_task_pool()
     make_task_pool("calm")
     both = [planned("a"), planned("b", pool="calm")]
@@ -80,7 +78,7 @@ def test_of_many_each_pool_that_is_frozen_is_named() -> None:
     assert "frozen" not in get(client, f"/approvals/approve/?claim={both[1].id}", 200, **DIALOG)
 
 
-def test_one_that_cannot_wait_longer_keeps_no_other_from_it() -> None:
+def test_a_bulk_extension_skips_plans_at_their_limit_and_says_so() -> None:
     make_task_pool(members=4)
     plain, far = planned("a"), planned("b")
     extend_reservation(claim_id=far.id, seconds=28 * 86400, reason="long leave")
@@ -100,7 +98,7 @@ def test_one_that_cannot_wait_longer_keeps_no_other_from_it() -> None:
     assert (after[0] - before[0], after[1]) == (timedelta(days=2), before[1])
 
 
-def test_where_none_can_wait_longer_the_dialog_says_why() -> None:
+def test_a_bulk_extension_without_an_extendable_plan_says_why() -> None:
     make_task_pool()
     far = planned()
     extend_reservation(claim_id=far.id, seconds=28 * 86400, reason="long leave")
@@ -116,7 +114,7 @@ def test_where_none_can_wait_longer_the_dialog_says_why() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(WAYS_OUT))
-def test_a_task_that_failed_says_what_helps(code: str) -> None:
+def test_a_failed_task_shows_the_way_out_of_its_code(code: str) -> None:
     make_task_pool()
     claim = task("a", kind="plan")
     begin(claim)
@@ -126,7 +124,7 @@ def test_a_task_that_failed_says_what_helps(code: str) -> None:
     assert "It is the end. It holds nothing any more." in text, "each sentence ends once"
 
 
-def test_every_kind_that_an_agent_names_has_a_way_out() -> None:
+def test_every_failure_code_of_the_agent_has_a_way_out() -> None:
     sources = [path.read_text() for path in Path(str(agent.__file__)).parent.rglob("*.py")]
     named = {code for text in sources for code in re.findall(r'TaskFailed\(\s*"([a-z_]+)"', text)}
     assert len(named) > 10

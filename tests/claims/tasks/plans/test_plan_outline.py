@@ -1,4 +1,4 @@
-"""What the outline of a plan keeps, and what it leaves out because it is too much."""
+"""The outline of a plan keeps its changes and leaves out what exceeds its limits."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def plan(*resources: Any, **more: Any) -> bytes:
 
 
 @given(st.dictionaries(st.text(max_size=4), VALUES, max_size=4), st.booleans(), st.booleans())
-def test_a_walk_finds_what_the_decoder_finds(
+def test_the_scanner_finds_what_the_json_decoder_finds(
     value: dict[str, Any], is_ascii: bool, is_wide: bool
 ) -> None:
     data = json.dumps(value, ensure_ascii=is_ascii, indent=2 if is_wide else None).encode(
@@ -53,13 +53,13 @@ def test_broken_json_is_refused_wherever_it_breaks(text: str) -> None:
         answer_outline(text.encode("latin-1"))
 
 
-def test_a_part_that_is_named_twice_is_refused() -> None:
+def test_a_repeated_top_level_key_is_refused() -> None:
     """One reader would show the first of them, another the last."""
     with pytest.raises(NotAPlan, match="names resource_changes twice"):
         answer_outline(b'{"resource_changes": [], "resource_changes": []}')
 
 
-def test_of_a_resource_that_is_too_large_the_action_is_read_and_no_attributes(
+def test_a_resource_that_is_too_large_keeps_its_action_without_attributes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plan_outline, "LARGE", 2000)
@@ -92,7 +92,7 @@ def test_attributes_beyond_the_limit_of_an_outline_are_left_out(
     assert shown[0] and not shown[-1] and len(tree.changes) == 50
 
 
-def test_a_plan_of_very_many_changes_is_counted_and_not_listed(
+def test_a_plan_of_more_changes_than_the_limit_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plan_outline, "MOST_LISTED", 2)
@@ -106,7 +106,7 @@ def test_a_plan_of_very_many_changes_is_counted_and_not_listed(
         answer_outline(plan(*(resource(f"aws_a.b{n}", "create") for n in range(3))))
 
 
-def test_attributes_of_every_change_come_back_from_their_blocks(
+def test_attributes_of_every_change_are_read_back_from_their_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plan_outline, "BLOCK", 300)

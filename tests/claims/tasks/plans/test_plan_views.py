@@ -1,4 +1,4 @@
-"""Plans over HTTP: what each role may, what is off and why, and what an answer does."""
+"""Plan pages over HTTP: roles, disabled actions with reasons, and the effect of each post."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def decide(client: Any, claim: Any, word: str = "approve", **fields: Any) -> Any
     )
 
 
-def test_the_page_of_a_plan_says_who_decides_and_what_happens() -> None:
+def test_the_plan_page_lists_deciders_and_approvals() -> None:
     make_task_pool(approval={"needed": 2, "own": False})
     waiting = planned(who="tanaka", plan=network_plan(), summary=NETWORK)
     for name in ("lind", "nair"):
@@ -85,7 +85,7 @@ def test_the_page_of_a_plan_says_who_decides_and_what_happens() -> None:
         ("approver", None),
     ],
 )
-def test_buttons_of_the_panel_name_the_role(role: str, why: str | None) -> None:
+def test_disabled_decision_buttons_name_the_required_role(role: str, why: str | None) -> None:
     make_task_pool()
     waiting = planned()
     user = person("vera", role)
@@ -96,7 +96,7 @@ def test_buttons_of_the_panel_name_the_role(role: str, why: str | None) -> None:
     assert view_claim(waiting.id).step == ("apply" if why is None else "plan")
 
 
-def test_ones_own_yes_counts_as_the_pool_says() -> None:
+def test_ones_own_plan_cannot_be_approved_where_the_pool_forbids_it() -> None:
     make_task_pool(approval={"needed": 1, "own": False})
     user = person("tanaka", "approver", "claimant")
     waiting = planned(who="tanaka")
@@ -106,7 +106,7 @@ def test_ones_own_yes_counts_as_the_pool_says() -> None:
     assert view_claim(waiting.id).state == "reserved"
 
 
-def test_a_plan_that_destroys_needs_its_tick_on_the_server_too() -> None:
+def test_a_destructive_plan_requires_its_tick_on_the_server() -> None:
     make_task_pool()
     waiting = planned(plan=network_plan(), summary=NETWORK)
     client = browser_of(person("lind", "approver"))
@@ -117,7 +117,7 @@ def test_a_plan_that_destroys_needs_its_tick_on_the_server_too() -> None:
     assert view_claim(waiting.id).step == "apply"
 
 
-def test_in_a_dialog_what_destroys_wants_its_name_typed() -> None:
+def test_the_dialog_of_a_destructive_plan_requires_the_typed_name() -> None:
     make_task_pool()
     waiting = planned(plan=network_plan(), summary=NETWORK)
     client = browser_of(person("lind", "approver"))
@@ -139,7 +139,7 @@ def test_in_a_dialog_what_destroys_wants_its_name_typed() -> None:
     assert event.actor == "lind"
 
 
-def test_a_plan_whose_counts_contradict_its_list_says_so_and_cannot_be_approved() -> None:
+def test_a_plan_with_contradicting_counts_says_so_and_cannot_be_approved() -> None:
     make_task_pool()
     waiting = planned(
         plan={"resource_changes": []}, summary={"add": 0, "change": 0, "destroy": 3, "replace": 0}
@@ -156,7 +156,7 @@ def test_a_plan_whose_counts_contradict_its_list_says_so_and_cannot_be_approved(
     assert view_claim(waiting.id).state == "reserved"
 
 
-def test_bulk_on_the_page_leaves_out_a_plan_whose_counts_contradict_its_list() -> None:
+def test_a_bulk_approval_leaves_out_a_plan_with_contradicting_counts() -> None:
     make_task_pool()
     waiting, other = planned("a"), planned("b")
     Plan.objects.filter(claim_id=waiting.id).update(mismatch="The agent counts nothing.")
@@ -166,7 +166,7 @@ def test_bulk_on_the_page_leaves_out_a_plan_whose_counts_contradict_its_list() -
     assert "left out: Its counts contradict its list of changes: plan it again." in page
 
 
-def test_a_page_writes_a_limited_amount_of_attributes_and_loads_the_others(
+def test_the_plan_page_embeds_limited_attributes_and_loads_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_task_pool()
@@ -186,7 +186,7 @@ def test_a_page_writes_a_limited_amount_of_attributes_and_loads_the_others(
     assert "attribute_7 " in get(client, url)
 
 
-def test_the_page_of_a_plan_reads_its_outline_and_not_its_json() -> None:
+def test_the_plan_page_needs_the_outline_and_not_the_json() -> None:
     make_task_pool()
     waiting = planned(plan=network_plan())
     delete_file(Plan.objects.get(claim_id=waiting.id).json_file)
@@ -194,7 +194,7 @@ def test_the_page_of_a_plan_reads_its_outline_and_not_its_json() -> None:
     assert "aws_nat_gateway" in text and "forces replacement" in text
 
 
-def test_the_raw_plan_is_sent_as_it_was_kept_also_where_it_is_large(
+def test_the_raw_plan_is_sent_unchanged_whether_small_or_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_task_pool()
@@ -209,7 +209,7 @@ def test_the_raw_plan_is_sent_as_it_was_kept_also_where_it_is_large(
     ) == network_plan() == json.loads(small.content)
 
 
-def test_a_get_never_decides_and_a_plan_that_was_not_seen_is_refused() -> None:
+def test_a_get_decides_nothing_and_an_unseen_plan_is_refused() -> None:
     make_task_pool()
     waiting = planned()
     client = browser_of(person("lind", "approver"))
@@ -221,7 +221,7 @@ def test_a_get_never_decides_and_a_plan_that_was_not_seen_is_refused() -> None:
     assert view_claim(waiting.id).state == "reserved"
 
 
-def test_a_no_needs_a_comment_and_is_kept() -> None:
+def test_a_rejection_requires_a_comment_and_shows_it() -> None:
     make_task_pool()
     waiting = planned()
     client = browser_of(person("lind", "approver"))
@@ -231,7 +231,7 @@ def test_a_no_needs_a_comment_and_is_kept() -> None:
     assert "“not today”" in get(client, f"/claims/{waiting.id}/")
 
 
-def test_bulk_leaves_out_what_destroys_and_what_is_not_ones_own_to_decide() -> None:
+def test_a_bulk_approval_leaves_out_destructive_and_foreign_plans() -> None:
     make_task_pool(members=4)
     other = make_task_pool("other")
     mine, risky = planned("a"), planned("b", plan=network_plan(), summary=NETWORK)
@@ -258,7 +258,7 @@ def test_bulk_leaves_out_what_destroys_and_what_is_not_ones_own_to_decide() -> N
     assert [view_claim(c.id).step for c in (risky, hidden)] == ["plan", "plan"]
 
 
-def test_many_are_rejected_with_one_reason_and_extended() -> None:
+def test_plans_are_extended_and_rejected_in_bulk_with_one_reason() -> None:
     make_task_pool(members=4)
     both = [planned("a"), planned("b")]
     client = browser_of(person("lind", "approver"))
@@ -284,7 +284,7 @@ def test_many_are_rejected_with_one_reason_and_extended() -> None:
     assert [view_claim(c.id).outcome for c in both] == ["rejected", "rejected"]
 
 
-def test_the_inbox_counts_filters_and_says_what_is_held_up() -> None:
+def test_the_inbox_counts_and_filters_plans_and_names_claims_behind_them() -> None:
     make_task_pool(members=2)
     make_task_pool("dev", members=1, approval={"needed": 1, "own": False})
     planned("a", plan=network_plan(), summary=NETWORK)
@@ -315,7 +315,7 @@ def test_the_inbox_counts_filters_and_says_what_is_held_up() -> None:
     assert "The first expires in" in get(client, "/")
 
 
-def test_actions_of_a_task_are_off_with_their_reason() -> None:
+def test_disabled_actions_of_a_task_give_their_reason() -> None:
     make_task_pool()
     running = task("a")
     begin(running)
@@ -339,7 +339,7 @@ def test_actions_of_a_task_are_off_with_their_reason() -> None:
     assert off(viewer, "Extend…") == "This needs the role approver."
 
 
-def test_extend_plan_again_and_move_from_the_page() -> None:
+def test_a_plan_is_extended_moved_and_planned_again_from_its_page() -> None:
     make_task_pool()
     waiting = planned()
     client = browser_of(person("omar", "operator"))
@@ -357,9 +357,7 @@ def test_extend_plan_again_and_move_from_the_page() -> None:
     assert Claim.objects.get(pk=waiting.id).generation != first
 
 
-def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_until_somebody_says() -> (  # noqa: E501
-    None
-):
+def test_cancelling_an_apply_requires_its_name_and_locks_the_workspace() -> None:
     make_task_pool()
     waiting = planned()
     approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
@@ -394,7 +392,7 @@ def test_a_running_apply_is_cancelled_by_its_typed_name_and_locks_its_workspace_
     assert "An apply was lost." not in text
 
 
-def test_a_forced_release_of_an_apply_is_told_on_its_page() -> None:
+def test_a_forced_release_of_an_apply_is_shown_on_its_pages() -> None:
     make_task_pool()
     waiting = planned()
     approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
@@ -405,7 +403,7 @@ def test_a_forced_release_of_an_apply_is_told_on_its_page() -> None:
     assert "locked" in get(client, "/workspaces/")
 
 
-def test_what_an_approver_may_settle_a_viewer_may_not() -> None:
+def test_an_approver_may_settle_a_lost_apply_and_a_viewer_may_not() -> None:
     make_task_pool()
     waiting = planned()
     approve_plan(claim_id=waiting.id, digest=digest_of(waiting), by=decider("olaf"))
@@ -419,7 +417,7 @@ def test_what_an_approver_may_settle_a_viewer_may_not() -> None:
         assert answer.status_code == (302 if status == 204 else status)
 
 
-def test_a_workspace_shows_its_history_to_who_may_see_it() -> None:
+def test_the_history_of_a_workspace_is_shown_only_to_its_readers() -> None:
     make_task_pool()
     other = make_task_pool("other")
     done = task("net/core", kind="plan")
@@ -434,7 +432,7 @@ def test_a_workspace_shows_its_history_to_who_may_see_it() -> None:
     assert get_workspace(ws("net/core")).locked_at is None
 
 
-def test_pieces_of_a_plan_are_for_who_may_see_the_claim() -> None:
+def test_parts_of_a_plan_are_served_only_to_readers_of_the_claim() -> None:
     make_task_pool()
     waiting = planned(plan=network_plan(), summary=NETWORK)
     plan = Plan.objects.get(claim_id=waiting.id)
@@ -457,7 +455,7 @@ def test_pieces_of_a_plan_are_for_who_may_see_the_claim() -> None:
     get(client, f"/claims/{planned('b').id}/plan/{plan.pk}/raw/", 404)
 
 
-def test_a_plan_without_json_and_one_that_is_none_lead_to_the_log() -> None:
+def test_a_plan_without_valid_json_points_to_the_log() -> None:
     make_task_pool()
     client = browser_of(chief())
     assert "stands in the log of its plan" in get(client, f"/claims/{planned('a').id}/")
@@ -466,7 +464,7 @@ def test_a_plan_without_json_and_one_that_is_none_lead_to_the_log() -> None:
     )
 
 
-def test_what_an_agent_names_is_text_wherever_it_stands() -> None:
+def test_texts_of_an_agent_are_escaped_on_every_page() -> None:
     make_task_pool()
     evil = "<script>alert(1)</script>"
     waiting = planned(
@@ -485,7 +483,7 @@ def test_what_an_agent_names_is_text_wherever_it_stands() -> None:
     assert "&lt;script&gt;alert(1)" in get(client, f"/claims/{waiting.id}/")
 
 
-def test_a_failed_task_says_why() -> None:
+def test_a_failed_task_shows_code_reason_and_exit_code() -> None:
     make_task_pool()
     claim = task("a", kind="plan")
     begin(claim)
@@ -503,7 +501,7 @@ def test_a_failed_task_says_why() -> None:
     [("timeout", None), ("killed", -9), ("exit_code", 137)],
     ids=["time limit", "SIGKILL", "SIGKILL below a shell"],
 )
-def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the_workspace_is_locked(  # noqa: E501
+def test_a_cut_off_apply_shows_its_progress_and_the_locked_workspace(
     code: str, exit_code: int | None
 ) -> None:
     claim = applying()
@@ -526,7 +524,7 @@ def test_page_of_an_apply_that_was_cut_off_says_that_part_may_be_applied_and_the
     assert get_workspace(ws("network")).locked_at is not None
 
 
-def test_page_of_an_apply_that_failed_by_itself_says_nothing_of_a_lock() -> None:
+def test_an_apply_that_failed_by_itself_mentions_no_lock() -> None:
     claim = applying()
     finish(
         claim,
@@ -541,7 +539,7 @@ def test_page_of_an_apply_that_failed_by_itself_says_nothing_of_a_lock() -> None
     assert get_workspace(ws("network")).locked_at is None
 
 
-def test_page_of_a_cancelled_apply_says_how_far_its_agent_came() -> None:
+def test_a_cancelled_apply_shows_the_progress_of_its_agent() -> None:
     claim = applying()
     force_release(claim_id=claim.id, reason="gone")
     with pytest.raises(StaleGeneration):
@@ -555,9 +553,7 @@ def test_page_of_a_cancelled_apply_says_how_far_its_agent_came() -> None:
     assert "2 of 3 changes were done." in text and "is locked until a person" in text
 
 
-def test_page_of_an_interrupted_apply_says_until_when_and_what_it_waits_for_until_its_slot_is_free() -> (  # noqa: E501
-    None
-):
+def test_an_interrupted_apply_shows_its_limit_until_its_slot_is_free() -> None:
     claim = applying()
     run = Run.objects.filter(claim_id=claim.id).latest("generation")
     member = Member.objects.get(pk=run.member_id)
@@ -597,7 +593,7 @@ def applying() -> ClaimView:
     return waiting
 
 
-def test_steps_stand_in_the_order_of_time() -> None:
+def test_steps_of_a_task_are_listed_in_order_of_time() -> None:
     make_task_pool()
     waiting = planned()
     now = timezone.now()
