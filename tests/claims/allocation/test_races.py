@@ -173,7 +173,7 @@ def test_a_release_racing_a_resize_succeeds_or_is_stale() -> None:
     assert is_sound()
 
 
-def test_one_key_from_eight_processes_makes_one_claim() -> None:
+def test_a_key_from_eight_processes_makes_one_claim() -> None:
     """One claim, one slot, eight equal answers. Red without ON CONFLICT in create_and_bind
     (23505 to all but one).
     """
@@ -192,7 +192,7 @@ def test_one_key_from_eight_processes_makes_one_claim() -> None:
     ) == (40, 40, 40)
 
 
-def test_one_key_in_bulk_and_single_creates_makes_one_claim() -> None:
+def test_a_key_in_bulk_and_single_creates_makes_one_claim() -> None:
     """Bulk and single calls with the same keys. Red without ON CONFLICT in create_batch."""
     make_pool(slots=50, members=4)
 
@@ -211,7 +211,7 @@ def test_one_key_in_bulk_and_single_creates_makes_one_claim() -> None:
     assert (len(answers[0]), Claim.objects.count(), held()) == (80, 80, 80)
 
 
-def test_one_serial_claim_of_a_workspace_is_bound_at_a_time() -> None:
+def test_a_workspace_has_at_most_one_bound_serial_claim() -> None:
     """Red without FOR NO KEY UPDATE of the workspace and the unique index claim_serial: several
     were under way.
     """

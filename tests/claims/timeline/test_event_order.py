@@ -1,6 +1,4 @@
-"""The log is in the order of transactions; what happened to one slot is in the order
-of generations.
-"""
+"""The event log is in transaction order; the events of one slot are in generation order."""
 
 import pytest
 
@@ -11,7 +9,7 @@ from tests.slots.concurrent_actors import Gate
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_a_bind_may_come_before_the_release_that_freed_its_slot(
+def test_a_bind_may_be_logged_before_the_release_that_freed_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The transaction of the bind begins to write first, then the slot is let go of, then the

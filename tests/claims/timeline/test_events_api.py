@@ -1,6 +1,4 @@
-"""The log over HTTP: back from now, as of a moment, and on from a position in the order
-of commits.
-"""
+"""The event log over HTTP: backwards by page, as of a moment, and forwards from a position."""
 
 from datetime import datetime, timedelta
 
@@ -19,7 +17,7 @@ def root(transactional_db: None, caller: Callers) -> Caller:
     return caller("superuser")
 
 
-def test_back_page_by_page_and_on_from_a_position(root: Caller) -> None:
+def test_events_are_paged_backwards_and_followed_forwards(root: Caller) -> None:
     make_pool("one", slots=3)
     start = root.get("events/").body["position"]
     claims = [
@@ -52,7 +50,7 @@ def test_back_page_by_page_and_on_from_a_position(root: Caller) -> None:
     assert {event["member"] for event in followed if event["verb"] == "release"} == {"a"}
 
 
-def test_as_of_a_moment_the_first_says_who_held_it(root: Caller) -> None:
+def test_the_log_and_the_slot_name_the_holder_at_a_moment(root: Caller) -> None:
     make_pool("one", slots=1)
     first = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="ana"))
     release_claim(claim_id=first.id, generation=first.generation)
@@ -80,6 +78,6 @@ def test_as_of_a_moment_the_first_says_who_held_it(root: Caller) -> None:
     assert root.get(f"slots/{slot}/held-by/?at=2001-01-01T00:00:00Z").body["is_known"] is False
 
 
-def test_positions_that_were_not_given_out_are_refused(root: Caller) -> None:
+def test_invalid_positions_and_limits_are_refused(root: Caller) -> None:
     for query in ("after=7", "after=a.b", "after=1.1&cursor=4", "cursor=x", "limit=0", "limit=501"):
         assert root.get(f"events/?{query}").status == 400, query

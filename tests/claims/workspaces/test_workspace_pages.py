@@ -1,4 +1,4 @@
-"""Workspaces in the browser: addresses, whose buttons are on, and sharing with another pool."""
+"""Workspace pages: addresses, enabled buttons, and sharing with another pool."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.dashboard.plain_browser import DIALOG, browser_of, get, off, post
 pytestmark = pytest.mark.django_db
 
 
-def test_an_old_address_leads_to_the_workspace_or_to_the_choice() -> None:
+def test_an_old_address_redirects_to_the_workspace_or_to_a_choice() -> None:
     tf, dns = make_pool("tf"), make_pool("dns")
     client = browser_of(chief())
     for pool, name in ((tf, "net/prod"), (tf, "net"), (dns, "net")):
@@ -34,7 +34,7 @@ def test_an_old_address_leads_to_the_workspace_or_to_the_choice() -> None:
     assert "/workspaces/dns/net/" in listed and "/workspaces/tf/" not in listed
 
 
-def test_a_lost_apply_is_settled_by_roles_in_its_pool_as_over_the_api() -> None:
+def test_a_lost_apply_is_settled_by_page_with_a_role_in_its_pool() -> None:
     pool, other = make_task_pool(), make_pool("other")
     claim = planned()
     approve_plan(claim_id=claim.id, digest=digest_of(claim), by=decider("olaf"))
@@ -58,7 +58,7 @@ def test_a_lost_apply_is_settled_by_roles_in_its_pool_as_over_the_api() -> None:
     assert Workspace.objects.get(name="network").locked_at is None
 
 
-def test_it_is_shared_by_an_operator_of_both_pools_and_says_so() -> None:
+def test_a_workspace_is_shared_by_an_operator_of_both_pools() -> None:
     tf, dns = make_pool("tf"), make_pool("dns")
     net = add_workspace(pool_id=tf.pk, name="net")
     both = browser_of(chief())
@@ -101,7 +101,7 @@ def test_an_undecided_use_is_shown_until_an_operator_of_both_decides() -> None:
     ]
 
 
-def test_who_may_not_share_is_refused_behind_the_button_too() -> None:
+def test_a_viewer_cannot_share_or_lock_a_workspace_by_post() -> None:
     tf, dns = make_pool("tf"), make_pool("dns")
     net = add_workspace(pool_id=tf.pk, name="net")
     share_workspace(workspace_id=net, pool_id=dns.pk, reason="x")

@@ -1,4 +1,4 @@
-"""A workspace belongs to one pool; another pool uses it only while that is allowed."""
+"""A workspace belongs to one pool; another pool uses it only while sharing is allowed."""
 
 from functools import partial
 from typing import Any
@@ -80,7 +80,7 @@ def test_a_shared_workspace_is_one_for_both_pools() -> None:
     assert {event.reason for event in events} == {"one network"}
 
 
-def test_once_the_sharing_ends_the_name_means_a_workspace_of_its_own() -> None:
+def test_after_sharing_ends_the_name_means_a_workspace_of_its_own() -> None:
     apply("tf")
     share("tf", "dns")
     blocked = apply("dns")
@@ -93,7 +93,7 @@ def test_once_the_sharing_ends_the_name_means_a_workspace_of_its_own() -> None:
     assert Event.objects.filter(verb="unshare", reason="apart again").count() == 2
 
 
-def test_in_one_pool_a_name_means_one_workspace() -> None:
+def test_a_name_means_one_workspace_in_each_pool() -> None:
     apply("tf")
     apply("dns")
     assert code_of(partial(share, "tf", "dns")) == "name_taken"
@@ -104,7 +104,7 @@ def test_in_one_pool_a_name_means_one_workspace() -> None:
     assert code_of(partial(share, "tf", "tf")) == "own_workspace"
 
 
-def test_a_workspace_that_was_never_used_gives_way() -> None:
+def test_an_unused_workspace_gives_way_to_a_shared_one() -> None:
     apply("tf")
     ws("net", "dns")
     share("tf", "dns")
@@ -124,7 +124,7 @@ def test_a_claim_over_several_pools_uses_the_workspace_of_its_first() -> None:
     assert again(other_way).workspace_pool == "tf", "in the pool dns the name means the shared one"
 
 
-def test_a_workspace_needs_a_pool_that_is_there() -> None:
+def test_a_workspace_requires_an_existing_pool() -> None:
     with pytest.raises(Invalid) as refused:
         ask("nowhere", task="plan_and_apply", workspace="net")
     assert [(e.field, "nowhere does not exist" in e.message) for e in refused.value.fields] == [
@@ -134,7 +134,7 @@ def test_a_workspace_needs_a_pool_that_is_there() -> None:
         ask(pools=["tf", "nowhere"], workspace="net", kind="plan")
 
 
-def test_a_new_pool_of_the_same_name_takes_over_its_workspaces_with_their_locks() -> None:
+def test_a_new_pool_of_the_same_name_takes_over_workspaces_and_locks() -> None:
     lock_workspace(workspace_id=ws("net", "tf"), reason="the state is broken")
     delete_pool("tf", cascade=True, reason="moved")
     sql("UPDATE pools_pool SET state = 'gone' WHERE name = 'tf'")  # its members have left
@@ -143,7 +143,7 @@ def test_a_new_pool_of_the_same_name_takes_over_its_workspaces_with_their_locks(
     assert (claim.state, Workspace.objects.count(), of("tf").pool_id) == ("blocked", 1, fresh.pk)
 
 
-def test_where_the_use_is_undecided_new_claims_are_refused_until_an_operator_decides() -> None:
+def test_claims_on_an_undecided_workspace_are_refused_until_the_decision() -> None:
     apply("tf")
     dns = Pool.objects.get(name="dns")
     WorkspaceShare.objects.create(workspace=of("tf"), pool=dns)
@@ -160,7 +160,7 @@ def test_where_the_use_is_undecided_new_claims_are_refused_until_an_operator_dec
     assert apply("third").workspace_pool == "third"
 
 
-def test_what_is_shared_or_ended_needs_a_reason_and_must_be_there() -> None:
+def test_sharing_and_unsharing_require_a_reason_and_existing_rows() -> None:
     net, dns = ws("net", "tf"), Pool.objects.get(name="dns")
     for work in (share_workspace, unshare_workspace):
         with pytest.raises(Invalid):
@@ -184,7 +184,7 @@ def test_an_address_names_the_pool_first_and_finds_old_ones_by_name() -> None:
 
 
 @pytest.mark.parametrize("order", ["the share leads", "the claim leads"])
-def test_a_claim_made_while_its_pool_is_allowed_to_share_meets_it_or_was_first(order: str) -> None:
+def test_a_claim_racing_a_share_uses_the_shared_workspace_or_prevents_it(order: str) -> None:
     ws("net", "tf")
     gate = Gate()
 

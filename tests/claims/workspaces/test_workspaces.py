@@ -1,6 +1,4 @@
-"""One plan_and_apply at a time in a workspace; plans beside each other; a lock that stops
-everything of it.
-"""
+"""A workspace runs one plan_and_apply at a time beside plans; a lock blocks all of its claims."""
 
 import pytest
 
@@ -29,7 +27,7 @@ def plan(workspace: str = "net") -> ClaimView:
     return ask("tf", task="plan", workspace=workspace)
 
 
-def test_the_second_is_blocked_and_says_by_whom() -> None:
+def test_a_second_apply_is_blocked_and_names_the_first() -> None:
     first, second = apply(), apply()
     assert (first.state, second.state) == ("bound", "blocked")
     assert second.wait is not None
@@ -45,7 +43,7 @@ def test_the_second_is_blocked_and_says_by_whom() -> None:
     )
 
 
-def test_the_next_stands_in_line_as_soon_as_the_one_before_ends() -> None:
+def test_the_next_claim_waits_as_soon_as_the_serial_one_ends() -> None:
     first, second, third = apply(), apply(), apply()
     prioritise_claim(claim_id=third.id, priority=5)
     let_go(first)
@@ -58,7 +56,7 @@ def test_the_next_stands_in_line_as_soon_as_the_one_before_ends() -> None:
     assert apply().state == "bound"
 
 
-def test_a_serial_claim_that_waits_counts_too() -> None:
+def test_a_waiting_serial_claim_blocks_the_next_one() -> None:
     for i in range(3):
         apply(f"w{i}")
     waiting = apply()
@@ -68,7 +66,7 @@ def test_a_serial_claim_that_waits_counts_too() -> None:
     assert get_workspace(ws("net")).blocked == 0
 
 
-def test_a_locked_workspace_blocks_everything_of_it() -> None:
+def test_a_locked_workspace_blocks_all_of_its_claims() -> None:
     running = apply()
     for i in range(2):
         apply(f"w{i}")
@@ -91,7 +89,7 @@ def test_a_locked_workspace_blocks_everything_of_it() -> None:
     assert is_sound()
 
 
-def test_locks_are_said_with_a_reason_and_once() -> None:
+def test_a_lock_requires_a_reason_and_is_taken_once() -> None:
     net = ws("net", "tf")
     with pytest.raises(Invalid):
         lock_workspace(workspace_id=net, reason="")
@@ -106,7 +104,7 @@ def test_locks_are_said_with_a_reason_and_once() -> None:
         unlock_workspace(workspace_id=net + 1)
 
 
-def test_the_serial_ones_stay_behind_a_lock_when_the_one_before_ends() -> None:
+def test_serial_claims_stay_blocked_by_a_lock_when_the_first_ends() -> None:
     first, second = apply(), apply()
     lock_workspace(workspace_id=ws("net"), reason="audit")
     let_go(first)
@@ -115,7 +113,7 @@ def test_the_serial_ones_stay_behind_a_lock_when_the_one_before_ends() -> None:
     assert again(second).state == "waiting"
 
 
-def test_the_finalizer_makes_up_for_a_process_that_died_in_between() -> None:
+def test_the_finalizer_unblocks_claims_that_a_crash_left_blocked() -> None:
     first, second = apply(), apply()
     sql("UPDATE claims_claim SET state = 'blocked' WHERE id = %s", second.id)
     sql(
@@ -131,7 +129,7 @@ def test_the_finalizer_makes_up_for_a_process_that_died_in_between() -> None:
     assert again(second).state == "waiting"
 
 
-def test_a_back_off_ends_by_itself() -> None:
+def test_a_back_off_ends_at_its_time() -> None:
     for i in range(3):
         apply(f"w{i}")
     alone, of_workspace = ask("tf", kind="plan_and_apply"), apply("w9")

@@ -1,4 +1,4 @@
-"""Workspaces over HTTP: addresses with and without the pool, and whose roles decide."""
+"""The API of workspaces: addresses with and without the pool, and the roles that decide."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def pool_of(pools: dict[str, int], name: str) -> Workspace:
     return Workspace.objects.get(pool_id=pools[name], name="net")
 
 
-def test_an_address_names_the_pool_and_works_without_while_it_means_one(
+def test_an_address_without_the_pool_works_while_it_is_unambiguous(
     caller: Callers, pools: dict[str, int]
 ) -> None:
     reader = caller("viewer")
@@ -41,7 +41,7 @@ def test_an_address_names_the_pool_and_works_without_while_it_means_one(
     assert reader.get("workspaces/tf/nothing/").status == 404
 
 
-def test_who_sees_one_pool_finds_that_pool_s_workspaces_only(
+def test_a_reader_of_one_pool_sees_only_workspaces_of_that_pool(
     caller: Callers, pools: dict[str, int]
 ) -> None:
     reader = caller("viewer", Pool.objects.get(name="tf"))
@@ -64,7 +64,9 @@ def test_who_sees_one_pool_finds_that_pool_s_workspaces_only(
         )
 
 
-def test_roles_in_its_pool_lock_and_settle_it(caller: Callers, pools: dict[str, int]) -> None:
+def test_a_workspace_is_locked_and_settled_by_roles_in_its_pool(
+    caller: Callers, pools: dict[str, int]
+) -> None:
     theirs = caller("operator", Pool.objects.get(name="dns"))
     ours, approver = (
         caller(role, Pool.objects.get(name="tf")) for role in ("operator", "approver")
@@ -94,7 +96,7 @@ def test_roles_in_its_pool_lock_and_settle_it(caller: Callers, pools: dict[str, 
     assert Event.objects.get(verb="lock", data__workspace="net").pool_id == pools["tf"]
 
 
-def test_a_call_that_changes_never_means_another_pool_s_workspace(
+def test_a_change_by_an_ambiguous_address_means_the_named_pool(
     caller: Callers, pools: dict[str, int]
 ) -> None:
     """`dns/zone` of pool tf is an old name that begins with a pool's."""
@@ -105,7 +107,7 @@ def test_a_call_that_changes_never_means_another_pool_s_workspace(
     assert Workspace.objects.get(pk=old).locked_at is None
 
 
-def test_an_operator_of_both_pools_allows_and_one_of_either_ends_it(
+def test_an_operator_of_both_pools_shares_and_one_of_either_ends_it(
     caller: Callers, pools: dict[str, int]
 ) -> None:
     third = make_pool("third")
@@ -135,7 +137,7 @@ def test_an_operator_of_both_pools_allows_and_one_of_either_ends_it(
     ]
 
 
-def test_an_old_address_without_a_pool_can_still_be_locked(
+def test_an_old_address_without_a_pool_can_be_locked_when_unambiguous(
     caller: Callers, pools: dict[str, int]
 ) -> None:
     everywhere = caller("operator")
