@@ -560,7 +560,7 @@ kept AS (
   UPDATE slots_slot SET generation = c.generation FROM c
   WHERE slots_slot.claim_id = c.id AND NOT slots_slot.ordinal = ANY (%(ordinals)s::smallint[])),
 moved AS (
-  SELECT id, pool_id, member_id, state, 'move' AS verb FROM new UNION ALL SELECT id, pool_id, member_id, state, 'leave' FROM old),
+  SELECT id, pool_id, member_id, state, 'move' AS verb FROM new UNION ALL SELECT id, pool_id, member_id, state, 'leave' AS verb FROM old),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor, reason)
   SELECT verb, pool_id, member_id, m.id, c.id, c.generation, state, %(actor)s, %(reason)s FROM moved m, c),

@@ -17,6 +17,7 @@ from claims.timeline.messages import (
 )
 from project.kernel.db.sql import run
 from project.kernel.events.log import EventRow, first_id_at, row_of
+from project.kernel.events.verbs import verbs_with
 
 # The tests are written below, every value is a parameter.
 LIST = """
@@ -24,37 +25,6 @@ SELECT tx::text::bigint AS tx, id, at, verb, pool_id, member_id, slot_id, claim_
   before, after, actor, reason,
   data::text AS data
 FROM kernel_event WHERE {tests} ORDER BY id DESC LIMIT {limit}"""
-ACCESS = (
-    "grant",
-    "ungrant",
-    "token_create",
-    "token_revoke",
-    "create_token",
-    "revoke_token",
-    "user_change",
-    "change_user",
-    "sign_in",
-    "sign_out",
-    "untrusted_proxy",
-)
-PROBLEM_VERBS = (
-    "offline",
-    "lose",
-    "lost",
-    "expire",
-    "silent",
-    "unacknowledged",
-    "give_up",
-    "retire",
-    "fail",
-    "failed",
-    "apply_lost",
-    "state_rescued",
-    "state_lost",
-    "refused_agent",
-    "sync_fails",
-    "provider_fails",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +40,7 @@ class Filter:
     claim_id: int | None = None
     actor: str = ""
     verb: str = ""
-    without: tuple[str, ...] = ()  # verbs
+    without_routine: bool = False
     by: str = ""  # people | controllers | errors
     since: datetime | None = None
     until: datetime | None = None
@@ -92,7 +62,7 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
     if not wanted.is_admin:
         test(
             "(verb <> ALL (%(access)s::text[]) OR actor = %(reader)s)",
-            access=list(ACCESS),
+            access=list(verbs_with("is_private")),
             reader=wanted.reader,
         )
     for name in ("pool_id", "member_id", "slot_id", "claim_id"):
@@ -102,12 +72,12 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
         test("(actor = %(actor)s OR starts_with(actor, %(actor)s || '/'))", actor=wanted.actor)
     if wanted.verb:
         test("verb = %(verb)s", verb=wanted.verb)
-    if wanted.without:
-        test("verb <> ALL (%(without)s::text[])", without=list(wanted.without))
+    if wanted.without_routine:
+        test("verb <> ALL (%(routine)s::text[])", routine=list(verbs_with("is_routine")))
     if wanted.by == "errors":
         test(
             "(verb = ANY (%(problems)s::text[]) OR after IN ('lost', 'retired', 'failed'))",
-            problems=list(PROBLEM_VERBS),
+            problems=list(verbs_with("is_problem")),
         )
     elif wanted.by:
         machine = (

@@ -59,8 +59,6 @@ ACTIONS = {
     "grant": ADMIN,
 }
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
-# Events after which what somebody may do can have changed: whoever keeps a socket open asks again.
-ACCESS_EVENTS = frozenset({"grant", "ungrant", "revoke_token", "change_user", "sign_out"})
 
 # Pool or all, its name while it is there, role.
 Grants = tuple[tuple[int | None, str | None, str], ...]

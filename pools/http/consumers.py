@@ -19,14 +19,12 @@ from django.http.request import split_domain_port, validate_host
 from django.urls import path
 
 from pools.access.authentication import Unauthenticated, identify_header
-from pools.access.permissions import ACCESS_EVENTS, Identity, load_identity
+from pools.access.permissions import Identity, load_identity
 from pools.access.rate_limit import count_request
 from pools.access.tokens import BadToken, identify_token
-from project.kernel.live.hub import ACCESS_VERBS
 from project.kernel.live.socket import LiveSocket
 from project.kernel.security.sessions import is_over
 
-ACCESS_VERBS |= ACCESS_EVENTS
 SCHEME = b"bearer "
 
 

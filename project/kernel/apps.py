@@ -20,4 +20,4 @@ class KernelConfig(AppConfig):
         user_logged_in.connect(note_sign_in, dispatch_uid="kernel.sessions")
         # What each app adds to the kernel's registries. Those of doctor, bench and apply are looked
         # for when they run.
-        discover("table_metrics", "performers", "signal_handlers", "retention")
+        discover("table_metrics", "performers", "signal_handlers", "retention", "verbs")

@@ -28,6 +28,7 @@ from django.db import close_old_connections, connections
 
 from project.kernel.errors import NotFound
 from project.kernel.events.log import EventRow, Position
+from project.kernel.events.verbs import verbs_with
 
 from .regions import ANY, Opened, Subject
 from .tail import BATCH, LiveLog
@@ -41,10 +42,6 @@ CHECK_EVERY = 30.0  # sessions end by the clock, too
 HELD_UP = 2.0  # seconds; a forgotten transaction keeps the log's end out of sight
 GROUP = "live"
 RELOAD = json.dumps({"reload": True})
-
-# Events after which somebody may see more or less, or has left. The apps that write them
-# add theirs.
-ACCESS_VERBS = {"sign_out"}
 
 
 class Socket(Protocol):
@@ -249,7 +246,7 @@ class Hub:
             key for subject in touched.subjects for key in self.by_subject.get(subject, ())
         }:
             self._soil(self.watched[key], touched.since)
-        if touched.verbs & ACCESS_VERBS:
+        if touched.verbs & verbs_with("changes_access"):
             self._recheck()
         self._owed.add(rows)
         await self._send_cells(self._owed, self.sockets)
@@ -290,7 +287,7 @@ class Hub:
             return
         touched = Touched()
         touched.add(rows)
-        if touched.verbs & ACCESS_VERBS:
+        if touched.verbs & verbs_with("changes_access"):
             joiner.socket.recheck()
         for name in joiner.names:
             opened = joiner.socket.watching.get(name)

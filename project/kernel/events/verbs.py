@@ -1,0 +1,69 @@
+"""What each verb of the event log means: its words, its glyph and its role.
+
+An event names ids; the same verb may be written of a claim and of a member and mean two things
+(`lose`), so an entry belongs to a subject and a verb. Each app registers what it writes in its
+`verbs.py`; the kernel's own entries stand below. `tests/suite/test_event_verbs.py` fails on a verb
+that is written without an entry, and on an entry that nothing writes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+# A line about a claim, slot, member, pool or operation begins with its name and goes on with the
+# text. Other lines begin with the text, those of a session with the actor.
+Subject = Literal[
+    "claim", "slot", "member", "pool", "operation", "session", "access", "workspace", "secret",
+    "installation",
+]  # fmt: skip
+Flag = Literal["is_problem", "is_private", "changes_access", "is_override", "is_routine"]
+
+
+@dataclass(frozen=True, slots=True)
+class EventVerb:
+    subject: Subject
+    name: str
+    text: str
+    css: str = ""  # class of the glyph; empty: that of the state after the event
+    is_problem: bool = False  # listed under "Errors"
+    is_private: bool = False  # only administrators and its actor read it
+    changes_access: bool = False  # open sockets check again whether they may stay
+    is_override: bool = False  # a person stepped in: the claim's line names the actor
+    is_routine: bool = False  # left out of the overview
+
+
+_registered: dict[tuple[str, str], EventVerb] = {}
+
+
+def register(subject: Subject, name: str, text: str, css: str = "", **flags: bool) -> None:
+    if (subject, name) in _registered:
+        raise ValueError(f"The event verb {name} of a {subject} is registered twice.")
+    _registered[subject, name] = EventVerb(subject, name, text, css, **flags)
+
+
+def registered_verbs() -> tuple[EventVerb, ...]:
+    return tuple(_registered.values())
+
+
+def find_verb(name: str, subjects: Sequence[Subject]) -> EventVerb:
+    """The entry of the first subject that has one. Old events may have a verb that nothing writes
+    any more: its name serves as its text.
+    """
+    keys = [(subject, name) for subject in subjects]
+    found = next((_registered[key] for key in keys if key in _registered), None)
+    return found or EventVerb(subjects[-1], name, name.replace("_", " "))
+
+
+def verbs_with(flag: Flag) -> frozenset[str]:
+    return frozenset(verb.name for verb in _registered.values() if getattr(verb, flag))
+
+
+register("operation", "give_up", "has an operation that failed for good", "lost", is_problem=True)
+register("operation", "retry", "has a failed operation tried again", "ready")
+register("operation", "see_error", "has a failed operation marked as seen", "ready")
+register("session", "sign_in", "signed in", "ready", is_private=True)
+register("session", "sign_out", "signed out", "ready", is_private=True, changes_access=True)
+register("access", "change_user", "user changed", "ready", is_private=True, changes_access=True)
+register("installation", "untrusted_proxy", "unknown proxy", "ready", is_private=True)
+register("installation", "renumber", "log renumbered", "ready")
+register("claim", "bench", "measured")
