@@ -11,7 +11,7 @@ NAME ?=
 FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium tofu kube agent lock ci clean
+.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,9 @@ tofu:  ## build OpenTofu and a provider for the tests on a real binary (needs Go
 
 kube:  ## build the Kubernetes API server that tests use (needs Go; once, into ~/.cache/berth; or KUBEBUILDER_ASSETS names it)
 	@.ci/kube
+
+statements: $(VENV)/.dev  ## write the typed modules of the SQL files, after a change of either SQL or tables
+	@$(RUN) -m tests.database.write_statements
 
 agent:  ## write the agent as one file: dist/berth-agent.pyz
 	@$(PYTHON) -m slots.agent_build dist/berth-agent.pyz

@@ -14,7 +14,7 @@ JOIN pools_member m ON m.id = a.member_id
 WHERE a.pool_id = %(pool)s AND a.lane = %(lane)s AND a.state = 'idle' AND a.is_open AND m.labels @> %(labels)s::jsonb
 ORDER BY a.rank, a.number LIMIT {n} FOR NO KEY UPDATE OF a, b SKIP LOCKED
 
--- find_paired_run: k in a row (step apart) that are free in both lanes of one member, first member first.
+-- find_paired_run^: k in a row (step apart) that are free in both lanes of one member, first member first.
 SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
   SELECT number FROM (
     SELECT a.number, lead(a.number, {n} - 1) OVER (ORDER BY a.number) AS last FROM slots_slot a
@@ -23,7 +23,7 @@ SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
   WHERE last = number + ({n} - 1) * %(step)s::int LIMIT 1) r
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
 
--- find_paired_together: a member with k numbers that are free in both lanes, and the lowest of them.
+-- find_paired_together^: a member with k numbers that are free in both lanes, and the lowest of them.
 SELECT m.id AS member_id, r.numbers FROM pools_member m CROSS JOIN LATERAL (
   SELECT array_agg(number) AS numbers FROM (
     SELECT a.number FROM slots_slot a
@@ -48,7 +48,7 @@ UPDATE claims_claim SET size = %(size)s WHERE id = %(claim)s AND state = 'waitin
 -- mark_simple: whether a line is served in batches. Its pool may have come later, or have another layout by now.
 UPDATE claims_shape SET is_simple = %(is_simple)s WHERE id = %(shape)s AND is_simple <> %(is_simple)s
 
--- count_pairs: how many numbers are free in both lanes of a pool, and in each.
+-- count_pairs^: how many numbers are free in both lanes of a pool, and in each.
 SELECT count(*) FILTER (WHERE n = 2)::int AS both, coalesce(sum(one), 0)::int AS one, coalesce(sum(other), 0)::int AS other FROM (
   SELECT count(*) AS n, count(*) FILTER (WHERE s.lane = %(lane)s) AS one, count(*) FILTER (WHERE s.lane = %(other)s) AS other
   FROM slots_slot s JOIN pools_member m ON m.id = s.member_id

@@ -249,7 +249,7 @@ SELECT made.id, made.state, made.generation, made.created_at, made.bound_at, mad
   m.name AS member, m.labels::text AS labels
 FROM made LEFT JOIN LATERAL (SELECT name, labels FROM pools_member WHERE id = made.member_id OFFSET 0) m ON true
 
--- create: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
+-- create^: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
 WITH c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, workspace_id, is_serial, step, state)
   VALUES (%(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(size)s, %(workspace)s, %(is_serial)s,
@@ -576,7 +576,7 @@ FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id CROSS JOIN LATERA
   SELECT ordinal, pool_id FROM slots_slot WHERE claim_id = c.id AND member_id = %(member)s OFFSET 0) s
 WHERE c.id = %(claim)s ORDER BY s.ordinal
 
--- earlier_claim: of the free slots of a lane, the one that the owner of this claim held last, by the claim he held it with.
+-- earlier_claim$: of the free slots of a lane, the one that the owner of this claim held last, by the claim he held it with.
 SELECT s.last_claim_id AS id FROM claims_claim c CROSS JOIN LATERAL (
   SELECT last_claim_id, generation FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open OFFSET 0) s
 CROSS JOIN LATERAL (SELECT owner, requested_by FROM claims_claim WHERE id = s.last_claim_id OFFSET 0) o
@@ -591,7 +591,7 @@ e AS (
   SELECT 'prioritise', pool_id, id, generation, state, state, %(actor)s, %(reason)s, jsonb_build_object('priority', 100 - %(rank)s::int) FROM c)
 SELECT id FROM c
 
--- acknowledge: the holder answers for its claim, in time by the database's clock, whether anything has ended it yet or not. The finalizer
+-- acknowledge^: the holder answers for its claim, in time by the database's clock, whether anything has ended it yet or not. The finalizer
 -- has locked what it is about to end, so one of the two comes first. The next look is the lease's or the hold's, or none.
 UPDATE claims_claim SET acknowledged_at = now(), changed_at = now(),
   due_at = least(now() + make_interval(secs => (spec->>'heartbeat')::float8), bound_at + make_interval(secs => (spec->>'hold')::float8))
@@ -693,7 +693,7 @@ WITH t AS MATERIALIZED (
     SELECT id FROM claims_claim WHERE id = t.id AND state = 'waiting' AND passed + t.n <= size FOR NO KEY UPDATE) c LIMIT 1000)
 UPDATE claims_claim SET passed = passed + t.n FROM t WHERE claims_claim.id = t.id RETURNING claims_claim.id
 
--- find_on_one: a member with k free slots of these lanes.
+-- find_on_one$: a member with k free slots of these lanes.
 SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
   SELECT FROM slots_slot WHERE member_id = m.id AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open OFFSET {n} - 1 LIMIT 1) r
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
@@ -712,7 +712,7 @@ SELECT number FROM (
   GROUP BY s.number, s.pool_id) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT {n}
 
--- find_common_run: the lowest number from which k in a row are free in every pool, in each on one member.
+-- find_common_run$: the lowest number from which k in a row are free in every pool, in each on one member.
 SELECT number FROM (
   SELECT DISTINCT pool_id, number FROM (
     SELECT s.pool_id, s.number, lead(s.number, {n} - 1) OVER (PARTITION BY s.member_id, s.lane ORDER BY s.number) AS last
@@ -723,13 +723,13 @@ SELECT number FROM (
   WHERE last = number + ({n} - 1) * %(step)s::int) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT 1
 
--- find_run_from: a member of the pool on which k in a row from this number are free.
+-- find_run_from^: a member of the pool on which k in a row from this number are free.
 SELECT s.member_id, s.lane FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
 WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.state = 'idle' AND s.is_open
   AND s.number BETWEEN %(number)s::int AND %(number)s::int + ({n} - 1) * %(step)s::int
 GROUP BY s.member_id, s.lane HAVING count(*) = {n} ORDER BY min(s.rank), s.member_id LIMIT 1
 
--- lock_common_number: that number in one pool.
+-- lock_common_number^: that number in one pool.
 SELECT s.id, s.member_id, s.number FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
 WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.number = %(number)s AND s.state = 'idle' AND s.is_open
 ORDER BY array_position(%(lanes)s::varchar[], s.lane), s.rank LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED
@@ -745,10 +745,10 @@ SELECT shape_id FROM l WHERE shape_id IS NOT NULL
 -- head_of_line: who is next in a line.
 SELECT id, rank, size, pool_id, created_at FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' ORDER BY rank, id LIMIT {n}
 
--- place_in_line: how many go first.
+-- place_in_line$: how many go first.
 SELECT count(*) FROM claims_claim WHERE shape_id = ANY (%(rivals)s::bigint[]) AND state = 'waiting' AND (rank, id) < (%(rank)s, %(claim)s)
 
--- request_scale: compare and set, in a transaction of its own, after the failed bind has committed. A row: this call won, wake the scaler.
+-- request_scale$: compare and set, in a transaction of its own, after the failed bind has committed. A row: this call won, wake the scaler.
 UPDATE pools_pool SET scale_requested_at = CASE WHEN absorb_until > now() THEN NULL ELSE now() END, absorb_until = NULL
 WHERE id = %(pool)s AND scale_requested_at IS NULL RETURNING scale_requested_at IS NOT NULL AS won
 
@@ -783,19 +783,19 @@ WITH told AS MATERIALIZED (
 UPDATE claims_shape SET wait_reason = told.reason, tried_at = now(), lanes = ARRAY(SELECT jsonb_array_elements_text(told.lanes))
 FROM told WHERE claims_shape.id = told.id
 
--- pool_states: what is true of pools, cheap to ask: yes or no.
+-- pool_states^: what is true of pools, cheap to ask: yes or no.
 SELECT p.id, p.name, p.state, coalesce(p.paused_until, p.frozen_until) IS NOT NULL AS is_paused, coalesce(p.paused_until, p.frozen_until) AS paused_until,
   CASE WHEN p.paused_until IS NULL THEN p.freeze_reason ELSE p.pause_reason END AS pause_reason, p.scale_requested_at IS NOT NULL AS is_asked,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state NOT IN ('deleting', 'gone')) AS has_member,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving) AS is_any_willing
 FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[])
 
--- label_states: the same for members with labels.
+-- label_states^: the same for members with labels.
 SELECT EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state NOT IN ('deleting', 'gone') AND m.labels @> %(labels)s::jsonb) AS has_labels,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
           AND m.labels @> %(labels)s::jsonb) AS is_labelled_willing
 
--- is_any_free: a slot of one of these lanes.
+-- is_any_free$: a slot of one of these lanes.
 SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open)
 
 -- pools_by_name: what a claim must know of the pools it names.
@@ -804,10 +804,10 @@ SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools
 -- own_specs: what the members of a pool have of their own.
 SELECT spec::text AS spec, count(*) AS count FROM pools_member WHERE pool_id = %(pool)s AND state NOT IN ('deleting', 'gone') GROUP BY spec
 
--- shape_by_digest: the line of a request.
+-- shape_by_digest^: the line of a request.
 SELECT id, lanes FROM claims_shape WHERE digest = %(digest)s
 
--- add_shape: a line nobody has stood in yet.
+-- add_shape$: a line nobody has stood in yet.
 INSERT INTO claims_shape (digest, pools, kind, lanes, size, terms, is_simple)
 VALUES (%(digest)s, %(pools)s::varchar[], %(kind)s, %(lanes)s::varchar[], %(size)s, %(terms)s::jsonb, %(is_simple)s)
 ON CONFLICT (digest) DO NOTHING RETURNING id
@@ -828,13 +828,13 @@ SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, 
 FROM unnest(%(claims)s::bigint[]) WITH ORDINALITY AS t(id, n) JOIN claims_claim c ON c.id = t.id JOIN claims_shape sh ON sh.id = c.shape_id
 LEFT JOIN claims_workspace w ON w.id = c.workspace_id ORDER BY t.n
 
--- claim_by_key: what a key got when it was used first.
+-- claim_by_key^: what a key got when it was used first.
 SELECT id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = %(key)s
 
 -- lock_pools: claims are made under this; who deletes a pool waits for them, and they for him.
 SELECT id, revision, state FROM pools_pool WHERE id = ANY (%(pools)s::bigint[]) ORDER BY id FOR KEY SHARE
 
--- pool_name: of any pool, also one that is gone.
+-- pool_name$: of any pool, also one that is gone.
 SELECT name FROM pools_pool WHERE id = %(pool)s
 
 -- add_share: a pool may use a workspace of another one; one that used it before and was undecided is decided. No row: it may already.
@@ -851,14 +851,14 @@ DELETE FROM claims_workspace w WHERE pool_id = %(pool)s AND name = %(name)s AND 
   AND NOT EXISTS (SELECT FROM claims_claim WHERE workspace_id = w.id) AND NOT EXISTS (SELECT FROM claims_workspaceshare WHERE workspace_id = w.id)
 RETURNING id
 
--- find_workspace: the workspace of a pool.
+-- find_workspace^: the workspace of a pool.
 SELECT id, pool_id FROM claims_workspace WHERE pool_id = %(pool)s AND name = %(name)s
 
--- find_shared_workspace: a workspace of another pool that this pool may use, or used before and waits for an operator's decision.
+-- find_shared_workspace^: a workspace of another pool that this pool may use, or used before and waits for an operator's decision.
 SELECT w.id, w.pool_id, s.allowed_at IS NOT NULL AS is_allowed FROM claims_workspaceshare s JOIN claims_workspace w ON w.id = s.workspace_id
 WHERE s.pool_id = %(pool)s AND w.name = %(name)s LIMIT 1 FOR KEY SHARE OF s
 
--- hold_share: that this pool may use the workspace of another one stays so until this transaction ends. No row: it may not.
+-- hold_share^: that this pool may use the workspace of another one stays so until this transaction ends. No row: it may not.
 SELECT id FROM claims_workspaceshare WHERE workspace_id = %(workspace)s AND pool_id = %(pool)s AND allowed_at IS NOT NULL FOR KEY SHARE
 
 -- adopt_workspace: a pool takes over the workspace of the pool that had its name before, or one that belongs to none: its lock lives on.
@@ -871,7 +871,7 @@ UPDATE claims_workspace w SET pool_id = %(pool)s WHERE w.id = (
 -- add_workspace: named for the first time in a pool.
 INSERT INTO claims_workspace (pool_id, name) VALUES (%(pool)s, %(name)s) ON CONFLICT (pool_id, name) DO NOTHING
 
--- share_workspace_of: the workspace of a claim, before the claim itself: nobody locks it before this transaction is over.
+-- share_workspace_of^: the workspace of a claim, before the claim itself: nobody locks it before this transaction is over.
 SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR SHARE
 
@@ -881,7 +881,7 @@ SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claim
 -- hold_workspace: who adds a serial claim: one at a time.
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
 
--- lock_workspace_row: who locks or unlocks it: nobody adds a claim meanwhile.
+-- lock_workspace_row^: who locks or unlocks it: nobody adds a claim meanwhile.
 SELECT id, name, pool_id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason, lost_claim_id FROM claims_workspace
 WHERE id = %(workspace)s FOR UPDATE
 
@@ -895,7 +895,7 @@ UPDATE claims_workspace SET lost_claim_id = %(claim)s, locked_by = CASE WHEN loc
   lock_reason = CASE WHEN locked_at IS NULL THEN %(reason)s ELSE lock_reason END, locked_at = coalesce(locked_at, now())
 WHERE id = %(workspace)s
 
--- serial_holder: the serial claim that is under way in a workspace.
+-- serial_holder$: the serial claim that is under way in a workspace.
 SELECT id FROM claims_claim WHERE workspace_id = %(workspace)s AND is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked') LIMIT 1
 
 -- workspaces_to_free: those in which a claim is blocked though nothing blocks it: no lock, and no serial claim under way or no serial one blocked.
@@ -911,7 +911,7 @@ WHERE k.locked_at IS NULL AND (
     AND NOT EXISTS (SELECT FROM claims_claim o WHERE o.workspace_id = w.id AND o.is_serial AND o.state IN ('waiting', 'bound', 'reserved', 'parked')))
 LIMIT {n}
 
--- slot_place: where a slot is.
+-- slot_place^: where a slot is.
 SELECT p.name AS pool, s.lane FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = %(slot)s AND NOT (p.state = 'gone')
 
 -- rivals: the lines for slots of these lanes in one of these pools in which somebody waits, what their heads may still be passed by, and
@@ -1010,7 +1010,7 @@ FROM (
     min(created_at) AS oldest FROM claims_claim WHERE state = 'waiting' OR state = 'blocked' GROUP BY pool_id) q
 FULL JOIN (SELECT id, name FROM pools_pool WHERE state <> 'gone') p ON p.id = q.pool_id
 
--- member_name: what people call it.
+-- member_name$: what people call it.
 SELECT name FROM pools_member WHERE id = %(member)s
 
 -- lanes_of: what some lines accept.
@@ -1027,7 +1027,7 @@ FROM claims_claim WHERE workspace_id = ANY (%(workspaces)s::bigint[]) AND NOT (s
 -- live_of_pool: claims that hold slots of a pool, or wait for it, also beside another one. Once it is gone its name is another's.
 SELECT id FROM ({_live}) x ORDER BY id LIMIT {n}
 
--- count_live: how many they are.
+-- count_live$: how many they are.
 SELECT count(*)::int FROM ({_live}) x
 
 -- _live: each once.
@@ -1043,13 +1043,13 @@ SELECT c.id FROM (SELECT id, shape_id FROM claims_claim WHERE state = 'blocked' 
 UNION
 SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')
 
--- lock_claim: for whoever looks before acting. `is_over`: its deadline has passed, whether anything has ended it or not.
+-- lock_claim^: for whoever looks before acting. `is_over`: its deadline has passed, whether anything has ended it or not.
 SELECT id, pool_id, shape_id, state, outcome, generation, size, step, workspace_id, rank, spec::text AS spec, requested_by, attempts,
   approved_plan_id, expires_at, expires_at <= now() AS is_over, extract(epoch FROM now() - reserved_at)::float8 AS waited,
   step <> '' AND EXISTS (SELECT FROM claims_task WHERE claim_id = claims_claim.id) AS has_task
 FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE
 
--- copy_shape: the line of the same request for another number of slots.
+-- copy_shape$: the line of the same request for another number of slots.
 INSERT INTO claims_shape (digest, pools, kind, lanes, size, terms, is_simple)
 SELECT %(digest)s, pools, kind, lanes, %(size)s::smallint, %(terms)s::jsonb,
   %(size)s::smallint = 1 AND cardinality(pools) = 1 AND NOT %(terms)s::jsonb ? 'selector'
@@ -1058,11 +1058,11 @@ FROM claims_shape WHERE id = %(shape)s ON CONFLICT (digest) DO NOTHING RETURNING
 -- claims_by_keys: the same for many.
 SELECT key, id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = ANY (%(keys)s::varchar[])
 
--- lock_workspace_of: the workspace of a claim, before the claim itself. It may be locked next, so nobody adds a claim meanwhile.
+-- lock_workspace_of^: the workspace of a claim, before the claim itself. It may be locked next, so nobody adds a claim meanwhile.
 SELECT w.id, w.name, w.pool_id, w.locked_at IS NOT NULL AS is_locked, w.lost_claim_id FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR UPDATE
 
--- holds_on: does a claim hold a slot of this member, which is lost? One that is back by now keeps its new claims; and as long as a slot
+-- holds_on$: does a claim hold a slot of this member, which is lost? One that is back by now keeps its new claims; and as long as a slot
 -- there is held it can't come back.
 SELECT EXISTS (
   SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
@@ -1108,14 +1108,14 @@ SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools
 -- due_claims: claims whose time has come, the longest overdue first.
 SELECT id FROM claims_claim WHERE due_at <= now() ORDER BY due_at LIMIT {n}
 
--- lock_due_claim: one of them, looked at again under its lock, by the database's clock. Who answers for it just now waits or was faster.
+-- lock_due_claim^: one of them, looked at again under its lock, by the database's clock. Who answers for it just now waits or was faster.
 SELECT c.id, c.state, c.generation, c.spec::text AS spec, c.workspace_id, c.acknowledged_at IS NOT NULL AS is_acknowledged, c.step,
   extract(epoch FROM clock_timestamp() - c.bound_at)::float8 AS held, c.pool_id, c.notified_at IS NOT NULL AS is_notified, c.is_seeking,
   extract(epoch FROM c.expires_at - now())::float8 AS left, extract(epoch FROM now() - c.reserved_at)::float8 AS waited,
   c.step <> '' AND EXISTS (SELECT FROM claims_task WHERE claim_id = c.id) AS has_task
 FROM claims_claim c WHERE c.id = %(claim)s AND c.due_at <= now() FOR UPDATE SKIP LOCKED
 
--- silence_of: since when nobody has answered for it. Asked after the lock, by a statement of its own: the one that locks reads what it
+-- silence_of$: since when nobody has answered for it. Asked after the lock, by a statement of its own: the one that locks reads what it
 -- saw before it had the lock, and would pass over a heartbeat that was taken in between.
 -- A heartbeat counts from the bind on, whatever the generation: a claim that was shrunk since is held by the same holder.
 SELECT extract(epoch FROM clock_timestamp() - l.at)::float8 FROM claims_lease l JOIN claims_claim c ON c.id = l.claim_id

@@ -20,15 +20,15 @@ e AS (
   SELECT 'start', pool_id, member_id, slot_id, id, held.generation, 'held', 'held', %(actor)s FROM held JOIN r ON r.claim_id = held.id)
 SELECT claim_id FROM r
 
--- lock_run: one generation of a claim on an agent; nothing comes in for it any more until this transaction is over.
+-- lock_run^: one generation of a claim on an agent; nothing comes in for it any more until this transaction is over.
 SELECT claim_id, generation, step, member_id, member, boot, ended_at, outcome, facts::text AS facts FROM claims_run
 WHERE claim_id = %(claim)s AND generation = %(generation)s FOR NO KEY UPDATE
 
--- run_of: one generation of a claim on an agent.
+-- run_of^: one generation of a claim on an agent.
 SELECT claim_id, generation, step, member_id, member, boot, ended_at, outcome, facts::text AS facts FROM claims_run
 WHERE claim_id = %(claim)s AND generation = %(generation)s
 
--- holder_of: which member holds a claim in this generation, if any.
+-- holder_of^: which member holds a claim in this generation, if any.
 SELECT s.member_id, s.pool_id, s.lane, s.number FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id
 WHERE s.claim_id = %(claim)s AND s.ordinal = 0 AND s.generation = %(generation)s AND c.state = 'bound'
 
@@ -53,16 +53,16 @@ WHERE r.member_id = %(member)s AND r.ended_at IS NULL ORDER BY r.claim_id, r.gen
 -- stale_plans: what was planned before is not to be applied.
 UPDATE claims_plan SET is_stale = true WHERE claim_id = %(claim)s AND NOT is_stale RETURNING id
 
--- add_plan: after stale_plans.
+-- add_plan$: after stale_plans.
 INSERT INTO claims_plan (claim_id, generation, digest, summary, facts, member_id, file, json_file, outline_file, size, mismatch)
 VALUES (%(claim)s, %(generation)s, %(digest)s, %(summary)s::jsonb, %(facts)s::jsonb, %(member)s, %(file)s, %(json_file)s, %(outline_file)s, %(size)s,
   %(mismatch)s) RETURNING id
 
--- current_plan: what people decide about.
+-- current_plan^: what people decide about.
 SELECT id, digest, generation, member_id, summary::text AS summary, mismatch,
   json_file <> '' AND outline_file = '' AS is_unchecked FROM claims_plan WHERE claim_id = %(claim)s AND NOT is_stale
 
--- last_plan: also one that is stale.
+-- last_plan^: also one that is stale.
 SELECT id, digest, member_id, is_stale FROM claims_plan WHERE claim_id = %(claim)s ORDER BY id DESC LIMIT 1
 
 -- revisions: of all pools, to see whether one says something else by now.
@@ -73,10 +73,10 @@ UPDATE claims_claim SET due_at = now() WHERE id IN (
   SELECT id FROM claims_claim WHERE state IN ('reserved', 'parked') AND pool_id = ANY (%(pools)s::bigint[]) ORDER BY id FOR NO KEY UPDATE)
 RETURNING id
 
--- is_frozen: a pool in which nothing begins just now.
+-- is_frozen$: a pool in which nothing begins just now.
 SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND frozen_until IS NOT NULL)
 
--- is_deleting: a pool in which nothing begins any more.
+-- is_deleting$: a pool in which nothing begins any more.
 SELECT EXISTS (SELECT FROM pools_pool WHERE id = %(pool)s AND state = 'deleting')
 
 -- add_approval: one decision of each user. No row: the user has decided before.
@@ -90,14 +90,14 @@ ON CONFLICT (plan_id, user_id) DO UPDATE SET is_yes = false, comment = EXCLUDED.
 -- approvals_of: what was said, in its order.
 SELECT user_id, by_user, is_yes, comment, via, at FROM claims_approval WHERE plan_id = %(plan)s ORDER BY at, id
 
--- extend: in time only.
+-- extend^: in time only.
 UPDATE claims_claim SET expires_at = expires_at + make_interval(secs => %(seconds)s::float8), notified_at = NULL, due_at = now(), changed_at = now()
 WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND expires_at > now() RETURNING id, pool_id, generation, state, expires_at
 
--- is_too_far: whether it would wait for longer than anybody may ask for.
+-- is_too_far$: whether it would wait for longer than anybody may ask for.
 SELECT expires_at > now() + make_interval(secs => %(longest)s::float8) FROM claims_claim WHERE id = %(claim)s
 
--- notify: that its deadline is near, once.
+-- notify^: that its deadline is near, once.
 UPDATE claims_claim SET notified_at = now(), due_at = now()
 WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND notified_at IS NULL AND expires_at > now()
 RETURNING id, pool_id, generation, state, expires_at, requested_by
@@ -131,23 +131,23 @@ WHERE c.state = 'waiting' AND c.step = 'apply' AND c.size = 1 AND EXISTS (
     SELECT FROM slots_slot WHERE member_id = pl.member_id AND lane = ANY (sh.lanes) AND pool_id = c.pool_id AND state = 'idle' AND is_open OFFSET 0)
 ORDER BY c.rank, c.id LIMIT {n}
 
--- approved_wait: whether somebody who was approved stands in line for one of these lanes: he goes before those who only keep a place.
+-- approved_wait$: whether somebody who was approved stands in line for one of these lanes: he goes before those who only keep a place.
 SELECT EXISTS (
   SELECT FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
   WHERE c.state = 'waiting' AND c.step = 'apply' AND c.rank = 0 AND c.pool_id = %(pool)s AND sh.lanes && %(lanes)s::varchar[])
 
--- is_member_there: whether what waits on this member can be worked on there soon.
+-- is_member_there^: whether what waits on this member can be worked on there soon.
 SELECT m.state = 'ready' AND m.lost_at IS NULL AS is_ready, m.is_cordoned OR m.is_leaving AS is_closing, m.name FROM pools_member m
 WHERE m.id = %(member)s
 
--- slot_of: where a claim is.
+-- slot_of^: where a claim is.
 SELECT s.id, s.pool_id, s.member_id, s.lane, s.number, m.name AS member FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
 WHERE s.claim_id = %(claim)s AND s.ordinal = 0
 
 -- slots_on_member: which of these are on that member.
 SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND member_id = %(member)s
 
--- is_destroying: whether a plan destroys or replaces something.
+-- is_destroying$: whether a plan destroys or replaces something.
 SELECT coalesce((summary->>'destroy')::bigint, 0) + coalesce((summary->>'replace')::bigint, 0) > 0 FROM claims_plan WHERE id = %(plan)s
 
 -- settle_run: what a person says became of an apply that was lost: of its last run.

@@ -12,7 +12,7 @@ FROM unnest(%(members)s::bigint[]) AS m(id) CROSS JOIN LATERAL (
 JOIN claims_claim c ON c.id = s.claim_id LEFT JOIN claims_workspace w ON w.id = c.workspace_id
 ORDER BY s.member_id, c.id
 
--- holds_on: does a claim hold a slot of this member just now? Asked under the claim's lock.
+-- holds_on$: does a claim hold a slot of this member just now? Asked under the claim's lock.
 SELECT EXISTS (SELECT FROM slots_slot WHERE claim_id = %(claim)s AND member_id = %(member)s)
 
 -- drains: the deadlines of the members that claims hold slots of.

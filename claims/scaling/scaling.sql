@@ -130,6 +130,6 @@ UPDATE pools_pool SET surge_id = %(member)s WHERE id = %(pool)s
 -- stop_roll: until a person has looked, or the configuration is another.
 UPDATE pools_pool SET roll_stopped_at = now(), roll_stop_reason = %(reason)s, changed_at = now() WHERE id = %(pool)s
 
--- last_number: the highest that a member of this pool was ever called by, as far as is known.
+-- last_number$: the highest that a member of this pool was ever called by, as far as is known.
 SELECT coalesce(max(substr(name, length(%(prefix)s::text) + 1)::int), 0) AS n FROM pools_member
 WHERE pool_id = %(pool)s AND starts_with(name, %(prefix)s::text) AND substr(name, length(%(prefix)s::text) + 1) ~ '^[0-9]{1,8}$'

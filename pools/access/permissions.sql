@@ -3,11 +3,11 @@
    FROM pools_grant g
    WHERE g.user_id = u.id OR g.group_id = ANY (ARRAY(SELECT m.group_id FROM auth_user_groups m WHERE m.user_id = u.id)))
 
--- token_identity: who calls with this token, and all that decides what they may, in one look. No row: there is no such token.
+-- token_identity^: who calls with this token, and all that decides what they may, in one look. No row: there is no such token.
 SELECT token_told(t.hash) AS told, CASE WHEN t.last_used_at > now() - interval '1 min' THEN 0 ELSE t.id END AS note_use_of
 FROM pools_token t WHERE t.hash = %(hash)s
 
--- user_identity: the same for a person who has signed in.
+-- user_identity^: the same for a person who has signed in.
 SELECT json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
 FROM auth_user u WHERE u.id = %(user)s
 

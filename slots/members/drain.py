@@ -35,7 +35,7 @@ from slots.members.store import (
     refuse_unless_there,
 )
 
-DRAINING = Statements(Path(__file__).with_name("drain.sql"))
+DRAINING = Statements(Path(__file__).with_name("statements.sql"))
 LONGEST = timedelta(days=30)
 HANGS = 60.0  # seconds past its deadline after which a drain is worth a look
 OVER = "past its deadline: what may still run there goes with it"

@@ -10,7 +10,7 @@ SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_memb
 WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.state = 'idle' AND slot.is_open AND member.labels @> %(labels)s::jsonb
 ORDER BY slot.rank, slot.number LIMIT {n} FOR NO KEY UPDATE OF slot SKIP LOCKED
 
--- find_run: k numbers in a row (step apart) on one member, first member first. The window streams: it stops at the first run.
+-- find_run^: k numbers in a row (step apart) on one member, first member first. The window streams: it stops at the first run.
 SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
   SELECT number FROM (
     SELECT number, lead(number, {n} - 1) OVER (ORDER BY number) AS last
@@ -56,7 +56,7 @@ SELECT id, member_id, number FROM slots_slot
 WHERE pool_id = %(pool)s AND lane = %(lane)s AND number = %(number)s AND state = 'idle' AND is_open
 ORDER BY rank LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 
--- lock_named: these slots by id, whatever their state: for a claim on a named slot.
+-- lock_named^: these slots by id, whatever their state: for a claim on a named slot.
 SELECT id, pool_id, member_id, lane, number, state, is_open FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) ORDER BY id FOR NO KEY UPDATE
 
 -- close_member: locks the slots of a member, so it waits for binds under way; later ones find nothing open.
@@ -123,18 +123,18 @@ e AS (
   SELECT 'remove', %(pool)s, id, state, 'leaving', %(actor)s, %(reason)s FROM o WHERE NOT is_leaving)
 SELECT id FROM o
 
--- has_slots: whether a pool has so many slots, found by looking at no more than that.
+-- has_slots$: whether a pool has so many slots, found by looking at no more than that.
 SELECT count(*) = {n} FROM (
   SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id WHERE m.pool_id = %(pool)s AND m.state <> 'gone' LIMIT {n}) x
 
--- has_members: the same of members: each takes a dozen statements to go.
+-- has_members$: the same of members: each takes a dozen statements to go.
 SELECT count(*) = {n} FROM (SELECT FROM pools_member WHERE pool_id = %(pool)s AND state <> 'gone' LIMIT {n}) x
 
 -- holders: who keeps a member, or drains on it.
 SELECT id, member_id, lane, number, state, coalesce(claim_id, last_claim_id) AS claim_id, generation
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) AND state IN ('held', 'reserved', 'draining') ORDER BY member_id, id
 
--- is_member_empty: asked after close_member, in the same transaction, before the member is `deleting`. A state that only its agent has keeps
+-- is_member_empty$: asked after close_member, in the same transaction, before the member is `deleting`. A state that only its agent has keeps
 -- a member like a claim does.
 SELECT NOT EXISTS (SELECT FROM slots_slot WHERE member_id = %(member)s AND state NOT IN ('idle', 'retired'))
   AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = %(member)s)
@@ -157,7 +157,7 @@ SELECT claim_id, generation FROM d
 SELECT member_id, claim_id, generation, noted_at FROM slots_unsavedstate
 WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, claim_id, generation
 
--- clean: the world confirmed that a draining slot is empty.
+-- clean^: the world confirmed that a draining slot is empty.
 WITH s AS (
   UPDATE slots_slot SET state = 'idle', drain_until = NULL, due_at = NULL, changed_at = now()
   WHERE id = %(slot)s AND state = 'draining' AND generation = %(generation)s RETURNING id, pool_id, member_id, last_claim_id, generation),
@@ -176,11 +176,11 @@ e AS (
   SELECT 'retire', pool_id, member_id, id, last_claim_id, generation, before, 'retired', %(actor)s, %(reason)s FROM s)
 SELECT id FROM s
 
--- who_held: slot time travel.
+-- who_held^: slot time travel.
 SELECT claim_id, generation, verb, after, actor, at FROM kernel_event
 WHERE slot_id = %(slot)s AND at <= %(at)s ORDER BY id DESC LIMIT 1
 
--- beat: a heartbeat of the present incarnation; anything older is no row. It tells what the member is, for those that come back.
+-- beat^: a heartbeat of the present incarnation; anything older is no row. It tells what the member is, for those that come back.
 WITH m AS (
   SELECT m.id, m.incarnation, m.state, p.spec #>> '{liveness,heartbeat}' AS every
   FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
@@ -195,7 +195,7 @@ SELECT m.id AS member_id, m.state, m.incarnation, m.every FROM m JOIN b ON b.mem
 UPDATE pools_member SET due_at = now() + make_interval(secs => %(seconds)s)
 WHERE id IN (SELECT id FROM pools_member WHERE due_at <= now() ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
 
--- silence: how long nothing was heard of the present incarnation; null: never anything.
+-- silence$: how long nothing was heard of the present incarnation; null: never anything.
 SELECT extract(epoch FROM now() - h.at)::float8 FROM pools_heartbeat h JOIN pools_member m ON m.id = h.member_id
 WHERE h.member_id = %(member)s AND h.incarnation = m.incarnation
 
@@ -204,7 +204,7 @@ SELECT m.id FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE (m.state IN ('creating', 'offline') OR m.restarts > 0) AND m.state IN ('creating', 'ready', 'offline')
   AND NOT m.is_leaving AND p.state <> 'deleting' AND p.provider = ANY (%(providers)s::varchar[]) ORDER BY m.id
 
--- condition: what decides whether a member is started again; by the database's clock alone.
+-- condition^: what decides whether a member is started again; by the database's clock alone.
 SELECT m.state, m.down_at IS NOT NULL AS is_down, m.is_down_planned, m.lost_at IS NOT NULL AS is_lost, m.restarts,
   m.gave_up_at IS NOT NULL AS has_given_up, extract(epoch FROM clock_timestamp() - coalesce(m.down_at, m.state_at))::float8 AS for_s,
   EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'draining')) AS is_busy,
@@ -232,7 +232,7 @@ SELECT m.id AS member_id, m.pool_id, p.queue FROM pools_member m JOIN pools_pool
 WHERE m.state IN ('creating', 'deleting') AND p.queue <> ''
   AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL ORDER BY due_at OFFSET 0) ORDER BY m.id LIMIT {n}
 
--- has_operation: whether somebody will look at this member again anyway; the operation that asks is left out.
+-- has_operation$: whether somebody will look at this member again anyway; the operation that asks is left out.
 SELECT EXISTS (
   SELECT FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND id <> coalesce(%(but)s::bigint, 0) ORDER BY due_at OFFSET 0)
 
@@ -269,3 +269,87 @@ WITH m AS MATERIALIZED (
     AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = pools_member.id) ORDER BY id LIMIT {n}),
 h AS (DELETE FROM pools_heartbeat WHERE member_id IN (SELECT id FROM m) RETURNING member_id)
 DELETE FROM pools_member WHERE id IN (SELECT id FROM m) AND (SELECT count(*) FROM h) >= 0 RETURNING id
+
+-- Draining: members that take nothing new and go, or rest, once they are empty, at the latest by a deadline.
+
+-- is_over^: in a transaction that ends who is still there. Its lock keeps an undrain out until that is done; one that came first is seen.
+SELECT m.id, m.name, m.note, m.drain_by FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE m.id = %(member)s AND m.drain_until <= clock_timestamp() AND m.state IN ('creating', 'ready', 'offline') AND p.state <> 'deleting'
+FOR SHARE OF m
+
+-- over_with_holders: members past their deadline that somebody still holds. OFFSET 0: member by member, never a walk over all slots.
+SELECT m.id FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE m.drain_until <= now() AND m.state IN ('creating', 'ready', 'offline') AND p.state <> 'deleting'
+  AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved') OFFSET 0) ORDER BY m.drain_until, m.id LIMIT {n}
+
+-- to_settle: members that nobody holds any more, and where nothing is worth waiting for: it is clean there, or past both deadlines, that of
+-- the slot and that of its member, which goes.
+SELECT m.id FROM pools_member m
+WHERE m.drain_until IS NOT NULL AND m.state IN ('creating', 'ready', 'offline') AND NOT EXISTS (
+  SELECT FROM slots_slot s WHERE s.member_id = m.id AND (s.state IN ('held', 'reserved')
+    OR s.state = 'draining' AND NOT (m.is_leaving AND m.drain_until <= now() AND s.drain_until <= now())) OFFSET 0)
+  AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id)
+ORDER BY m.drain_until, m.id LIMIT {n}
+
+-- occupied: what is still there, under its locks.
+SELECT id, state, generation, drain_until <= now() AS is_overdue FROM slots_slot
+WHERE member_id = %(member)s AND state IN ('held', 'reserved', 'draining') ORDER BY id FOR NO KEY UPDATE
+
+-- progress: of members that drain: how much of each is empty, and whether they hang.
+SELECT m.id, m.name, m.pool_id, p.name AS pool, m.drain_until, m.drain_since, m.drain_by, m.note, m.is_leaving, m.drain_until <= now() AS is_over,
+  extract(epoch FROM now() - m.drain_until)::float8 AS over_for, n.total, n.held, n.draining
+FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
+  SELECT (count(*) FILTER (WHERE state <> 'retired'))::int AS total, (count(*) FILTER (WHERE state IN ('held', 'reserved')))::int AS held,
+    (count(*) FILTER (WHERE state = 'draining'))::int AS draining FROM slots_slot WHERE member_id = m.id) n
+WHERE m.drain_until <= now() - make_interval(secs => %(over)s::float8) AND m.state <> 'gone' ORDER BY m.drain_until, m.id LIMIT {n}
+
+-- What agents ask all the time, and their tokens.
+
+-- identity^: the member that a token names, and what of a token it knows. The one that was replaced opens until the new one has been used,
+-- and for an hour after it was made.
+SELECT m.id, m.name, m.pool_id, p.name AS pool, p.revision, m.incarnation, m.state, m.is_leaving, m.token_hash,
+  m.token_used_at IS NOT NULL AS is_used,
+  CASE WHEN m.token_used_at IS NULL OR m.token_since > now() - make_interval(secs => %(overlap)s) THEN m.previous_token_hash ELSE '' END AS previous
+FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id WHERE m.id = %(member)s
+
+-- issue: another token. The one in use goes on to open for a while, if it is of this incarnation and nothing else is said; one that was made
+-- and never used is forgotten.
+UPDATE pools_member SET token_hash = %(hash)s, token_since = now(), token_used_at = NULL, token_due_at = NULL,
+  previous_token_hash = CASE WHEN NOT %(keep)s THEN '' WHEN token_used_at IS NULL AND previous_token_hash <> '' THEN previous_token_hash
+    ELSE token_hash END
+WHERE id = %(member)s AND incarnation = %(incarnation)s RETURNING id
+
+-- use: the present one came for the first time. Whoever has the row just now does not make it wait: it comes again. An order that is not
+-- carried out yet is about the next one.
+UPDATE pools_member SET token_used_at = now(), is_previous_ending = is_previous_ending AND token_due_at IS NOT NULL,
+  previous_token_hash = CASE WHEN is_previous_ending THEN '' ELSE previous_token_hash END
+FROM (SELECT id FROM pools_member WHERE id = %(member)s AND token_hash = %(hash)s AND token_used_at IS NULL FOR NO KEY UPDATE SKIP LOCKED) o
+WHERE pools_member.id = o.id RETURNING pools_member.id
+
+-- revoke: none of its tokens opens anything any more.
+UPDATE pools_member SET token_hash = '', previous_token_hash = '', token_since = now(), token_used_at = NULL, token_due_at = NULL
+WHERE id = %(member)s AND (token_hash <> '' OR previous_token_hash <> '') RETURNING id
+
+-- _due: somebody wants another one, it is old, or the last new one did not reach its agent.
+(m.token_due_at IS NOT NULL OR m.token_hash <> '' AND (m.token_since <= now() - make_interval(secs => %(age)s::float8)
+  OR (m.token_used_at IS NULL AND m.token_since <= now() - make_interval(secs => %(untaken)s::float8))))
+
+-- is_due$: whether it is time for another token.
+SELECT {_due} FROM pools_member m WHERE m.id = %(member)s
+
+-- due: members of a pool whose agents are to get another token, and nobody is on the way with it.
+SELECT m.id FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND {_due}
+  AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL ORDER BY due_at OFFSET 0)
+ORDER BY m.id LIMIT {n}
+
+-- old: tokens that are worth a look: of agents that somebody else starts, those that are due soon; of ours, what did not get there.
+SELECT m.id, m.name, m.pool_id, p.name AS pool, p.provider = ANY (%(ours)s::varchar[]) AS is_ours,
+  extract(epoch FROM now() - m.token_since)::float8 AS age, m.token_used_at IS NULL AS is_untaken
+FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE m.state IN ('ready', 'offline') AND m.token_hash <> '' AND p.state <> 'deleting' AND (
+  p.provider = ANY (%(theirs)s::varchar[]) AND m.token_since <= now() - make_interval(secs => %(age)s::float8 - %(notice)s::float8)
+  OR p.provider = ANY (%(ours)s::varchar[]) AND m.state = 'ready' AND m.previous_token_hash <> '' AND m.token_used_at IS NULL
+    AND m.token_since <= now() - make_interval(secs => %(untaken)s::float8)
+  OR p.provider = ANY (%(ours)s::varchar[]) AND m.state = 'ready'
+    AND m.token_since <= now() - make_interval(secs => %(age)s::float8 + 3600))
+ORDER BY m.token_since, m.id LIMIT {n}

@@ -24,7 +24,7 @@ from project.kernel.db.sql import Statements
 from project.kernel.errors import BerthError, Conflict
 from project.kernel.events.log import record
 
-SQL = Statements(Path(__file__).with_name("tokens.sql"))
+SQL = Statements(Path(__file__).with_name("statements.sql"))
 PREFIX = "berthm_"
 SECRET = re.compile(r"berthm_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 # Seconds in which the token before still opens, at least; it does until the new one has been used.

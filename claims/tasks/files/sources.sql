@@ -1,19 +1,19 @@
 -- Archives that tasks start from. Equal ones are kept once.
 
--- find: one that is there, and is wanted just now: it will not be swept before it is used.
+-- find^: one that is there, and is wanted just now: it will not be swept before it is used.
 UPDATE claims_source SET used_at = now(), users = CASE WHEN users ? %(by)s::text THEN users ELSE users || to_jsonb(%(by)s::text) END
 WHERE digest = %(digest)s RETURNING id, file, size, files
 
--- find_own: by its digest alone, for somebody who has uploaded it, or for a claim in a pool where it was used. A digest is no secret.
+-- find_own^: by its digest alone, for somebody who has uploaded it, or for a claim in a pool where it was used. A digest is no secret.
 UPDATE claims_source s SET used_at = now() WHERE digest = %(digest)s AND (made_by = %(by)s::text OR users ? %(by)s::text OR EXISTS (
   SELECT FROM claims_task t JOIN claims_claim c ON c.id = t.claim_id JOIN pools_pool p ON p.id = c.pool_id
   WHERE t.source_id = s.id AND p.name = ANY (%(pools)s::varchar[])))
 RETURNING id
 
--- count_kept: bytes that a user keeps here.
+-- count_kept$: bytes that a user keeps here.
 SELECT coalesce(sum(size), 0)::bigint AS bytes FROM claims_source WHERE made_by = %(by)s::text
 
--- add: the file is there already. Somebody else may have been faster: then that one counts.
+-- add^: the file is there already. Somebody else may have been faster: then that one counts.
 INSERT INTO claims_source AS s (digest, file, size, files, made_by, users)
 VALUES (%(digest)s, %(file)s, %(size)s, %(files)s, %(made_by)s::text, jsonb_build_array(%(made_by)s::text))
 ON CONFLICT (digest) DO UPDATE SET used_at = now(), users = CASE WHEN s.users ? %(made_by)s::text THEN s.users ELSE s.users || EXCLUDED.users END

@@ -1,6 +1,6 @@
 -- Logs of runs: taken in piece by piece, each once and in order, and read by pages.
 
--- add: pieces of a log, if they are the next ones. No row: they are not, or the run is another member's. The number of a line is that
+-- add^: pieces of a log, if they are the next ones. No row: they are not, or the run is another member's. The number of a line is that
 -- of the line breaks before it, so a piece may end in the middle of a line.
 WITH r AS (
   UPDATE claims_run SET log_next = log_next + cardinality(%(datas)s::bytea[]), log_bytes = log_bytes + %(bytes)s, log_lines = log_lines + %(lines)s,
@@ -17,7 +17,7 @@ RETURNING (SELECT log_next FROM r) AS next, (SELECT left_out_before FROM r) AS l
 UPDATE claims_run SET facts = facts || '{"log_limit": true}' WHERE claim_id = %(claim)s AND generation = %(generation)s AND NOT facts ? 'log_limit'
 RETURNING claim_id
 
--- state: how far a log is.
+-- state^: how far a log is.
 SELECT r.member_id, r.log_next, r.log_bytes, r.log_lines, r.log_left_out, r.ended_at IS NOT NULL AS is_over, c.pool_id
 FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id WHERE r.claim_id = %(claim)s AND r.generation = %(generation)s
 
@@ -25,7 +25,7 @@ FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id WHERE r.claim_id = %(
 SELECT seq, data, first_line, lines, size, at FROM claims_logchunk
 WHERE claim_id = %(claim)s AND generation = %(generation)s AND seq > %(after)s AND seq < %(before)s ORDER BY seq LIMIT {n}
 
--- tail: from which piece on the last lines stand.
+-- tail$: from which piece on the last lines stand.
 SELECT seq FROM claims_logchunk WHERE claim_id = %(claim)s AND generation = %(generation)s AND first_line <= %(line)s ORDER BY seq DESC LIMIT 1
 
 -- runs: of a claim, the first one first.

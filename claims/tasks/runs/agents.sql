@@ -25,7 +25,7 @@ SELECT m.id, m.incarnation, now() FROM unnest(%(members)s::bigint[], %(incarnati
 JOIN pools_member m ON m.id = t.id AND m.incarnation = t.incarnation AND m.state IN ('creating', 'ready', 'offline') ORDER BY m.id
 ON CONFLICT (member_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, at = EXCLUDED.at
 
--- hold: what a member has in hand of this claim and generation: no row, unless it is bound, on a slot of its own, just now.
+-- hold^: what a member has in hand of this claim and generation: no row, unless it is bound, on a slot of its own, just now.
 SELECT c.id, c.generation, c.step, c.state, c.requested_by, c.approved_plan_id, c.spec->>'task' AS task, w.name AS workspace,
   s.id AS slot, s.lane, s.number, t.executor, t.body::text AS body, t.sealed, src.digest AS source_digest, src.file AS source_file, t.source_id,
   r.boot, r.ended_at IS NOT NULL AS is_over, r.claim_id IS NOT NULL AS is_started
@@ -34,28 +34,28 @@ JOIN claims_task t ON t.claim_id = c.id LEFT JOIN claims_source src ON src.id = 
 LEFT JOIN claims_run r ON r.claim_id = c.id AND r.generation = c.generation
 WHERE s.claim_id = %(claim)s AND s.member_id = %(member)s AND s.generation = %(generation)s AND s.state = 'held' AND c.state = 'bound'
 
--- was_here: whether this generation of the claim was ever handed to that member.
+-- was_here$: whether this generation of the claim was ever handed to that member.
 SELECT EXISTS (SELECT FROM claims_run WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s)
   OR EXISTS (SELECT FROM kernel_event WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s)
 
--- is_there: whether there is such a claim.
+-- is_there$: whether there is such a claim.
 SELECT EXISTS (SELECT FROM claims_claim WHERE id = %(claim)s)
 
--- run_of: what was started, by whom.
+-- run_of^: what was started, by whom.
 SELECT member_id, step, boot, log_next, ended_at IS NOT NULL AS is_over FROM claims_run WHERE claim_id = %(claim)s AND generation = %(generation)s
 
--- keep_files: the names of files that came in with a run, until its result names them. Those before are no longer needed.
+-- keep_files^: the names of files that came in with a run, until its result names them. Those before are no longer needed.
 WITH r AS (
   SELECT facts->'files' AS before FROM claims_run
   WHERE claim_id = %(claim)s AND generation = %(generation)s AND ended_at IS NULL FOR NO KEY UPDATE)
 UPDATE claims_run SET facts = facts || jsonb_build_object('files', coalesce(facts->'files', '{}'::jsonb) || %(files)s::jsonb)
 FROM r WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING coalesce(r.before, '{}'::jsonb)::text AS before
 
--- plan_for: the saved plan that a claim applies: the approved one, else the one it has.
+-- plan_for^: the saved plan that a claim applies: the approved one, else the one it has.
 SELECT id, digest, summary::text AS summary, facts::text AS facts, file, size, member_id, generation FROM claims_plan
 WHERE claim_id = %(claim)s AND (id = %(plan)s OR %(plan)s::bigint IS NULL AND NOT is_stale)
 
--- present: who spoke for a member last, how long ago, and whether something of it may still run.
+-- present^: who spoke for a member last, how long ago, and whether something of it may still run.
 SELECT h.load->>'boot' AS boot, h.load->>'host' AS host, extract(epoch FROM now() - h.at)::float8 AS silent,
   EXISTS (SELECT FROM claims_run r WHERE r.member_id = h.member_id AND r.ended_at IS NULL)
     OR EXISTS (SELECT FROM slots_slot s WHERE s.member_id = h.member_id AND s.state = 'draining') AS is_busy
@@ -67,7 +67,7 @@ SELECT claim_id, generation FROM claims_run WHERE member_id = %(member)s AND end
 -- slots_of_member: which of these slots are its own.
 SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND member_id = %(member)s
 
--- note_interrupt: what a program that was interrupted still has to finish. No row: the member never began this generation.
+-- note_interrupt^: what a program that was interrupted still has to finish. No row: the member never began this generation.
 WITH r AS (
   SELECT facts ? 'interrupt' AS is_known FROM claims_run
   WHERE claim_id = %(claim)s AND generation = %(generation)s AND member_id = %(member)s FOR NO KEY UPDATE)

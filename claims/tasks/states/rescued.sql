@@ -7,7 +7,7 @@ FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id
 WHERE r.claim_id = %(claim)s AND r.generation = %(generation)s AND r.member_id = %(member)s AND r.step = 'apply'
 ON CONFLICT (claim_id, generation) DO NOTHING RETURNING claim_id
 
--- find_rescued: one, and whether only its agent has it. Its lock keeps a settle and an upload apart.
+-- find_rescued^: one, and whether only its agent has it. Its lock keeps a settle and an upload apart.
 SELECT s.claim_id, s.generation, s.pool_id, s.workspace_id, s.member_id, s.file, s.size, s.settled_at, s.kept_at
 FROM claims_rescuedstate s WHERE s.claim_id = %(claim)s AND s.generation = %(generation)s FOR NO KEY UPDATE
 

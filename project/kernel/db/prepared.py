@@ -44,10 +44,10 @@ class Prepared:
     name: bytes
     make_row: Any = None
 
-    def row_maker(self, result: Any) -> Any:
+    def row_maker(self, result: Any, row: type[tuple[Any, ...]] | None) -> Any:
         if self.make_row is None:
             names = tuple((result.fname(i) or b"").decode() for i in range(result.nfields))
-            self.make_row = _row_kind(names)._make
+            self.make_row = _make_of(row, names)
         return self.make_row
 
 
@@ -56,8 +56,15 @@ _queries: dict[str, PreparedQuery] = {}
 _sessions: WeakKeyDictionary[Any, OrderedDict[tuple[str, Types], Prepared]] = WeakKeyDictionary()
 
 
-def execute(connection: psycopg.Connection[Any], text: str, values: Mapping[str, Any]) -> list[Row]:
-    """All rows. Errors are psycopg's."""
+def execute(
+    connection: psycopg.Connection[Any],
+    text: str,
+    values: Mapping[str, Any],
+    row: type[tuple[Any, ...]] | None = None,
+) -> list[Row]:
+    """All rows, as instances of `row` (a named tuple with the columns of the result, or `tuple`).
+    Errors are psycopg's.
+    """
     query = _queries.get(text) or _read(text)
     with connection.lock:
         _begin(connection)
@@ -70,7 +77,7 @@ def execute(connection: psycopg.Connection[Any], text: str, values: Mapping[str,
         if not result.nfields:
             return []
         transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, prepared.row_maker(result))
+        return transformer.load_rows(0, result.ntuples, prepared.row_maker(result, row))
 
 
 def _find(
@@ -140,12 +147,27 @@ def _message(connection: psycopg.Connection[Any]) -> str:
     return connection.pgconn.get_error_message() or "the connection is lost"
 
 
+def _make_of(row: type[tuple[Any, ...]] | None, names: tuple[str, ...]) -> Any:
+    if row is None:
+        return _row_kind(names)._make
+    if row is tuple:
+        return tuple
+    fields = getattr(row, "_fields", ())
+    if fields != names:
+        raise TypeError(
+            f"{row.__name__} has the fields {fields}, the statement returns {names}. "
+            "Run `make statements`."
+        )
+    return row._make  # type: ignore[attr-defined]
+
+
 @functools.cache
 def _row_kind(names: tuple[str, ...]) -> Any:
     return namedtuple("Row", names, rename=True)
 
 
-def _read(text: str) -> PreparedQuery:
+def read_placeholders(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with $1, $2 in place of names, and the names in that order."""
     names: dict[str, int] = {}
 
     def place(match: re.Match[str]) -> str:
@@ -153,10 +175,12 @@ def _read(text: str) -> PreparedQuery:
             return "%"
         return f"${names.setdefault(match[1], len(names) + 1)}"
 
-    written = PLACEHOLDER.sub(place, text)
-    query = _queries[text] = PreparedQuery(
-        written.encode(), tuple(names), [PyFormat.AUTO] * len(names)
-    )
+    return PLACEHOLDER.sub(place, text), tuple(names)
+
+
+def _read(text: str) -> PreparedQuery:
+    written, names = read_placeholders(text)
+    query = _queries[text] = PreparedQuery(written.encode(), names, [PyFormat.AUTO] * len(names))
     if len(_queries) > 10 * MOST_PREPARED:
         _queries.clear()
     return query

@@ -8,11 +8,17 @@ connection (so to the same transaction) through a plain cursor.
 A statement starts at `-- name: what it does` and ends at the next one. `{n}` is written into the
 text: as a parameter of LIMIT it would spoil the plan. `{other}` with the name of a fragment (`--
 _name:`) puts that text there.
+
+`make statements` writes a module with a typed function for each statement beside the file. A mark
+after the name sets the result, as in aiosql: `-- name^:` returns one row or None, `-- name$:` the
+only column of one row or None, `-- name:` all rows. A statement that always returns a row, such as
+a single INSERT, has no None. Lines `-- @nullable a, b` and `-- @not_null c`
+in a statement set for parameters and columns what the generator cannot know.
 """
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from django.db import connections
@@ -21,25 +27,38 @@ from psycopg.rows import namedtuple_row
 from .prepared import execute
 
 Row = Any
-HEADING = re.compile(r"^-- (_?[a-z_]+): ?([^\n]*)\n(.*?)(?=^-- _?[a-z_]+:|\Z)", re.S | re.M)
+R = TypeVar("R", bound=tuple[Any, ...])
+HEADING = re.compile(
+    r"^-- (_?[a-z_]+)([\^$]?): ?([^\n]*)\n(.*?)(?=^-- _?[a-z_]+[\^$]?:|\Z)", re.S | re.M
+)
+COMMENT = re.compile(r"(?:-- (?!@)[^\n]*\n)*")
+MARK = re.compile(r"-- @(nullable|not_null) ([a-z_, ]+)\n")
 
 
 class Statements:
     def __init__(self, path: Path) -> None:
         self.path = path
-        found = {
-            name: (about, body.strip()) for name, about, body in HEADING.findall(path.read_text())
-        }
-        self.fragments = fragments = {
-            name: body for name, (_, body) in found.items() if name.startswith("_")
-        }
-        self.about = {name: about for name, (about, _) in found.items() if not name.startswith("_")}
+        self.fragments: dict[str, str] = {}
+        self.about: dict[str, str] = {}
+        self.results: dict[str, str] = {}  # by name: "", "^" or "$"
+        self.marks: dict[str, dict[str, bool]] = {}  # by name: whether a field may be NULL
         self.texts: dict[str, str] = {}
-        for name in self.about:
-            text = found[name][1]
-            for fragment, body in fragments.items():
+        for name, result, about, body in HEADING.findall(path.read_text()):
+            if name.startswith("_"):
+                self.fragments[name] = body.strip()
+                continue
+            more = COMMENT.match(body)[0]  # type: ignore[index]
+            self.about[name] = " ".join([about, *more.replace("-- ", "").split("\n")]).strip()
+            self.results[name], self.texts[name] = result, body.strip()
+        for name, text in self.texts.items():
+            for fragment, body in self.fragments.items():
                 text = text.replace("{" + fragment + "}", body)
-            self.texts[name] = text
+            self.texts[name] = MARK.sub("", text)
+            self.marks[name] = {
+                field.strip(): kind == "nullable"
+                for kind, fields in MARK.findall(text)
+                for field in fields.split(",")
+            }
 
     def text(self, name: str, n: int | None = None) -> str:
         text = self.texts[name]
@@ -48,6 +67,35 @@ class Statements:
                 raise ValueError(f"{name} needs n")
             text = text.replace("{n}", str(int(n)))
         return text
+
+    def fetch_rows(
+        self, name: str, row: type[R], values: dict[str, Any], n: int | None = None
+    ) -> list[R]:
+        return run(self.text(name, n), values, row=row)
+
+    def fetch_one(
+        self, name: str, row: type[R], values: dict[str, Any], n: int | None = None
+    ) -> R | None:
+        found = run(self.text(name, n), values, row=row)
+        return found[0] if found else None
+
+    def fetch_sole(
+        self, name: str, row: type[R], values: dict[str, Any], n: int | None = None
+    ) -> R:
+        """The row of a statement that always returns one."""
+        (found,) = run(self.text(name, n), values, row=row)
+        return found
+
+    def fetch_value(self, name: str, values: dict[str, Any], n: int | None = None) -> Any:
+        found = run(self.text(name, n), values, row=tuple)
+        return found[0][0] if found else None
+
+    def fetch_sole_value(self, name: str, values: dict[str, Any], n: int | None = None) -> Any:
+        ((found,),) = run(self.text(name, n), values, row=tuple)
+        return found
+
+    def execute(self, name: str, values: dict[str, Any], n: int | None = None) -> None:
+        run(self.text(name, n), values)
 
     def rows(
         self, name: str, /, n: int | None = None, using: str = "default", **values: Any
@@ -68,7 +116,12 @@ class Statements:
 
 
 def run(
-    text: str, values: dict[str, Any] | None = None, *, using: str = "default", prepare: bool = True
+    text: str,
+    values: dict[str, Any] | None = None,
+    *,
+    using: str = "default",
+    prepare: bool = True,
+    row: type[tuple[Any, ...]] | None = None,
 ) -> list[Row]:
     """One statement on Django's connection, in whatever transaction is open there; errors as
     Django's own classes.
@@ -79,7 +132,7 @@ def run(
     raw: psycopg.Connection[Any] = connection.connection
     with connection.wrap_database_errors:
         if prepare:
-            return execute(raw, text, values or {})
+            return execute(raw, text, values or {}, row)
         with psycopg.Cursor(raw, row_factory=namedtuple_row) as cursor:
             cursor.execute(text, values or None, prepare=False)
             return cursor.fetchall() if cursor.description else []

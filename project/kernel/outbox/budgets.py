@@ -5,8 +5,7 @@ worker is none.
 from typing import NamedTuple
 
 from project.kernel.db.guards import refuse_inside_transaction
-
-from .operations import SQL
+from project.kernel.outbox import outbox_sql
 
 
 class Budgeted(NamedTuple):
@@ -21,7 +20,7 @@ def take_budget(key: str, n: int, *, rate: float, burst: float) -> Budgeted:
     if not 0 < n <= burst or rate <= 0:
         raise ValueError(f"{n} calls never fit a bucket of {burst} that fills at {rate} a second")
     refuse_inside_transaction("take_budget")  # the row is everybody's: nobody may keep it locked
-    if SQL.one("take_budget", key=key, calls=n, rate=rate, burst=burst) is not None:
+    if outbox_sql.take_budget(key=key, calls=n, rate=rate, burst=burst) is not None:
         return Budgeted(True, 0.0)
-    left = SQL.value("budget_left", key=key, rate=rate, burst=burst)
+    left = outbox_sql.budget_left(key=key, rate=rate, burst=burst)
     return Budgeted(False, max(0.01, (n - float(left or 0.0)) / rate))

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -24,14 +23,13 @@ from project.kernel import metrics
 from project.kernel.actor import current_actor
 from project.kernel.db.guards import refuse_inside_transaction
 from project.kernel.db.locks import LANE, try_lock
-from project.kernel.db.sql import Statements
 from project.kernel.errors import Conflict
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
+from project.kernel.outbox import outbox_sql
 from project.kernel.retry import decide_retry
 
 logger = logging.getLogger(__name__)
-SQL = Statements(Path(__file__).with_name("statements.sql"))
 
 LEASE = 60.0  # seconds; renewed while a batch is worked off
 BATCH = 20  # operations taken at a time from one lane
@@ -143,8 +141,7 @@ def add_operation(
 ) -> int:
     """In the transaction of the change that needs it. Workers are woken after the commit."""
     text = json.dumps({} if body is None else body, cls=DjangoJSONEncoder)
-    found = SQL.value(
-        "add_operation",
+    found = outbox_sql.add_operation(
         queue=queue,
         lane=lane,
         kind=kind,
@@ -161,7 +158,7 @@ def add_operation(
 
 def queues_due(late: float = 0.0) -> list[str]:
     """Queues in which something is due, or has been for `late` seconds."""
-    return [row.queue for row in SQL.rows("queues_due", late=late)]
+    return [row.queue for row in outbox_sql.queues_due(late=late)]
 
 
 def take(queue: str, lane: str, limit: int = BATCH, lease: float | None = None) -> list[Taken]:
@@ -169,7 +166,7 @@ def take(queue: str, lane: str, limit: int = BATCH, lease: float | None = None) 
     `lease` it is ours alone.
     """
     refuse_inside_transaction("take")
-    rows = SQL.rows("take", limit, queue=queue, lane=lane, lease=LEASE if lease is None else lease)
+    rows = outbox_sql.take(limit, queue=queue, lane=lane, lease=LEASE if lease is None else lease)
     taken = [
         Taken(
             r.id,
@@ -195,8 +192,8 @@ def renew(taken: Sequence[Taken], lease: float | None = None) -> list[Taken]:
     seconds = LEASE if lease is None else lease
     mine = {
         r.id
-        for r in SQL.rows(
-            "renew", ids=[t.id for t in taken], attempts=[t.attempt for t in taken], lease=seconds
+        for r in outbox_sql.renew(
+            ids=[t.id for t in taken], attempts=[t.attempt for t in taken], lease=seconds
         )
     }
     return [t for t in taken if t.id in mine]
@@ -214,8 +211,7 @@ def settle(taken: Taken, error: Exception | None = None) -> bool:
     text = (str(error) or type(error).__name__).replace("\x00", "")[:LONGEST_ERROR]
     with transaction.atomic():
         is_ours = (
-            SQL.one(
-                "settle_failed",
+            outbox_sql.settle_failed(
                 operation=taken.id,
                 attempt=taken.attempt,
                 error=text,
@@ -232,7 +228,7 @@ def settle(taken: Taken, error: Exception | None = None) -> bool:
 
 
 def settle_done(taken: Sequence[Taken]) -> list[int]:
-    rows = SQL.rows("settle_done", ids=[t.id for t in taken], attempts=[t.attempt for t in taken])
+    rows = outbox_sql.settle_done(ids=[t.id for t in taken], attempts=[t.attempt for t in taken])
     for t in taken:
         metrics.OPERATIONS.labels(t.kind, "done").inc()
     return [r.id for r in rows]
@@ -250,7 +246,7 @@ def perform_due(
     refuse_inside_transaction("perform_due")
     count, seen = 0, list[str]()
     while count < limit and not should_stop():
-        lanes = [row.lane for row in SQL.rows("lanes_due", LANES, queue=queue, seen=seen)]
+        lanes = [row.lane for row in outbox_sql.lanes_due(LANES, queue=queue, seen=seen)]
         if not lanes:
             break
         for lane in lanes:
@@ -269,7 +265,7 @@ def hurry(*lanes: str) -> bool:
     """What these lanes wait for may have happened, or what stood in their way is gone: they are
     due now. False: nothing is open there.
     """
-    is_any = bool(SQL.rows("hurry", lanes=list(lanes)))
+    is_any = bool(outbox_sql.hurry(lanes=list(lanes)))
     if is_any:
         hint("operations")
     return is_any
@@ -278,7 +274,7 @@ def hurry(*lanes: str) -> bool:
 def retry_operation(operation_id: int, reason: str = "") -> None:
     """Make a failed operation due at once, because a person says so."""
     with transaction.atomic():
-        row = SQL.one("retry_operation", operation=operation_id)
+        row = outbox_sql.retry_operation(operation=operation_id)
         if row is None:
             raise Conflict(
                 f"Operation {operation_id} has no error to retry.",
@@ -291,7 +287,7 @@ def retry_operation(operation_id: int, reason: str = "") -> None:
 def see_operation(operation_id: int, reason: str = "") -> None:
     """A person takes note of a permanent error; the doctor no longer names it."""
     with transaction.atomic():
-        row = SQL.one("see_operation", operation=operation_id, actor=current_actor())
+        row = outbox_sql.see_operation(operation=operation_id, actor=current_actor())
         if row is None:
             raise Conflict(
                 f"Operation {operation_id} has no permanent error.",

@@ -1,9 +1,10 @@
--- add_operation: a wish to the world outside, written with the change that needs it.
+-- add_operation$: a wish to the world outside, written with the change that needs it.
 INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation, body, due_at)
 VALUES (%(queue)s, %(lane)s, %(kind)s, %(pool)s, %(member)s, %(claim)s, %(generation)s, %(body)s::jsonb, now() + make_interval(secs => %(delay)s))
 RETURNING id
 
 -- queues_due: the queues in which something has been due for so many seconds. It hops from queue to queue in the index, whatever their length.
+-- @not_null queue
 WITH RECURSIVE q AS (
   (SELECT queue FROM kernel_operation WHERE done_at IS NULL ORDER BY queue LIMIT 1)
   UNION ALL
@@ -39,11 +40,11 @@ UPDATE kernel_operation o SET done_at = clock_timestamp(), error = '', error_cod
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
 WHERE o.id = t.id AND o.attempts = t.attempt AND coalesce(o.done_at, 'infinity') = 'infinity' RETURNING o.id
 
--- settle_failed: due again after the back-off; a permanent error moves due_at far away. Only by the attempt that took it.
+-- settle_failed^: due again after the back-off; a permanent error moves due_at far away. Only by the attempt that took it.
 UPDATE kernel_operation SET error = %(error)s, error_code = %(code)s, due_at = clock_timestamp() + make_interval(secs => %(delay)s)
 WHERE id = %(operation)s AND attempts = %(attempt)s AND coalesce(done_at, 'infinity') = 'infinity' RETURNING id
 
--- retry_operation: a person says the cause is gone. The attempts stay: they are the fence.
+-- retry_operation^: a person says the cause is gone. The attempts stay: they are the fence.
 UPDATE kernel_operation SET error = '', error_code = '', seen_by = '', due_at = clock_timestamp()
 WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code <> ''
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
@@ -52,11 +53,11 @@ RETURNING lane, kind, pool_id, member_id, claim_id, generation
 UPDATE kernel_operation SET due_at = least(due_at, clock_timestamp())
 WHERE lane = ANY(%(lanes)s::text[]) AND done_at IS NULL AND error_code <> 'permanent' RETURNING id
 
--- see_operation: a person has seen a permanent error.
+-- see_operation^: a person has seen a permanent error.
 UPDATE kernel_operation SET seen_by = %(actor)s WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code = 'permanent'
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
--- take_budget: n calls out of the bucket of an account, which refills with time. No row: too few are left.
+-- take_budget^: n calls out of the bucket of an account, which refills with time. No row: too few are left.
 INSERT INTO kernel_budget AS b (key, tokens, spent_today) SELECT %(key)s, %(burst)s::float8 - %(calls)s, %(calls)s
 ON CONFLICT (key) DO UPDATE SET
   tokens = least(%(burst)s::float8, b.tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - b.filled_at))) - %(calls)s,
@@ -65,6 +66,6 @@ ON CONFLICT (key) DO UPDATE SET
 WHERE least(%(burst)s::float8, b.tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - b.filled_at))) >= %(calls)s
 RETURNING tokens
 
--- budget_left: what take_budget would find now.
+-- budget_left$: what take_budget would find now.
 SELECT least(%(burst)s::float8, tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - filled_at))) AS tokens
 FROM kernel_budget WHERE key = %(key)s
