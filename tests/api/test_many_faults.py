@@ -41,7 +41,7 @@ def test_an_error_shortens_names_and_texts() -> None:
     assert len(found.message) + len(found.way_out) < 5000
 
 
-def test_a_reader_of_fields_keeps_a_bounded_number_of_faults() -> None:
+def test_faults_are_counted_beyond_the_bounded_number_that_is_kept() -> None:
     faults = Faults()
     for n in range(10_000):
         faults.add(f"f{n}", "Wrong.")

@@ -1,4 +1,4 @@
-"""Every bench runs for a few seconds through its real code; the figures mean nothing here."""
+"""Every bench runs for a few seconds through its real code; the figures are not compared."""
 
 import json
 import os

@@ -150,7 +150,9 @@ def server(port: int) -> Iterator[None]:
             process.wait(20)
 
 
-def test_a_page_recovers_when_the_server_restarts(browser: Any, site: str, ana: User) -> None:
+def test_a_stale_page_reconnects_by_its_button_after_a_restart(
+    browser: Any, site: str, ana: User
+) -> None:
     make_pool()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -291,7 +291,7 @@ def test_a_claim_is_created_by_form_for_a_pool_and_for_a_named_slot() -> None:
     assert "It is not free any more." in get(client, f"/slots/{slot.pk}/claim/", **DIALOG)
 
 
-def test_a_claim_with_faults_says_each_at_its_field() -> None:
+def test_a_claim_form_with_faults_answers_422_and_names_them() -> None:
     make_pool()
     answer = post(
         browser_of(chief()),

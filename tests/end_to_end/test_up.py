@@ -40,7 +40,7 @@ def test_a_first_start_says_where_and_how_to_sign_in(stack: Stack) -> None:
     assert stack.status() < 500
 
 
-def test_state_is_for_its_owner_alone(stack: Stack) -> None:
+def test_only_the_owner_can_read_the_state_folder_and_its_secrets(stack: Stack) -> None:
     assert stat.S_IMODE(stack.home.stat().st_mode) == 0o700
     for name in (
         "admin-password",
@@ -63,12 +63,12 @@ def test_no_secret_is_in_a_command_line(stack: Stack) -> None:
     assert not [secret for secret in secrets if secret in commands]
 
 
-def test_services_never_run_as_root(stack: Stack) -> None:
+def test_postgres_and_valkey_do_not_run_as_root(stack: Stack) -> None:
     for part in ("bin/postgres", "valkey-server"):
         assert Path(f"/proc/{stack.pid_of(part)}").stat().st_uid != 0
 
 
-def test_everything_listens_on_loopback_alone(stack: Stack) -> None:
+def test_every_process_listens_on_loopback_only(stack: Stack) -> None:
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     inodes = {row[9]: row[1] for row in rows if row[3] == "0A"}  # LISTEN
     ours = set()

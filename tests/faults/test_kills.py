@@ -1,5 +1,5 @@
-"""kill -9 of any process at any moment, under load: nothing acknowledged is lost, nothing is held
-twice, both pools are served on.
+"""kill -9 of any process at any moment, under load: no acknowledged claim is lost, no slot is held
+twice, and both pools are served again.
 
 pytest tests/faults --fault-rounds 200      a longer run
 pytest tests/faults --fault-seed 4711       the same victims once more

@@ -85,7 +85,7 @@ def test_the_folder_of_pages_comes_and_goes_with_the_sample(home: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
-def test_the_folder_of_its_pages_is_open_to_tasks_whatever_the_umask(home: Path) -> None:
+def test_the_folder_of_pages_has_mode_0755_under_any_umask(home: Path) -> None:
     before = os.umask(0o077)
     try:
         sample.load_sample()

@@ -1,5 +1,5 @@
-"""Every state of a task meets every report of an agent and every action of a person; what is not
-allowed changes nothing.
+"""Every state of a task meets every report of an agent and every action of a person; a
+refused one leaves the state as it is.
 """
 
 from collections.abc import Callable
