@@ -19,6 +19,7 @@ INSERT = re.compile(
 )
 AS_VERB = re.compile(r"'(\w+)' AS verb\b")
 READ = re.compile(r"\bverb (?:=|<>) '(\w+)'")
+LINKED = re.compile(r"[?&]q=verb:(\w+)")
 STATEMENT = re.compile(r"^-- (\w+):", re.M)
 RECORD = ("project.kernel.events.log", "record")
 ENDING = ("claims.lifecycle.release", "Ending")
@@ -105,6 +106,7 @@ class Code:
     """The product's modules and statements."""
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self.modules: dict[str, Module] = {}
         self.statements: dict[str, tuple[str, str]] = {}  # their text and where it stands
         self.faults: list[str] = []
@@ -156,8 +158,11 @@ class Code:
         }
 
     def read(self) -> dict[str, str]:
-        """The verbs that statements ask for, and where."""
-        return {verb: place for place, (_, text) in self.texts() for verb in READ.findall(text)}
+        """The verbs that statements and links of pages ask for, and where."""
+        found = {verb: place for place, (_, text) in self.texts() for verb in READ.findall(text)}
+        for path in sorted((self.root / "templates").rglob("*.html")):
+            found |= dict.fromkeys(LINKED.findall(path.read_text()), path.name)
+        return found
 
     def _given(
         self,

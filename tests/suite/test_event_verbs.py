@@ -1,5 +1,6 @@
 """The registry of event verbs has an entry for each verb that is written, and no other."""
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -56,10 +57,17 @@ def test_every_entry_is_written() -> None:
     assert not unused, f"Nothing writes these: delete them: {sorted(unused)}"
 
 
-def test_every_verb_that_a_statement_reads_has_an_entry() -> None:
+def test_every_verb_that_a_statement_or_a_link_asks_for_has_an_entry() -> None:
     names = {verb.name for verb in verbs.registered_verbs()}
-    unknown = {verb: place for verb, place in code().read().items() if verb not in names}
-    assert not unknown
+    read = code().read()
+    assert {"reserve_again", "approve"} <= set(read)  # in a statement, in a template
+    assert {verb: place for verb, place in read.items() if verb not in names} == {}
+
+
+def test_every_glyph_is_a_class_of_the_style_sheet() -> None:
+    sheet = (Path(settings.BASE_DIR) / "project/static/berth/berth.css").read_text()
+    classes = set(re.findall(r"\.([a-z_]+)\b", sheet))
+    assert {verb.css for verb in verbs.registered_verbs() if verb.css} <= classes
 
 
 def test_a_verb_fits_its_column() -> None:
