@@ -3,11 +3,27 @@ from the database.
 """
 
 import os
+from typing import Any
 
 from celery import Celery
+from django.conf import settings
+
+from pools.providers.base import known_providers
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 
 app = Celery("berth")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["project.kernel.outbox"])
+
+
+def add_queues(sender: Celery, **_: Any) -> None:
+    """Workers without `-Q` perform the operations of every provider."""
+    names = {*settings.BERTH_QUEUES, *(provider.queue for provider in known_providers().values())}
+    sender.conf.task_queues = {
+        name: {"exchange": name, "routing_key": name} for name in sorted(names - {""})
+    }
+
+
+assert app.on_after_configure is not None
+app.on_after_configure.connect(add_queues)  # the settings are read only then

@@ -10,6 +10,14 @@ import yaml
 
 from pools.config.layout import Layout, as_config
 from pools.config.placement import placement_options
+from pools.pages import provider_form
+from pools.pages.provider_form import (
+    find_field,
+    form_of,
+    list_fields,
+    provider_options,
+    read_provider,
+)
 from project.kernel.errors import FieldError
 from project.kernel.ui.confirm import Field
 from project.kernel.yaml_text import load_yaml
@@ -40,18 +48,6 @@ PATHS = (
 NUMBERS = ("members.min", "members.max", "priority.max", "approval.needed")
 FLAGS = {"true": True, "false": False}
 OWN = (("", "counts while one yes is enough"), ("true", "counts"), ("false", "does not count"))
-PROVIDERS = (
-    ("static", "static: Berth only keeps the ledger"),
-    ("local", "local: agents that Berth starts on this machine"),
-    ("agents", "agents: somebody starts them elsewhere, each with a token"),
-    ("kubernetes", "kubernetes: pods that Berth makes in a namespace"),
-)
-PODS = "kubernetes"
-# Of its options those that the form asks for; the others stand in the file, and stay as they are.
-POD_PATHS = (
-    "provider.context", "provider.namespace", "provider.url", "provider.template.image",
-    "provider.template.service_account",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +55,12 @@ class Section:
     title: str
     fields: Sequence[Field]
     text: str = ""
-    css: str = ""
+    provider: str = ""  # its kind, where the section is shown for pools of one provider only
 
 
 # Options of select fields that other modules own, read when the form is shown.
 CHOICES: Mapping[str, Callable[[], Sequence[tuple[str, str]]]] = {"placement": placement_options}
 ONCE = {"name", "provider", "list"}  # asked for when a pool is made
-FOR_PODS = "for-pods"  # shown where its members are pods
 SECTIONS = (
     Section(
         "What it is",
@@ -76,38 +71,10 @@ SECTIONS = (
                 help="Small letters, digits, dots, dashes; it never changes",
                 is_needed=True,
             ),
-            Field("provider", "Members are", "select", options=PROVIDERS),
+            Field("provider", "Members are", "select"),  # its options: sections()
             Field("group", "Group", help="A heading on the overview"),
             Field("description", "Description"),
         ),
-    ),
-    Section(
-        "Pods",
-        (
-            Field(
-                "provider.template.image",
-                "Image",
-                help="With python3, like registry.example/berth-agent:1",
-            ),
-            Field(
-                "provider.context",
-                "Context",
-                help="Of the kubeconfig. Empty: the cluster that Berth runs in",
-            ),
-            Field("provider.namespace", "Namespace", help="Empty: that of the context"),
-            Field(
-                "provider.url",
-                "Berth’s address for them",
-                help="Like https://berth.example.com/. Empty: BERTH_AGENT_URL",
-            ),
-            Field(
-                "provider.template.service_account",
-                "Service account",
-                help="Empty: none, and no token of the cluster",
-            ),
-        ),
-        "Resources, tolerations and more of their template stand in the file.",
-        FOR_PODS,
     ),
     Section(
         "Members",
@@ -233,24 +200,11 @@ def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]
             if path == "approval.own"
             else text
         )
-    if config.get("provider") == PODS:
-        config["provider"] = read_pods(given, {"kind": PODS})
+    if kind := config.get("provider"):
+        config["provider"] = read_provider(kind, given)
     if with_members and (rows := read_member_lines(given.get("list", ""))):
         config.setdefault("members", {})["list"] = rows
     return config
-
-
-def read_pods(given: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a pool of pods, with what the form says in the place of what stood there."""
-    options: dict[str, Any] = {**before, "template": dict(before.get("template") or {})}
-    for path in POD_PATHS:
-        *parents, last = path.split(".")[1:]
-        at = options["template"] if parents else options
-        if text := given.get(path, "").strip():
-            at[last] = text
-        elif path in given:
-            at.pop(last, None)
-    return options
 
 
 def read_slots(given: Mapping[str, str]) -> Any:
@@ -311,7 +265,7 @@ def number_of(text: str) -> Any:
 def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[str, str]:
     """The other way round: what the fields of the form show."""
     values = {"name": str(config.get("name", ""))}
-    for path in (*PATHS, *POD_PATHS):
+    for path in PATHS:
         at: Any = config
         for part in path.split("."):
             at = at.get(part) if isinstance(at, Mapping) else None
@@ -322,6 +276,7 @@ def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[s
             if isinstance(at, bool)
             else str(at)
         )
+    values |= provider_form.values_of(config.get("provider"))
     slots = as_config(layout) if layout is not None else config.get("slots", 3)
     values["form"] = layout.form if layout is not None else "plain"
     if values["form"] == "plain":
@@ -338,8 +293,10 @@ def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[s
     return values
 
 
-def field_for(error: FieldError, form: str) -> str:
-    """The field of the form that a field of the configuration is filled in at."""
+def field_for(error: FieldError, form: str, provider: str = "") -> str:
+    """The field of the form that a field of the configuration is filled in at. `form`: of the
+    layout; `provider`: its kind.
+    """
     path = error.field
     if path.startswith("slots"):
         inside = path.partition(".")[2]
@@ -355,10 +312,10 @@ def field_for(error: FieldError, form: str) -> str:
         )
     if path.startswith("members.list"):
         return "list"
-    if path in PATHS or path in POD_PATHS or path == "name":
+    if path in PATHS or path == "name":
         return path
     if path.startswith("provider."):
-        return ""
+        return find_field(provider, path)
     return next((known for known in PATHS if path.startswith(known.partition(".")[0])), "")
 
 
@@ -366,46 +323,42 @@ def sections(
     values: Mapping[str, str],
     errors: Sequence[FieldError],
     *,
-    is_new: bool,
+    provider: str = "",
     allowed: Collection[str] | None = None,
 ) -> list[Section]:
-    """Every field of a pool, with every fault at its field. `allowed`: kinds of providers to
-    choose from; None: all.
+    """Every field of a pool, with every fault at its field.
+
+    provider: kind of the pool that is edited. Empty: the pool is new, and its form has the fields
+    of every provider that can be chosen.
+    allowed: kinds of providers that can be chosen. None: all.
     """
-    form = values.get("form", "plain")
-    is_pods = values.get("provider.template.image", "") != "" or any(
-        e.field == "provider.template.image" for e in errors
-    )
+    form, is_new = values.get("form", "plain"), not provider
+    kind = provider or values.get("provider", "")
 
     def fill(field: Field) -> Field:
         faults = tuple(
-            lined(e, field.name, values) for e in errors if field_for(e, form) == field.name
+            lined(e, field.name, values) for e in errors if field_for(e, form, kind) == field.name
         )
         if field.name in CHOICES:
             field = replace(field, options=CHOICES[field.name]())
-        if field.name == "provider" and allowed is not None:
-            field = replace(
-                field,
-                options=tuple((kind, text) for kind, text in field.options if kind in allowed),
-            )
+        if field.name == "provider":
+            field = replace(field, options=provider_options(allowed))
         return replace(field, value=values.get(field.name, ""), errors=faults)
 
-    found = []
-    for section in SECTIONS:
-        # Nothing on the page chooses pods: shown or left out for good.
-        if section.css == FOR_PODS and not is_new:
-            if not is_pods:
-                continue
-            section = replace(section, css="")
-        found.append(
-            replace(
-                section,
-                fields=[
-                    fill(field) for field in section.fields if is_new or field.name not in ONCE
-                ],
-            )
+    kinds = [each for each, _ in provider_options(allowed)] if is_new else [provider]
+    of_providers = [
+        Section(found.title, list_fields(each), found.text, each if is_new else "")
+        for each in kinds
+        if (found := form_of(each)) is not None
+    ]
+    first, *others = SECTIONS
+    return [
+        replace(
+            section,
+            fields=[fill(field) for field in section.fields if is_new or field.name not in ONCE],
         )
-    return found
+        for section in (first, *of_providers, *others)
+    ]
 
 
 def lined(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError:

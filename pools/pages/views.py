@@ -21,6 +21,7 @@ from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
 from pools.pages import forms
 from pools.pages.base import frame, page, pool_for, signed_in
+from pools.pages.provider_form import read_provider
 from pools.providers.base import list_allowed
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
 from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
@@ -83,6 +84,7 @@ def form_context(
 ) -> dict[str, Any]:
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count() if pool else 0
     form = values.get("form", "plain")
+    provider = pool.provider if pool else values.get("provider", "")
     is_file = values.get("mode") == "file"
     fixed = (
         (
@@ -99,7 +101,9 @@ def form_context(
         "form": form,
         "is_file": is_file,
         "file": values.get("file", "") or (as_file(pool) if pool else EXAMPLE),
-        "sections": forms.sections(values, errors, is_new=pool is None, allowed=list_allowed()),
+        "sections": forms.sections(
+            values, errors, provider=pool.provider if pool else "", allowed=list_allowed()
+        ),
         "slots": forms.slot_fields(values, errors),
         "fixed": fixed,
         "problems": errors
@@ -107,7 +111,7 @@ def form_context(
         else [
             e
             for e in errors
-            if not forms.field_for(e, form) or (fixed and e.field.startswith("slots"))
+            if not forms.field_for(e, form, provider) or (fixed and e.field.startswith("slots"))
         ],
         "count": len(errors),
     }
@@ -123,10 +127,8 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
             before = config_of(pool, with_members=False)
             config = forms.keep_unshown(config, before) | {
                 "name": pool.name,
-                "provider": before.get("provider", "static"),
+                "provider": read_provider(pool.provider, values, before.get("provider")),
             }
-            if pool.provider == forms.PODS:
-                config["provider"] = forms.read_pods(values, before["provider"])
             if "form" not in values:  # its fields are off while members are there
                 config["slots"] = before["slots"]
     if pool is not None:

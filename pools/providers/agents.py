@@ -12,6 +12,7 @@ from pools.providers.base import (
     Provider,
     Seen,
 )
+from pools.providers.display import ProviderTexts
 
 PATIENCE = 300.0  # seconds: nothing here makes an agent come, its first word makes it ready
 
@@ -20,6 +21,17 @@ class AgentsProvider(Provider):
     kind: ClassVar[str] = "agents"
     queue: ClassVar[str] = "default"
     has_agents: ClassVar[bool] = True
+    texts: ClassVar[ProviderTexts] = ProviderTexts(
+        choice="somebody starts them elsewhere, each with a token",
+        adding="You start the agent of each: its page has a token and the lines for that.",
+        takes_claims="They take claims once their agents are here.",
+        creating="Its agent has not come yet. Make a token for it and start it.",
+    )
+
+    @classmethod
+    def describe_creation(cls, why: str) -> str:
+        """Always what a person has to do: nothing outside brings the agent."""
+        return cls.texts.creating
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         """A slot that drains is clean once the agent says that nothing runs there. One that is

@@ -19,15 +19,9 @@ from django.utils.module_loading import import_string
 from pools.config.parsing import Faults, read_mapping
 from pools.config.roll_spec import fingerprint
 from pools.config.spec import PoolSpec
+from pools.providers.display import OptionForm, ProviderTexts
 from project.kernel.errors import FieldError
 from project.kernel.outbox.operations import PermanentError
-
-DEFAULT_PROVIDERS = (
-    "pools.providers.static.StaticProvider",
-    "pools.providers.agents.AgentsProvider",
-    "pools.providers.local.provider.LocalProvider",
-    "pools.providers.kubernetes.provider.KubernetesProvider",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +157,16 @@ class Provider(ABC):
     rotates: ClassVar[bool] = False
     # Seconds between two full looks; less where a look costs nothing.
     look_every: ClassVar[float] = 30.0
+    # For the pages: what members are, what adding a member does, which options the form asks for.
+    texts: ClassVar[ProviderTexts] = ProviderTexts()
+    form: ClassVar[OptionForm | None] = None
+
+    @classmethod
+    def describe_creation(cls, why: str) -> str:
+        """What a member waits for that is being created. `why`: the reason in the last report of
+        this provider; empty: none was given.
+        """
+        return f"Not here yet: {why}" if why else cls.texts.creating
 
     @classmethod
     def place_of(cls, options: Mapping[str, Any]) -> str:
@@ -246,7 +250,7 @@ def _load(names: tuple[str, ...]) -> Mapping[str, type[Provider]]:
 
 
 def known_providers() -> Mapping[str, type[Provider]]:
-    return _load(tuple(getattr(settings, "BERTH_PROVIDERS", DEFAULT_PROVIDERS)))
+    return _load(tuple(settings.BERTH_PROVIDERS))
 
 
 def list_allowed() -> list[str]:
@@ -340,6 +344,12 @@ def has_agents(kind: str) -> bool:
     """False also for a provider that this process does not know."""
     provider = known_providers().get(kind)
     return provider is not None and provider.has_agents
+
+
+def texts_of(kind: str) -> ProviderTexts:
+    """The default texts also for a provider that this process does not know."""
+    provider = known_providers().get(kind)
+    return ProviderTexts() if provider is None else provider.texts
 
 
 def kinds_with(is_meant: Callable[[type[Provider]], bool]) -> list[str]:

@@ -12,10 +12,17 @@ from pools.providers.base import (
     Provider,
     Seen,
 )
+from pools.providers.display import ProviderTexts
 
 
 class StaticProvider(Provider):
     kind: ClassVar[str] = "static"
+    texts: ClassVar[ProviderTexts] = ProviderTexts(
+        choice="Berth only keeps the ledger",
+        adding="Nothing is created outside: it is there already; Berth keeps the ledger.",
+        takes_claims="They take claims at once.",
+        creating="Not seen yet.",
+    )
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         """What is in the ledger is so: whoever has let go is gone."""

@@ -1,6 +1,7 @@
 """What a member does or waits for, in a sentence on its panel."""
 
 from pools.config.spec import Liveness
+from pools.providers.base import Provider, known_providers
 from project.kernel.ui import formatting
 from slots.pages.dashboard_queries import MemberCard
 
@@ -21,7 +22,7 @@ def describe_member(board: MemberCard, provider: str, liveness: Liveness | None)
         )
         return f"Not heard in time. It takes nothing new and keeps its claims{limit}."
     if board.state == "creating":
-        return _describe_creation(board, provider)
+        return known_providers().get(provider, Provider).describe_creation(board.outside)
     if board.state == "deleting":
         return "Closed and empty, being removed."
     if board.is_outdated:
@@ -32,13 +33,3 @@ def describe_member(board: MemberCard, provider: str, liveness: Liveness | None)
     if not board.held:
         return "Nobody is here. It takes claims."
     return "Takes claims." if board.open_count else "Takes claims, but is full."
-
-
-def _describe_creation(board: MemberCard, provider: str) -> str:
-    if provider == "agents":
-        return "Its agent has not come yet. Make a token for it and start it."
-    if board.outside:
-        return f"Not here yet: {board.outside}"
-    if provider in ("local", "kubernetes"):
-        return "Its agent is being started."
-    return "Wished for, not seen yet."

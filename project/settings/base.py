@@ -283,11 +283,9 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# One queue for each provider that performs operations; those of other people's providers are
-# added by name.
-BERTH_QUEUES = ["default", "local", "kubernetes", *env.list_words("BERTH_QUEUES")]
+# project/celery.py adds the queues of the providers in BERTH_PROVIDERS. BERTH_QUEUES names more.
+BERTH_QUEUES = ["default", *env.list_words("BERTH_QUEUES")]
 CELERY_TASK_DEFAULT_QUEUE = "default"
-CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in BERTH_QUEUES}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -326,10 +324,11 @@ BERTH_CONTROLLERS: list[str] = [
     "slots.sync.watcher.Watcher",
 ]
 # Classes of pools.providers.base.Provider, by dotted name: what a pool may name as its provider.
+# The form of a new pool lists them in this order.
 BERTH_PROVIDERS = [
     "pools.providers.static.StaticProvider",
-    "pools.providers.agents.AgentsProvider",
     "pools.providers.local.provider.LocalProvider",
+    "pools.providers.agents.AgentsProvider",
     "pools.providers.kubernetes.provider.KubernetesProvider",
 ]
 # Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all

@@ -11,6 +11,7 @@ from pools.access.permissions import require
 from pools.config.durations import format_duration, parse_duration
 from pools.models import Member, Pool
 from pools.pages.base import frame, pool_for, signed_in
+from pools.providers.base import texts_of
 from project.kernel.errors import FieldError, Invalid, NotFound
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
@@ -26,25 +27,6 @@ from slots.members.services import (
 from slots.pages.dashboard_queries import MemberCard, get_board
 
 MOST_SHOWN = 50
-# What it means to add a member, and when it takes claims.
-ADDED = {
-    "static": (
-        "Nothing is created outside: it is there already; Berth keeps the ledger.",
-        "They take claims at once.",
-    ),
-    "local": (
-        "Berth starts an agent for each on this machine.",
-        "They take claims as soon as their agents are here.",
-    ),
-    "kubernetes": (
-        "Berth creates a pod for each in the pool’s namespace.",
-        "They take claims once the agents in their pods are here.",
-    ),
-    "agents": (
-        "You start the agent of each: its page has a token and the lines for that.",
-        "They take claims once their agents are here.",
-    ),
-}
 LONGEST_PAUSE = 366 * 86400.0
 
 
@@ -218,12 +200,12 @@ def keep(request: Any, member_id: int) -> HttpResponse:
 @signed_in
 def add(request: Any, name: str) -> HttpResponse:
     pool = pool_for(request.identity, name, "add_member")
-    what, note = ADDED.get(pool.provider, ADDED["static"])
+    texts = texts_of(pool.provider)
     question = Question(
         title=f"Add members to {pool.name}",
         verb="Add",
         href=request.path,
-        intro=f"Each has the slots that the pool’s layout says. {what}",
+        intro=f"Each has the slots that the pool’s layout says. {texts.adding}",
         fields=[
             Field(
                 "names",
@@ -235,7 +217,7 @@ def add(request: Any, name: str) -> HttpResponse:
             Field("labels", "Labels of all of them", help="For example: zone=eu-1, size=large"),
         ],
         reason="optional",
-        note=note,
+        note=texts.takes_claims,
     )
 
     def perform(given: ConfirmInput) -> Done:

@@ -11,10 +11,10 @@ from django.utils import timezone
 from claims.allocation.selectors import view_claim
 from claims.models import Claim
 from pools.models import Pool, Token
-from pools.providers.base import known_providers
+from pools.providers.base import known_providers, texts_of
+from pools.providers.display import ProviderTexts
 from project.kernel.models import Event
 from slots.members.services import pause_pool
-from slots.pages.views import ADDED
 from tests.dashboard.helpers import PASSWORD, chief, claim, make_pool, member, person, slot_of
 from tests.dashboard.plain_browser import DIALOG, browser_of, get, html_of, off, post
 
@@ -125,10 +125,12 @@ def test_the_add_members_dialog_says_what_each_provider_creates() -> None:
     pool = make_pool()
     client = browser_of(chief())
     for provider in known_providers():
-        assert provider in ADDED, "its page would say that nothing is created"
+        texts = texts_of(provider)
+        assert texts != ProviderTexts(), "its dialog would not say what is created"
         Pool.objects.filter(pk=pool.pk).update(provider=provider)
-        assert ADDED[provider][0] in get(client, "/pools/env/members/add/", **DIALOG)
-    assert "pod" in ADDED["kubernetes"][0]
+        text = get(client, "/pools/env/members/add/", **DIALOG)
+        assert texts.adding in text and texts.takes_claims in text
+    assert "pod" in texts_of("kubernetes").adding
 
 
 def test_a_claimant_can_release_only_its_own_claims() -> None:

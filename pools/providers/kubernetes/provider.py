@@ -21,6 +21,8 @@ from pools.providers.base import (
     Provider,
     Tell,
 )
+from pools.providers.display import OptionForm, ProviderTexts
+from pools.providers.kubernetes import display
 from pools.providers.kubernetes import options as reading
 from pools.providers.kubernetes.listing import look_at
 from pools.providers.kubernetes.names import installation_of
@@ -39,6 +41,8 @@ class KubernetesProvider(Provider):
     option_fields: ClassVar[tuple[str, ...]] = reading.FIELDS
     rolled: ClassVar[tuple[str, ...]] = ("template", "url")
     free_options: ClassVar[tuple[str, ...]] = ("template.resources", "template.grace")
+    texts: ClassVar[ProviderTexts] = display.TEXTS
+    form: ClassVar[OptionForm | None] = display.FORM
 
     @classmethod
     def read_options(

@@ -32,6 +32,7 @@ from pools.providers.base import (
     Provider,
     Seen,
 )
+from pools.providers.display import ProviderTexts
 from pools.providers.local.protection import WAY_OUT, find_protection, why_refused
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
@@ -104,6 +105,12 @@ class LocalProvider(Provider):
     rotates: ClassVar[bool] = True
     option_fields: ClassVar[tuple[str, ...]] = ("env",)
     rolled: ClassVar[tuple[str, ...]] = ("env",)
+    texts: ClassVar[ProviderTexts] = ProviderTexts(
+        choice="agents that Berth starts on this machine",
+        adding="Berth starts an agent for each on this machine.",
+        takes_claims="They take claims as soon as their agents are here.",
+        creating="Its agent is being started.",
+    )
 
     @classmethod
     def read_options(

@@ -171,13 +171,13 @@ def test_the_form_and_its_file_refuse_an_admin_of_one_pool(db: None) -> None:
     client.force_login(person("ana", "admin", pool=pool))
     moved = copy.deepcopy(PODS) | {"namespace": "kube-system"}
     fields = {
-        "provider.namespace": "kube-system",
-        "provider.context": "prod",
-        "provider.url": PODS["url"],
+        "provider.kubernetes.namespace": "kube-system",
+        "provider.kubernetes.context": "prod",
+        "provider.kubernetes.url": PODS["url"],
     }
     fields |= {
-        "provider.template.image": PODS["template"]["image"],
-        "provider.template.service_account": "agent",
+        "provider.kubernetes.template.image": PODS["template"]["image"],
+        "provider.kubernetes.template.service_account": "agent",
         "revision": "1",
     }
     for given in (

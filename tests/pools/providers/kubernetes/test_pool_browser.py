@@ -40,21 +40,19 @@ def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_
     page = window
     sign_in(page, chief())
     page.goto("/pools/new/")
-    image = page.locator("[name='provider.template.image']")
+    image = page.locator("[name='provider.kubernetes.template.image']")
     assert not image.is_visible(), "of no use where members are no pods"
     page.select_option("[name=provider]", "kubernetes")
     page.fill("[name=name]", "infra")
     page.locator("[name=form][value=tasks]").check()
     image.fill("registry.example/agent:1")
-    page.fill("[name='provider.context']", "prod-eu")
-    page.fill("[name='provider.url']", "http://berth.example/")
+    page.fill("[name='provider.kubernetes.context']", "prod-eu")
+    page.fill("[name='provider.kubernetes.url']", "http://berth.example/")
     shoot_all(page, "form")
     page.get_by_role("button", name="Make the pool").click()
     page.get_by_text("There is no kubeconfig at").first.wait_for()
-    assert page.locator("[name='provider.context'][aria-invalid=true]").count() == 1
-    assert (
-        page.locator("[name='provider.template.image']").input_value() == "registry.example/agent:1"
-    )
+    assert page.locator("[name='provider.kubernetes.context'][aria-invalid=true]").count() == 1
+    assert image.input_value() == "registry.example/agent:1"
     assert faults(page) == []
     shoot_all(page, "refused")
     assert not Pool.objects.exists()

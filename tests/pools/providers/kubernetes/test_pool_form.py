@@ -8,13 +8,16 @@ import pytest
 
 from pools.config.spec import parse_pool
 from pools.pages import forms
+from pools.pages.provider_form import list_fields, read_provider
 from pools.providers.base import option_readers
 from project.kernel.errors import FieldError
 
 FILLED = {
     "name": "infra", "provider": "kubernetes", "form": "tasks", "tasks": "any, plan",
-    "provider.context": "prod", "provider.namespace": "agents", "provider.url": "",
-    "provider.template.image": "registry.example/agent:1", "provider.template.service_account": "",
+    "provider.kubernetes.context": "prod", "provider.kubernetes.namespace": "agents",
+    "provider.kubernetes.url": "",
+    "provider.kubernetes.template.image": "registry.example/agent:1",
+    "provider.kubernetes.template.service_account": "",
 }  # fmt: skip
 
 
@@ -28,10 +31,11 @@ def test_what_is_filled_in_is_a_pool() -> None:
 def test_the_form_shows_what_the_pool_says_and_gives_it_back() -> None:
     spec = parse_pool(forms.read_form(FILLED, with_members=True), option_readers())
     shown = forms.values_of(spec.as_config(), spec.layout)
-    assert {name: shown[name] for name in forms.POD_PATHS} == {
-        name: FILLED[name] for name in forms.POD_PATHS
-    }
-    assert forms.read_pods(shown, spec.as_config()["provider"]) == spec.as_config()["provider"]
+    names = [field.name for field in list_fields("kubernetes")]
+    assert len(names) == 5
+    assert {name: shown[name] for name in names} == {name: FILLED[name] for name in names}
+    before = spec.as_config()["provider"]
+    assert read_provider("kubernetes", shown, before) == before
 
 
 def test_what_the_form_does_not_ask_for_stays_and_what_is_emptied_goes() -> None:
@@ -40,34 +44,35 @@ def test_what_the_form_does_not_ask_for_stays_and_what_is_emptied_goes() -> None
         "namespace": "agents",
         "template": {"image": "a:1", "grace": 60, "env": {"A": "b"}},
     }
-    after = forms.read_pods({"provider.namespace": "", "provider.template.image": "a:2"}, before)
+    filled = {"provider.kubernetes.namespace": "", "provider.kubernetes.template.image": "a:2"}
+    after = read_provider("kubernetes", filled, before)
     assert after == {
         "kind": "kubernetes",
         "template": {"image": "a:2", "grace": 60, "env": {"A": "b"}},
     }
-    assert before["namespace"] == "agents"
+    assert (before["namespace"], before["template"]["image"]) == ("agents", "a:1")
 
 
 @pytest.mark.parametrize(
     ("field", "shown_at"),
     [
-        ("provider.template.image", "provider.template.image"),
+        ("provider.template.image", "provider.kubernetes.template.image"),
         ("provider.template.resources.limits", ""),
         ("provider.kind", ""),
     ],
     ids=["asked for", "not asked for", "kind"],
 )
 def test_a_fault_is_shown_at_its_field_or_above_the_form(field: str, shown_at: str) -> None:
-    assert forms.field_for(FieldError(field, "wrong"), "tasks") == shown_at
+    assert forms.field_for(FieldError(field, "wrong"), "tasks", "kubernetes") == shown_at
 
 
 def test_pods_are_asked_about_where_members_are_pods() -> None:
-    titles = [section.title for section in forms.sections({}, [], is_new=True)]
-    assert "Pods" in titles
-    assert "Pods" not in [
-        section.title for section in forms.sections({"name": "a"}, [], is_new=False)
-    ]
-    assert "Pods" in [
-        section.title
-        for section in forms.sections({"provider.template.image": "a:1"}, [], is_new=False)
-    ]
+    asked = {section.title: section.provider for section in forms.sections({}, [])}
+    assert asked["Pods"] == "kubernetes", "shown where that provider is chosen"
+    assert "Pods" not in [section.title for section in forms.sections({}, [], provider="local")]
+    asked = {
+        section.title: section.provider for section in forms.sections({}, [], provider="kubernetes")
+    }
+    assert asked["Pods"] == "", "nothing on the page chooses the provider: always shown"
+    allowed = forms.sections({}, [], allowed=["static", "local"])
+    assert "Pods" not in [section.title for section in allowed]

@@ -1,0 +1,86 @@
+"""The part of a pool's form that its provider declares (`Provider.form`): options as fields and
+back. Pure.
+
+A field is called `provider.<kind>.<path>`, because two providers may have options of one name and
+the form of a new pool holds the fields of all of them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pools.providers.base import known_providers
+from pools.providers.display import OptionForm
+from project.kernel.ui.confirm import Field
+
+PREFIX = "provider."
+
+
+def provider_options(allowed: Collection[str] | None = None) -> list[tuple[str, str]]:
+    """Kinds of providers with their texts, for a select field. `allowed` None: all kinds."""
+    return [
+        (kind, f"{kind}: {provider.texts.choice}" if provider.texts.choice else kind)
+        for kind, provider in known_providers().items()
+        if allowed is None or kind in allowed
+    ]
+
+
+def form_of(kind: str) -> OptionForm | None:
+    provider = known_providers().get(kind)
+    return None if provider is None else provider.form
+
+
+def list_fields(kind: str) -> Sequence[Field]:
+    form = form_of(kind)
+    if form is None:
+        return ()
+    return [Field(name_of(kind, each.path), each.label, help=each.help) for each in form.fields]
+
+
+def name_of(kind: str, path: str) -> str:
+    return f"{PREFIX}{kind}.{path}"
+
+
+def find_field(kind: str, path: str) -> str:
+    """The field that asks for `path` of the configuration, like provider.template.image; empty:
+    the form does not ask for it.
+    """
+    name = name_of(kind, path.removeprefix(PREFIX))
+    return name if any(name == field.name for field in list_fields(kind)) else ""
+
+
+def read_provider(kind: str, given: Mapping[str, str], before: Any = None) -> Any:
+    """`provider:` of the configuration: `before`, with what was filled in. An empty field removes
+    its option, a missing field leaves it.
+    """
+    form = form_of(kind)
+    if form is None:
+        return before or kind
+    options: dict[str, Any] = _copy(before) if isinstance(before, Mapping) else {"kind": kind}
+    for each in form.fields:
+        *parents, last = each.path.split(".")
+        at = options
+        for parent in parents:  # made even if they stay empty: a fault then names the field inside
+            at = at.setdefault(parent, {})
+        name = name_of(kind, each.path)
+        if text := given.get(name, "").strip():
+            at[last] = text
+        elif name in given:
+            at.pop(last, None)
+    return options
+
+
+def values_of(provider: Any) -> dict[str, str]:
+    """What the fields show of `provider:` of a configuration, which is a kind or a mapping."""
+    options = provider if isinstance(provider, Mapping) else {"kind": provider or ""}
+    kind = str(options.get("kind", ""))
+    values = {"provider": kind}
+    for each in getattr(form_of(kind), "fields", ()):
+        at: Any = options
+        for part in each.path.split("."):
+            at = at.get(part) if isinstance(at, Mapping) else None
+        values[name_of(kind, each.path)] = "" if at is None else str(at)
+    return values
+
+
+def _copy(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in options.items()}

@@ -1,0 +1,138 @@
+"""A provider that only this file declares appears wherever providers appear: nothing about it is
+written elsewhere.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from pools.config.parsing import Faults
+from pools.lifecycle.services import create_pool
+from pools.models import Member, Pool
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    Seen,
+)
+from pools.providers.display import OptionField, OptionForm, ProviderTexts
+from project.celery import add_queues, app
+from tests.dashboard.helpers import chief
+from tests.dashboard.plain_browser import DIALOG, browser_of, get, html_of
+
+TEXTS = ProviderTexts(
+    choice="allocations of a Nomad job",
+    adding="Berth creates an allocation for each.",
+    takes_claims="They take claims once Nomad runs them.",
+    creating="Nomad was asked for it.",
+)
+
+
+class NomadProvider(Provider):
+    kind: ClassVar[str] = "nomad"
+    queue: ClassVar[str] = "nomad"
+    is_owner: ClassVar[bool] = True
+    option_fields: ClassVar[tuple[str, ...]] = ("namespace", "job", "url")
+    rolled: ClassVar[tuple[str, ...]] = ("namespace", "job")
+    texts: ClassVar[ProviderTexts] = TEXTS
+    form: ClassVar[OptionForm | None] = OptionForm(
+        "Allocations",
+        (
+            OptionField("namespace", "Nomad namespace", "Empty: default"),  # pods have one, too
+            OptionField("job.name", "Job"),
+        ),
+    )
+
+    @classmethod
+    def read_options(
+        cls, options: Mapping[str, Any], where: str, faults: Faults
+    ) -> Mapping[str, Any]:
+        read = super().read_options(options, where, faults)
+        if not (read.get("job") or {}).get("name"):
+            faults.add(f"{where}.job.name", "A job is missing.", "Name one.")
+        return {name: value for name, value in read.items() if name != "kind"}
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        return MemberReport(is_ready=True, is_gone=member.state == "deleting")
+
+    def look(self, pool: PoolSnapshot) -> Observation:
+        return Observation(tuple(Seen(member.id) for member in pool.members))
+
+
+@pytest.fixture(autouse=True)
+def _registered(settings: Any) -> None:
+    settings.BERTH_PROVIDERS = [*settings.BERTH_PROVIDERS, f"{__name__}.NomadProvider"]
+
+
+def make_nomad_pool() -> Pool:
+    provider = {"kind": "nomad", "namespace": "ci", "url": "http://n/", "job": {"name": "agent"}}
+    return create_pool(
+        {"name": "lab", "slots": 2, "provider": provider, "members": {"max": 3, "list": ["a"]}}
+    )
+
+
+@pytest.mark.django_db
+def test_the_form_of_a_new_pool_offers_it_with_its_options_and_makes_a_pool() -> None:
+    client = browser_of(chief())
+    shown = get(client, "/pools/new/")
+    assert '<option value="nomad">nomad: allocations of a Nomad job</option>' in shown
+    assert '<fieldset data-provider="nomad"> <legend>Allocations</legend>' in shown
+
+    fields = {
+        "name": "lab", "provider": "nomad", "form": "plain", "count": "2",
+        "provider.nomad.namespace": "ci", "provider.nomad.job.name": "",
+        "provider.kubernetes.namespace": "of the section that is not chosen",
+    }  # fmt: skip
+    refused = client.post("/pools/new/", fields)
+    assert refused.status_code == 422
+    assert 'id="f-provider.nomad.job.name-e"' in html_of(refused), "the fault is at its field"
+
+    made = client.post("/pools/new/", fields | {"provider.nomad.job.name": "agent"})
+    assert made.status_code == 302
+    assert Pool.objects.get().spec["provider"] == {
+        "kind": "nomad",
+        "namespace": "ci",
+        "job": {"name": "agent"},
+    }
+
+
+@pytest.mark.django_db
+def test_the_form_of_its_pool_changes_its_options_and_keeps_the_others() -> None:
+    make_nomad_pool()
+    client = browser_of(chief())
+    shown = get(client, "/pools/lab/edit/")
+    assert 'name="provider.nomad.job.name" value="agent"' in shown
+    assert "provider.kubernetes" not in shown
+    changed = client.post(
+        "/pools/lab/edit/",
+        {"members.max": "3", "revision": "1", "provider.nomad.namespace": "",
+         "provider.nomad.job.name": "agent-2"},
+    )  # fmt: skip
+    assert changed.status_code == 302, html_of(changed)
+    assert Pool.objects.get().spec["provider"] == {
+        "kind": "nomad",
+        "url": "http://n/",
+        "job": {"name": "agent-2"},
+    }
+
+
+@pytest.mark.django_db
+def test_its_texts_are_in_the_dialog_and_on_the_panel_of_a_member() -> None:
+    make_nomad_pool()
+    client = browser_of(chief())
+    dialog = get(client, "/pools/lab/members/add/", **DIALOG)
+    assert TEXTS.adding in dialog and TEXTS.takes_claims in dialog
+    assert Member.objects.get().state == "creating"
+    assert TEXTS.creating in get(client, "/pools/lab/?member=a")
+
+
+def test_workers_perform_its_operations(settings: Any) -> None:
+    before = app.conf.task_queues
+    try:
+        add_queues(app)
+        assert set(app.conf.task_queues) == {"default", "local", "kubernetes", "nomad"}
+    finally:
+        app.conf.task_queues = before
