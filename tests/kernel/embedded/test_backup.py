@@ -40,11 +40,11 @@ SWEEP = """
 import os, time
 from pathlib import Path
 from django.conf import settings
-from claims.runs import keeping
+from claims.tasks.files.retention import sweep_files
 for path in Path(settings.BERTH_HOME).joinpath("files").rglob("*"):
     if path.is_file():
         os.utime(path, (time.time() - 7200,) * 2)
-while keeping.sweep_files():
+while sweep_files():
     pass
 """
 A_DAY_LATER = "UPDATE kernel_database_place SET since = since - interval '25 h'"

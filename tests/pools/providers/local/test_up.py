@@ -98,8 +98,8 @@ def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(
             "--no-imports",
             "-c",
             (
-                "from claims.services import delete_pool; delete_pool(pool_name='far', "
-                "reason='a test')"
+                "from claims.lifecycle.pool_deletion import delete_pool; "
+                "delete_pool(pool_name='far', reason='a test')"
             ),
         )
     wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
