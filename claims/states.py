@@ -6,19 +6,19 @@ CLAIM = Machine(
     name="claim",
     table="claims_claim",
     states={
-        "waiting": "stands in its line",
-        "blocked": "not in line: a predecessor, a lock or a back-off comes first",
+        "waiting": "waits in its queue",
+        "blocked": "not in a queue: a predecessor, a lock or a back-off comes first",
         "bound": "holds its slots",
-        "reserved": "holds its slots and waits for a person",
-        "parked": "waits for a person without a slot",
-        "ended": "over; its outcome says how",
+        "reserved": "holds its slots and waits for approval",
+        "parked": "waits for approval without a slot",
+        "ended": "over; the outcome says how",
     },
     initial="waiting",
     born=("blocked", "bound"),
     edges=edges(
         [
             "waiting > blocked: finalize, operator | serial predecessor, workspace lock, back-off",
-            "blocked > waiting: finalize, operator | nothing blocks it any more",
+            "blocked > waiting: finalize, operator | the block has ended",
             "waiting > bound: allocate, API",
             (
                 "bound > reserved, parked: agent | the plan is in; the pool holds the slot "
@@ -29,15 +29,15 @@ CLAIM = Machine(
                 "reserved > bound: approver, operator | apply in the slot that waited, or "
                 "plan again there"
             ),
-            "parked > waiting: approver, operator | goes first; or plans again at its own place",
+            "parked > waiting: approver, operator | head of the queue, or its place to plan again",
             "parked > reserved: allocate | a slot is reserved again; its deadline stays",
             (
-                "bound > waiting, blocked: finalize, agent | lost or failed, to be tried again; "
+                "bound > waiting, blocked: finalize, agent | lost or failed, with a retry; "
                 "never an apply that has begun"
             ),
             (
                 "waiting, blocked, bound, reserved, parked > ended: holder, finalize, operator | "
-                "its slots are let go in the same statement"
+                "the same statement releases its slots"
             ),
         ]
     ),
@@ -45,7 +45,7 @@ CLAIM = Machine(
 CLAIM_SET = Machine(
     name="claim_set",
     table="claims_claimset",
-    states={"active": "keeps its number of claims", "deleting": "lets them go, then goes itself"},
+    states={"active": "keeps its number of claims", "deleting": "releases its claims, then ends"},
     initial="active",
     edges=edges(["active > deleting: service"]),
 )
@@ -55,14 +55,14 @@ HOLDING = ("bound", "reserved")
 PENDING = ("reserved", "parked")  # the plan waits for an approval
 SERIAL_LIVE = ("waiting", "bound", "reserved", "parked")
 OUTCOMES = {
-    "released": "its holder let it go",
+    "released": "its holder released it",
     "applied": "applied",
-    "planned": "nothing to apply, or only a plan was asked for",
+    "planned": "the plan has no changes, or only a plan was requested",
     "failed": "failed",
     "lost": "its member was lost",
     "expired": "its deadline passed",
-    "rejected": "a person said no",
-    "cancelled": "called off before it was served, or forced",
-    "unacknowledged": "nobody answered for it in time",
-    "silent": "its holder was not heard of any more",
+    "rejected": "an approver rejected the plan",
+    "cancelled": "cancelled before it was bound, or forced",
+    "unacknowledged": "its holder did not acknowledge it in time",
+    "silent": "its holder stopped sending heartbeats",
 }

@@ -6,17 +6,17 @@ POOL = Machine(
     name="pool",
     table="pools_pool",
     states={
-        "pending": "its provider has not been looked at yet",
+        "pending": "its provider has not answered yet",
         "active": "hands out slots",
-        "deleting": "hands out nothing, goes with its last claim and member",
-        "gone": "kept for the record; its name may be used again",
+        "deleting": "hands out no slots; ends with its last claim and member",
+        "gone": "kept for the record; its name is free again",
     },
     initial="pending",
     born=("active",),
     edges=edges(
         [
             "pending > active: service | the provider answered",
-            "pending, active > deleting: service | no live claim, or they are to go with it",
+            "pending, active > deleting: service | no live claim, or its claims end with it",
             "deleting > gone: finalize | the last claim and member have gone",
         ]
     ),
@@ -26,11 +26,11 @@ MEMBER = Machine(
     name="member",
     table="pools_member",
     states={
-        "creating": "wished for, not seen yet",
-        "ready": "there; takes claims unless cordoned",
-        "offline": "silent: takes nothing, keeps its claims",
+        "creating": "ordered, not seen yet",
+        "ready": "present; takes claims unless cordoned",
+        "offline": "silent; takes no claims, keeps those that it has",
         "deleting": "closed and empty, being removed",
-        "gone": "removed, or known to be gone",
+        "gone": "removed, or reported as gone",
     },
     initial="creating",
     born=("ready",),  # declared members are there already
