@@ -110,7 +110,7 @@ def test_retention_days_are_a_setting_and_none_keeps_for_ever(settings):
     assert delete_chunk("events") == 4
 
 
-def test_one_call_deletes_a_chunk_by_every_retention_rule(monkeypatch):
+def test_delete_old_deletes_a_chunk_by_every_retention_rule(monkeypatch):
     monkeypatch.setattr(
         retention,
         "_kept",

@@ -27,7 +27,7 @@ def clock_threads() -> int:
     return sum(thread.name == "clocks" for thread in threading.enumerate())
 
 
-def test_one_thread_rings_many_clocks_none_before_its_time() -> None:
+def test_many_clocks_ring_on_one_thread_none_before_its_time() -> None:
     ringer, order = Ringer(), list[int]()
     before = clock_threads()
     rung = threading.Event()

@@ -1,4 +1,4 @@
-"""Who can sign in first."""
+"""The first user of an installation and its password."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from pools.access.permissions import load_identity
 
 
 @pytest.mark.django_db
-def test_the_first_user_may_do_everything_also_decide(settings: Any, tmp_path: Path) -> None:
+def test_first_user_may_do_everything_including_approvals(settings: Any, tmp_path: Path) -> None:
     settings.BERTH_HOME = tmp_path
     call_command("prepare")
     identity = load_identity(User.objects.get(username="admin").pk)
@@ -24,7 +24,7 @@ def test_the_first_user_may_do_everything_also_decide(settings: Any, tmp_path: P
 
 
 @pytest.mark.django_db
-def test_a_given_password_is_written_nowhere(
+def test_given_password_is_not_stored_in_a_file(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BERTH_HOME = tmp_path
@@ -39,7 +39,7 @@ def test_a_given_password_is_written_nowhere(
 
 
 @pytest.mark.django_db
-def test_a_given_password_that_an_earlier_version_wrote_down_is_removed(
+def test_given_password_stored_by_an_earlier_version_is_removed(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BERTH_HOME = tmp_path

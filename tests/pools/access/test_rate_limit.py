@@ -1,4 +1,4 @@
-"""A caller that sends more than its share, and bodies that are larger than anybody needs."""
+"""Rate limits per caller, shared between processes, and limits on bodies."""
 
 import os
 import socket
@@ -22,7 +22,7 @@ def fresh_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "_buckets", None)
 
 
-def test_a_bucket_fills_with_time() -> None:
+def test_bucket_refills_with_time() -> None:
     now = [0.0]
     buckets = Buckets(60, clock=lambda: now[0])
     assert [buckets.take("a") for _ in range(60)] == [0.0] * 60
@@ -35,7 +35,7 @@ def test_a_bucket_fills_with_time() -> None:
     assert [buckets.take("a") for _ in range(61)][-1] > 0, "it never holds more than its size"
 
 
-def test_buckets_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "MOST_BUCKETS", 3)
     buckets = Buckets(60)
     for n in range(10):
@@ -43,7 +43,7 @@ def test_buckets_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [buckets.is_known(str(n)) for n in range(10)] == [False] * 7 + [True] * 3
 
 
-def test_too_many_is_said_and_the_others_do_not_notice(
+def test_limited_caller_gets_429_and_others_are_unaffected(
     caller: Callers, settings: Any, django_assert_num_queries: Any
 ) -> None:
     settings.BERTH_REQUESTS_PER_MINUTE = 5
@@ -58,7 +58,7 @@ def test_too_many_is_said_and_the_others_do_not_notice(
     assert ben.get("me/").status == 200
 
 
-def test_bulk_counts_as_one(caller: Callers, settings: Any) -> None:
+def test_bulk_call_counts_as_one_request(caller: Callers, settings: Any) -> None:
     settings.BERTH_REQUESTS_PER_MINUTE = 2
     pool = make_pool(slots=100)
     ana = caller("claimant", pool)
@@ -67,7 +67,7 @@ def test_bulk_counts_as_one(caller: Callers, settings: Any) -> None:
     assert ana.post("claims/bulk/", {"claims": [{"pool": pool.name}]}).status == 429
 
 
-def test_who_is_not_known_has_no_bucket(caller: Callers) -> None:
+def test_unknown_caller_has_no_bucket(caller: Callers) -> None:
     """Or random tokens would fill the memory."""
     from_nobody = caller("viewer")
     from_nobody.secret = "berth_" + "y" * 43
@@ -75,7 +75,7 @@ def test_who_is_not_known_has_no_bucket(caller: Callers) -> None:
     assert rate_limit.buckets()._levels == {}
 
 
-def test_a_request_that_waits_is_one(caller: Callers) -> None:
+def test_repeated_counts_of_one_request_take_one_token(caller: Callers) -> None:
     request: Any = RequestFactory().get("/")
     request.scope = {}
     for _ in range(5):
@@ -84,7 +84,7 @@ def test_a_request_that_waits_is_one(caller: Callers) -> None:
 
 
 @pytest.mark.parametrize("path", ["claims/", "tokens/", "pools/"])
-def test_bodies_that_are_no_json_are_refused_by_name(path: str, caller: Callers) -> None:
+def test_body_that_is_no_json_is_refused_by_name(path: str, caller: Callers) -> None:
     root = caller("superuser")
     deep = "[" * 40 + "]" * 40
     for body in (
@@ -135,7 +135,7 @@ def processes() -> Iterator[list[Told]]:
         thread.join(30)
 
 
-def test_a_share_is_one_share_in_all_processes(processes: list[Told]) -> None:
+def test_share_of_a_caller_is_counted_across_processes(processes: list[Told]) -> None:
     one, other = processes
     for _ in range(1000):  # until it listens: what was told before is lost, as it may be
         one.take("somebody else")
@@ -154,7 +154,7 @@ def test_a_share_is_one_share_in_all_processes(processes: list[Told]) -> None:
     assert other.take("ben") == 0.0
 
 
-def test_a_debt_is_a_whole_share_at_most() -> None:
+def test_debt_from_other_processes_is_at_most_one_share() -> None:
     buckets = Buckets(60, clock=lambda: 0.0)
     buckets.note_elsewhere({"ana": 1_000_000})
     assert buckets.wait_of("ana") == pytest.approx(61.0)
@@ -164,7 +164,7 @@ def test_a_debt_is_a_whole_share_at_most() -> None:
     )
 
 
-def test_without_valkey_each_counts_for_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_valkey_each_process_counts_for_itself(caplog: pytest.LogCaptureFixture) -> None:
     buckets = Buckets(2)
     tried = threading.Event()
 
@@ -197,14 +197,14 @@ def test_without_valkey_each_counts_for_itself(caplog: pytest.LogCaptureFixture)
     ],
     ids=lambda said: said[:50].decode("ascii", "replace"),
 )  # fmt: skip
-def test_what_is_no_message_changes_nothing(said: bytes) -> None:
+def test_malformed_share_message_changes_no_bucket(said: bytes) -> None:
     buckets = Buckets(5, clock=lambda: 0.0)
     shares = Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets})
     shares.hear(said)
     assert [buckets.take("ana") > 0 for _ in range(6)] == [False] * 5 + [True]
 
 
-def test_a_process_that_says_too_much_costs_a_caller_one_share_at_most() -> None:
+def test_exaggerated_share_message_costs_one_share_at_most() -> None:
     now = [0.0]
     buckets = Buckets(60, clock=lambda: now[0])
     Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets}).hear(

@@ -1,4 +1,6 @@
-"""Tokens: shown once, kept as a hash, no more than their user, over when revoked."""
+"""API tokens are shown once, stored as a hash, never stronger than their user, and end when
+revoked.
+"""
 
 import json
 from datetime import timedelta
@@ -19,7 +21,7 @@ from tests.api.conftest import Caller, Callers
 from tests.api.helpers import make_pool
 
 
-def test_the_secret_is_shown_once_and_only_its_hash_is_kept(caller: Callers) -> None:
+def test_secret_is_shown_once_and_stored_as_a_hash(caller: Callers) -> None:
     ana = caller("viewer")
     made = ana.post("tokens/", {"name": "ci"})
     secret = made.body["secret"]
@@ -38,7 +40,7 @@ def test_the_secret_is_shown_once_and_only_its_hash_is_kept(caller: Callers) -> 
     assert Caller(secret).get("me/").body["token"] == {"id": token.pk, "name": "ci"}
 
 
-def test_revoking_ends_it_at_once_and_is_an_event(caller: Callers) -> None:
+def test_revoked_token_ends_at_once_with_an_event(caller: Callers) -> None:
     ana = caller("viewer")
     made = ana.post("tokens/", {"name": "ci"}).body
     ci = Caller(made["secret"])
@@ -50,7 +52,7 @@ def test_revoking_ends_it_at_once_and_is_an_event(caller: Callers) -> None:
     assert ana.post("tokens/", {"name": "ci"}).status == 201, "its name may be used again"
 
 
-def test_last_use_is_written_once_a_minute(caller: Callers) -> None:
+def test_last_use_is_written_at_most_once_a_minute(caller: Callers) -> None:
     ana = caller("viewer")
     ana.get("me/")
     first = Token.objects.get().last_used_at
@@ -64,7 +66,7 @@ def test_last_use_is_written_once_a_minute(caller: Callers) -> None:
     )
 
 
-def test_a_limited_token_makes_none_that_may_more(caller: Callers) -> None:
+def test_limited_token_cannot_create_a_stronger_one(caller: Callers) -> None:
     make_pool("one")
     make_pool("two")
     root = caller("superuser")
@@ -95,7 +97,7 @@ def test_a_limited_token_makes_none_that_may_more(caller: Callers) -> None:
     assert limited("DELETE", f"tokens/{others[0]}/").status == 403
 
 
-def test_roles_are_looked_at_when_it_is_used(caller: Callers) -> None:
+def test_roles_of_a_token_are_checked_at_each_use(caller: Callers) -> None:
     pool = make_pool("one")
     ana = caller("claimant", pool, roles=["operator"])
     assert ana.get("me/").body["roles"] == {
@@ -112,7 +114,7 @@ def test_roles_are_looked_at_when_it_is_used(caller: Callers) -> None:
     assert identity.may("configure", pool.pk)
 
 
-def test_a_session_changes_only_with_its_csrf_token(db: None) -> None:
+def test_session_needs_its_csrf_token_for_changes(db: None) -> None:
     user = User.objects.create_user("ana", password="secret enough")
     give_grant(role="admin", user=user)
     client = Client(enforce_csrf_checks=True)
@@ -131,7 +133,7 @@ def test_a_session_changes_only_with_its_csrf_token(db: None) -> None:
     assert made.status_code == 201
 
 
-def test_the_command_prints_the_secret_alone(db: None) -> None:
+def test_token_command_prints_only_the_secret(db: None) -> None:
     User.objects.create_user("ana")
     pool = make_pool("one")
     out, err = StringIO(), StringIO()

@@ -1,4 +1,4 @@
-"""What a pool says of decisions."""
+"""The `approval` settings of a pool."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def faults(**approval: Any) -> list[str]:
     return [fault.field for fault in validate(pool(**approval), option_readers())]
 
 
-def test_nothing_said() -> None:
+def test_approval_defaults_are_read_and_not_stored() -> None:
     assert read() == ApprovalSpec(1, True, 24 * HOUR, 2 * HOUR, None)
     assert "approval" not in parse_pool(pool(), option_readers()).as_stored()
 
@@ -41,7 +41,9 @@ def test_nothing_said() -> None:
         ({"hold": "0s"}, ApprovalSpec(hold=0.0)),
     ],
 )
-def test_what_is_said_is_meant_and_written_back(said: dict[str, Any], meant: ApprovalSpec) -> None:
+def test_approval_settings_are_read_and_round_trip(
+    said: dict[str, Any], meant: ApprovalSpec
+) -> None:
     assert read(**said) == meant
     stored = parse_pool(pool(**said), option_readers()).as_config()
     assert parse_pool(stored, option_readers()).approval == meant
@@ -61,11 +63,11 @@ def test_what_is_said_is_meant_and_written_back(said: dict[str, Any], meant: App
         ({"holds": "5m"}, "holds"),
     ],
 )
-def test_what_makes_no_sense_is_named(said: dict[str, Any], field: str) -> None:
+def test_invalid_approval_setting_is_named_by_its_field(said: dict[str, Any], field: str) -> None:
     assert faults(**said) == [f"approval.{field}"]
 
 
-def test_how_long_a_slot_is_kept() -> None:
+def test_slot_is_held_until_the_hold_time_is_over() -> None:
     assert ApprovalSpec().holds(1e9)
     assert (
         ApprovalSpec(hold=60.0).holds(59.0),

@@ -1,4 +1,4 @@
-"""Layouts: which slots a member offers and whom they serve, as tables and as properties."""
+"""Layouts: which slots a member offers and for which claims, as tables and as properties."""
 
 import random
 from itertools import pairwise
@@ -67,7 +67,9 @@ PORTS = Ports(30000, 30009)
         (port_lanes(Ports(1, 9, quota=3, foreign=frozenset({80, 443})), None), [("port", 1)]),
     ],
 )
-def test_what_a_member_offers(layout: Layout, expected: list[tuple[str, int]]) -> None:
+def test_layout_gives_the_slots_of_a_member(
+    layout: Layout, expected: list[tuple[str, int]]
+) -> None:
     assert slots_of(layout) == expected
 
 
@@ -80,7 +82,7 @@ def test_what_a_member_offers(layout: Layout, expected: list[tuple[str, int]]) -
         (port_lanes(Ports(1, 4), None), Own(foreign=frozenset({1, 3})), [("port", 2), ("port", 4)]),
     ],
 )
-def test_what_a_member_has_of_its_own(
+def test_member_overrides_change_its_slots(
     layout: Layout, own: Own, expected: list[tuple[str, int]]
 ) -> None:
     assert slots_of(layout, own) == expected
@@ -107,7 +109,7 @@ def test_what_a_member_has_of_its_own(
         ),
     ],
 )
-def test_the_pickiest_lane_goes_first(layout: Layout, kind: str, expected: list[str]) -> None:
+def test_most_specific_lane_is_tried_first(layout: Layout, kind: str, expected: list[str]) -> None:
     assert lanes_for(layout, kind) == expected
 
 
@@ -124,11 +126,11 @@ def test_the_pickiest_lane_goes_first(layout: Layout, kind: str, expected: list[
         (slot_classes([("a", 1, ("x",)), ("b", 1, ("y",))]), None),
     ],
 )
-def test_the_kind_of_a_claim_that_names_none(layout: Layout, expected: str | None) -> None:
+def test_layout_decides_the_default_kind_of_a_claim(layout: Layout, expected: str | None) -> None:
     assert default_kind(layout) == expected
 
 
-def test_one_plan_and_apply_a_member_in_both_shipped_layouts() -> None:
+def test_shipped_layouts_offer_one_plan_and_apply_per_member() -> None:
     for names in (["any", "plan", "plan"], ["any", "plan", "plan", "plan"]):
         assert count_for(tasks(names), "plan_and_apply") == 1
         assert count_for(tasks(names), "plan") == len(names)
@@ -171,7 +173,7 @@ layouts = st.one_of(
 
 
 @given(layouts)
-def test_no_place_is_offered_twice_and_every_lane_is_known(layout: Layout) -> None:
+def test_slots_of_any_layout_are_unique_and_have_known_lanes(layout: Layout) -> None:
     offered = slots_of(layout)
     assert len(offered) == len(set(offered))
     assert {lane for lane, _ in offered} <= set(lanes(layout))
@@ -180,7 +182,7 @@ def test_no_place_is_offered_twice_and_every_lane_is_known(layout: Layout) -> No
 
 
 @given(layouts)
-def test_ports_stay_inside_leave_foreign_ones_alone_and_keep_the_quota(layout: Layout) -> None:
+def test_ports_stay_in_range_skip_foreign_ports_and_keep_the_quota(layout: Layout) -> None:
     if layout.ports is None:
         return
     ports = layout.ports
@@ -194,16 +196,14 @@ def test_ports_stay_inside_leave_foreign_ones_alone_and_keep_the_quota(layout: L
 
 
 @given(layouts)
-def test_a_layout_that_is_written_reads_as_itself(layout: Layout) -> None:
+def test_layout_round_trips_through_its_configuration(layout: Layout) -> None:
     faults = Faults()
     assert read_layout(as_config(layout), "slots", faults) == layout
     assert faults.found == []
 
 
 @given(layouts, st.integers(0, 1000))
-def test_spread_gives_every_member_its_nth_before_any_gets_one_more(
-    layout: Layout, position: int
-) -> None:
+def test_spread_fills_all_members_evenly(layout: Layout, position: int) -> None:
     offered = slots_of(layout)
     spread = ranks_of("spread", position, offered, lambda: 0)
     for lane in lanes(layout):
@@ -235,7 +235,7 @@ def test_spread_gives_every_member_its_nth_before_any_gets_one_more(
         ),
     ],
 )
-def test_what_a_member_may_not_have_of_its_own(
+def test_invalid_member_override_is_refused_by_field(
     layout: Layout, given_own: dict[str, Any], fields: list[str]
 ) -> None:
     faults = Faults()

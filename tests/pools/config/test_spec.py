@@ -1,4 +1,6 @@
-"""P1: a configuration is read as a whole, one field error a fault, each with its way out."""
+"""A pool's configuration is read as a whole (P1): one field error per fault, each with its way
+out.
+"""
 
 from typing import Any
 
@@ -118,7 +120,9 @@ def faults_of(**changes: Any) -> list[tuple[str, str, str]]:
         ({"description": "a\x00b"}, ["description"]),
     ],
 )
-def test_each_fault_is_named_by_its_field(changes: dict[str, Any], fields: list[str]) -> None:
+def test_each_fault_is_named_by_its_field_with_a_way_out(
+    changes: dict[str, Any], fields: list[str]
+) -> None:
     found = faults_of(**changes)
     assert [field for field, _, _ in found] == fields
     assert all(message for _, message, _ in found)
@@ -144,18 +148,18 @@ def test_five_faults_get_five_messages_at_once() -> None:
 
 
 @pytest.mark.parametrize("config", [None, [], "lab", 3, {}])
-def test_what_is_no_configuration_is_refused_in_words(config: Any) -> None:
+def test_value_that_is_no_configuration_has_a_fault(config: Any) -> None:
     spec, faults = read_pool(config, PROVIDERS)
     assert spec is None
     assert faults
 
 
-def test_a_near_miss_is_named() -> None:
+def test_misspelled_field_gets_a_suggestion() -> None:
     assert faults_of(placment="pack") == [("placment", "No such field.", "Did you mean placement?")]
     assert faults_of(xyz=1)[0][2].startswith("Known fields: approval, description, drain, group")
 
 
-def test_ports_of_two_members_on_one_load_balancer_are_apart() -> None:
+def test_overlapping_ports_of_two_members_on_one_load_balancer_are_refused() -> None:
     slots = {"ports": "30000-30099", "shared": True}
     members = [
         {"name": "a", "external_id": "lb", "ports": "30000-30049"},
@@ -167,13 +171,13 @@ def test_ports_of_two_members_on_one_load_balancer_are_apart() -> None:
     ]
 
 
-def test_a_member_without_a_slot_is_refused() -> None:
+def test_member_without_a_slot_is_refused() -> None:
     slots = {"ports": "30000-30002", "shared": True}
     members = {"list": [{"name": "a", "foreign": [30000, 30001, 30002]}]}
     assert [f[0] for f in faults_of(slots=slots, members=members)] == ["members.list[0]"]
 
 
-def test_defaults_are_written_out_in_what_is_stored() -> None:
+def test_stored_configuration_spells_out_defaults() -> None:
     spec = parse_pool(
         {"name": "lab", "slots": 3, "liveness": {"heartbeat": "120s"}, "lease": {"hold": "90m"}},
         PROVIDERS,
@@ -190,7 +194,7 @@ def test_defaults_are_written_out_in_what_is_stored() -> None:
     }
 
 
-def test_a_shorthand_is_no_difference() -> None:
+def test_shorthand_is_no_difference() -> None:
     short = {"name": "lab", "slots": 3, "members": {"list": ["a"]}, "lease": {"hold": "60m"}}
     long = {
         "kind": "Pool",
@@ -204,7 +208,7 @@ def test_a_shorthand_is_no_difference() -> None:
     assert parse_pool(short, PROVIDERS) == parse_pool(long, PROVIDERS)
 
 
-def test_all_faults_are_raised_together() -> None:
+def test_parse_pool_raises_all_faults_together() -> None:
     with pytest.raises(Invalid) as caught:
         parse_pool({"name": "Lab", "slots": 0}, option_readers())
     assert len(caught.value.fields) == 2
@@ -239,7 +243,7 @@ names = st.sampled_from(
 
 
 @given(st.dictionaries(names, json))
-def test_whatever_is_sent_gets_an_answer(config: dict[str, Any]) -> None:
+def test_any_configuration_yields_a_round_tripping_spec_or_faults(config: dict[str, Any]) -> None:
     spec, faults = read_pool(config, PROVIDERS)
     assert (spec is None) == bool(faults)
     if spec is not None:
@@ -267,18 +271,18 @@ def test_whatever_is_sent_gets_an_answer(config: dict[str, Any]) -> None:
         ("9" * 50 + "s", None),
     ],
 )
-def test_durations(text: str, seconds: float | None) -> None:
+def test_durations_are_parsed(text: str, seconds: float | None) -> None:
     assert parse_duration(text) == seconds
 
 
 @given(st.integers(0, 10**10))
-def test_a_duration_that_is_written_reads_as_itself(milliseconds: int) -> None:
+def test_duration_round_trips_through_its_text(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(
         milliseconds / 1000
     )
 
 
-def test_what_is_fixed_while_members_are_there() -> None:
+def test_provider_kind_and_port_range_are_fixed_while_members_exist() -> None:
     before = {
         "slots": {"ports": "1-9", "segment": 1},
         "provider": {"kind": "static"},
@@ -297,7 +301,7 @@ def test_what_is_fixed_while_members_are_there() -> None:
     )
 
 
-def test_a_difference_is_told_field_by_field() -> None:
+def test_difference_is_reported_field_by_field() -> None:
     assert diff_values({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 5}, "e": 4}) == [
         FieldChange("a.c", 2, 5),
         FieldChange("d", 3, None),
@@ -310,7 +314,7 @@ def test_a_difference_is_told_field_by_field() -> None:
     {"member_state": "offline"}, {"member_state": "creating"}, {"is_cordoned": True},
     {"is_leaving": True},
 ])  # fmt: skip
-def test_slots_are_open_only_where_all_are_willing(unwilling: dict[str, Any]) -> None:
+def test_slot_is_open_only_if_pool_and_member_allow_it(unwilling: dict[str, Any]) -> None:
     willing: dict[str, Any] = {
         "pool_state": "active", "is_paused": False, "member_state": "ready", "is_cordoned": False,
         "is_leaving": False,

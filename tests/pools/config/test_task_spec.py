@@ -1,6 +1,4 @@
-"""Pools whose members are agents: what goes without saying, what a task may take, and every
-fault of it at once.
-"""
+"""Pools whose members are agents: defaults, the limits of a task, and all faults at once."""
 
 from typing import Any
 
@@ -25,7 +23,7 @@ def faults_of(**more: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("provider", ["local", "agents"])
-def test_agents_have_the_shipped_layout_and_are_listened_to_without_a_word(provider: str) -> None:
+def test_pool_with_agents_gets_default_layout_and_liveness(provider: str) -> None:
     spec = parse(provider=provider)
     assert as_config(spec.layout) == ["any", "plan", "plan"]
     assert spec.liveness == Liveness(120.0, 600.0)
@@ -33,13 +31,13 @@ def test_agents_have_the_shipped_layout_and_are_listened_to_without_a_word(provi
     assert "task" not in spec.as_stored()
 
 
-def test_other_members_are_not() -> None:
+def test_pool_without_agents_gets_neither_layout_nor_liveness() -> None:
     spec = parse(provider="static", slots=2)
     assert spec.liveness is None
     assert faults_of(provider="static") == {"slots": "The layout is missing."}
 
 
-def test_what_is_said_counts() -> None:
+def test_given_liveness_replaces_the_default() -> None:
     spec = parse(slots=["any"], liveness={"heartbeat": "30s", "lost": "never"})
     assert spec.liveness == Liveness(30.0, None)
     assert parse_pool(spec.as_config(), option_readers()) == spec
@@ -54,7 +52,7 @@ def test_what_is_said_counts() -> None:
         [{"class": "gpu", "count": 1, "accepts": ["train"]}],
     ],
 )
-def test_agents_without_a_slot_for_tasks_are_refused(slots: Any) -> None:
+def test_agents_without_a_task_slot_are_refused(slots: Any) -> None:
     assert faults_of(slots=slots) == {"slots": "Agents do tasks, and no slot here takes one."}
 
 
@@ -88,7 +86,7 @@ def test_every_fault_is_named_at_once() -> None:
     }
 
 
-def test_what_is_understood_reads_to_itself() -> None:
+def test_task_spec_round_trips_through_its_configuration() -> None:
     faults = Faults()
     given = {
         "timeout": "30m", "stop_timeout": "5m", "log": "1MB", "plan": "64kB", "cpu": "10m",
@@ -109,7 +107,7 @@ def test_what_is_understood_reads_to_itself() -> None:
     "binary",
     ["tofu", "terraform", "terraform-1.9", "/usr/bin/tofu", "/root/.cache/berth/tofu/1.12.6/tofu"],
 )
-def test_a_program_is_a_name_or_a_path(binary: str) -> None:
+def test_binary_may_be_a_name_or_a_path(binary: str) -> None:
     assert parse(task={"binary": binary}).task.binary == binary
 
 
@@ -131,7 +129,7 @@ NO_PROGRAMS = [
 
 
 @pytest.mark.parametrize("binary", NO_PROGRAMS)
-def test_and_nothing_else(binary: str) -> None:
+def test_binary_that_is_neither_name_nor_path_is_refused(binary: str) -> None:
     assert list(faults_of(task={"binary": binary})) == ["task.binary"]
 
 
@@ -145,17 +143,17 @@ def test_and_nothing_else(binary: str) -> None:
         ("100B", 100),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
     assert parse_size(format_size(size)) == size
 
 
 @pytest.mark.parametrize("text", ["", "8", "MB", "-1MB", "8 megs", "1e9B", "9999999999MB"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_size_is_refused(text: str) -> None:
     assert parse_size(text) is None
 
 
-def test_the_form_keeps_what_it_does_not_ask_for() -> None:
+def test_form_keeps_task_fields_that_it_does_not_show() -> None:
     before = parse(task={"env": {"A": "b"}, "timeout": "5m"}).as_config()
     shown = forms.values_of(before, parse().layout)
     assert shown["task.timeout"] == "5m"

@@ -1,4 +1,4 @@
-"""Creating pools: whole, with their members and slots, or not at all."""
+"""A pool is created whole, with its members and slots, or not at all."""
 
 import pytest
 
@@ -19,7 +19,7 @@ FIVE_FAULTS = {
 }
 
 
-def test_a_pool_is_made_with_its_members_and_slots() -> None:
+def test_pool_is_created_with_its_members_and_slots() -> None:
     pool = create_pool(
         {
             "name": "lab",
@@ -46,7 +46,7 @@ def test_a_pool_is_made_with_its_members_and_slots() -> None:
     assert [e.verb for e in Event.objects.order_by("id")] == ["create", "add", "add"]
 
 
-def test_a_bad_pool_gets_all_its_faults_at_once_and_leaves_no_row() -> None:
+def test_invalid_pool_reports_all_faults_and_leaves_no_row() -> None:
     with pytest.raises(Invalid) as caught:
         create_pool(FIVE_FAULTS)
     assert [f.field for f in caught.value.fields] == [
@@ -60,7 +60,7 @@ def test_a_bad_pool_gets_all_its_faults_at_once_and_leaves_no_row() -> None:
     assert not Event.objects.exists()
 
 
-def test_a_name_is_unique_among_those_not_gone() -> None:
+def test_pool_name_is_unique_among_pools_that_are_not_gone() -> None:
     first = create_pool({"name": "lab", "slots": 1})
     with pytest.raises(Conflict) as caught:
         create_pool({"name": "lab", "slots": 1})

@@ -1,6 +1,4 @@
-"""Pools as files: shown before, applied whole, applied again without effect, exported in the
-same form.
-"""
+"""Pools as files: diff before apply, applied whole and idempotently, exported in the same form."""
 
 from contextlib import nullcontext
 from io import StringIO
@@ -59,7 +57,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_apply_makes_what_diff_shows_and_again_changes_nothing(file: Path) -> None:
+def test_apply_makes_what_diff_shows_and_is_idempotent(file: Path) -> None:
     assert "+ Pool lab" in run("diff", file=file)
     assert "2 would change" in run("apply", "--dry-run", file=file)
     assert not Pool.objects.exists()
@@ -72,7 +70,7 @@ def test_apply_makes_what_diff_shows_and_again_changes_nothing(file: Path) -> No
     assert is_consistent()
 
 
-def test_what_is_exported_is_applied_without_a_change(file: Path, tmp_path: Path) -> None:
+def test_exported_pools_apply_without_a_change(file: Path, tmp_path: Path) -> None:
     run("apply", file=file)
     exported = run("export")
     again = tmp_path / "again.yaml"
@@ -82,7 +80,7 @@ def test_what_is_exported_is_applied_without_a_change(file: Path, tmp_path: Path
     assert run("export") == exported
 
 
-def test_a_bad_file_gets_every_fault_of_every_document_and_changes_nothing(file: Path) -> None:
+def test_invalid_file_reports_faults_of_all_documents_and_changes_nothing(file: Path) -> None:
     file.write_text(BAD)
     with pytest.raises(CommandError) as caught:
         run("apply", file=file)
@@ -93,7 +91,7 @@ def test_a_bad_file_gets_every_fault_of_every_document_and_changes_nothing(file:
     assert not Pool.objects.exists()
 
 
-def test_one_fault_that_only_the_present_state_knows_stops_the_whole_file(file: Path) -> None:
+def test_conflict_with_the_present_state_stops_the_whole_file(file: Path) -> None:
     run("apply", file=file)
     file.write_text(
         GOOD.replace("description: benches", "description: new").replace(
@@ -105,7 +103,7 @@ def test_one_fault_that_only_the_present_state_knows_stops_the_whole_file(file: 
     assert Pool.objects.get(name="lab").spec["description"] == "benches"
 
 
-def test_a_change_is_shown_field_by_field_and_members_follow_the_list(file: Path) -> None:
+def test_change_is_shown_by_field_and_members_follow_the_list(file: Path) -> None:
     run("apply", file=file)
     hold(Pool.objects.get(name="lab"))
     file.write_text(
@@ -125,7 +123,7 @@ def test_a_change_is_shown_field_by_field_and_members_follow_the_list(file: Path
     assert "2 as they are" in run("apply", file=file)
 
 
-def test_a_file_that_lists_no_members_leaves_them_alone(file: Path) -> None:
+def test_file_without_a_member_list_keeps_the_members(file: Path) -> None:
     run("apply", file=file)
     file.write_text(
         "kind: Pool\nname: lab\nslots: 2\ndescription: benches\n"

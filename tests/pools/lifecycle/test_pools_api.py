@@ -1,6 +1,4 @@
-"""Pools by API: made, changed from the version that was read, deleted with or without
-their claims.
-"""
+"""Pools by API: created, changed with an ETag, deleted with or without their claims."""
 
 from typing import Any
 
@@ -16,7 +14,7 @@ def root(caller: Callers) -> Caller:
     return caller("superuser")
 
 
-def test_made_read_and_changed(root: Caller) -> None:
+def test_pool_is_created_read_and_changed(root: Caller) -> None:
     made = root.post("pools/", {"name": "env", "slots": 2, "members": {"list": ["a", "b"]}})
     assert (made.status, made.headers["Location"]) == (201, "/api/v1/pools/env/")
     assert (made.body["slots"]["open"], made.body["members"]["ready"], made.body["waiting"]) == (
@@ -41,7 +39,7 @@ def test_made_read_and_changed(root: Caller) -> None:
     )
 
 
-def test_nobody_overwrites_what_they_have_not_seen(root: Caller) -> None:
+def test_change_with_a_missing_or_stale_etag_is_refused(root: Caller) -> None:
     make_pool("env")
     for method, body in (("PUT", {"slots": 2}), ("PATCH", {"description": "x"})):
         assert root(method, "pools/env/", body).status == 428
@@ -50,7 +48,7 @@ def test_nobody_overwrites_what_they_have_not_seen(root: Caller) -> None:
     assert Pool.objects.get().revision == 1
 
 
-def test_a_merge_patch_takes_away_with_null(root: Caller) -> None:
+def test_merge_patch_removes_a_field_with_null(root: Caller) -> None:
     make_pool("env", description="for tests", lease={"hold": "8h", "acknowledge": "30s"})
     etag = root.get("pools/env/").headers["ETag"]
     answer = root(
@@ -63,7 +61,7 @@ def test_a_merge_patch_takes_away_with_null(root: Caller) -> None:
     )
 
 
-def test_every_fault_at_once_and_nothing_changes(root: Caller) -> None:
+def test_invalid_change_reports_every_fault_and_changes_nothing(root: Caller) -> None:
     bad = {
         "name": "Bad Name",
         "slots": 0,
@@ -84,14 +82,14 @@ def test_every_fault_at_once_and_nothing_changes(root: Caller) -> None:
     assert not Pool.objects.exists()
 
 
-def test_what_would_move_claims_is_refused_by_name(root: Caller) -> None:
+def test_change_that_would_move_claims_is_refused_by_field(root: Caller) -> None:
     make_pool("env")
     etag = root.get("pools/env/").headers["ETag"]
     answer = root("PATCH", "pools/env/", {"slots": 3}, If_Match=etag)
     assert (answer.status, answer.body["errors"][0]["field"]) == (422, "slots")
 
 
-def test_deleted_only_without_claims_or_with_them(root: Caller) -> None:
+def test_pool_is_deleted_only_without_claims_or_together_with_them(root: Caller) -> None:
     make_pool("env")
     claim = root.post("claims/", {"pool": "env"}).body
     assert (root("DELETE", "pools/env/").status, Pool.objects.get().state) == (409, "active")
@@ -100,7 +98,7 @@ def test_deleted_only_without_claims_or_with_them(root: Caller) -> None:
     assert root.get(f"claims/{claim['id']}/").body["state"] == "ended"
 
 
-def test_what_is_not_there_is_404(root: Caller) -> None:
+def test_unknown_object_is_a_404_problem(root: Caller) -> None:
     for path in (
         "pools/none/",
         "claims/999/",
@@ -119,7 +117,7 @@ def test_what_is_not_there_is_404(root: Caller) -> None:
         ), path
 
 
-def test_unknown_fields_and_parameters_are_refused_by_name(root: Caller) -> None:
+def test_unknown_field_or_parameter_is_refused_by_name(root: Caller) -> None:
     make_pool("env")
     bodies: list[tuple[str, str, Any]] = [
         ("POST", "claims/", {"pool": "env", "sice": 2}),
@@ -137,7 +135,7 @@ def test_unknown_fields_and_parameters_are_refused_by_name(root: Caller) -> None
         assert (answer.status, len(answer.body["errors"])) == (400, 1), path
 
 
-def test_times_have_an_offset(root: Caller) -> None:
+def test_api_times_have_an_offset(root: Caller) -> None:
     pool = make_pool("env")
     slot = pool.slots.first()
     assert slot is not None

@@ -1,5 +1,5 @@
-"""Who may choose what code a pool's provider runs, and where: admins of all pools. And which
-providers may be used at all.
+"""Only admins of all pools choose what code a provider runs and where, and only allowed
+providers are used.
 """
 
 import copy
@@ -71,7 +71,7 @@ def empty_pool(provider: Any = "static", **config: Any) -> Pool:
 
 @pytest.mark.parametrize("kind", ["local", "agents", {"kind": "local", "env": {"TZ": "UTC"}}, PODS])
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
-def test_an_admin_of_one_pool_cannot_change_its_provider(
+def test_admin_of_one_pool_cannot_change_its_provider(
     caller: Callers, method: str, kind: Any
 ) -> None:
     pool = empty_pool()
@@ -91,19 +91,19 @@ def test_an_admin_of_one_pool_cannot_change_its_provider(
     assert (pool.provider, pool.revision) == ("static", 1)
 
 
-def test_an_admin_of_all_pools_changes_a_provider(caller: Callers) -> None:
+def test_admin_of_all_pools_changes_a_provider(caller: Callers) -> None:
     pool = empty_pool()
     assert change(caller("admin"), pool, "PATCH", {"provider": "local"}).status == 200
     pool.refresh_from_db()
     assert pool.provider == "local"
 
 
-def test_a_token_limited_to_one_pool_cannot_change_a_provider_either(caller: Callers) -> None:
+def test_token_limited_to_one_pool_cannot_change_a_provider(caller: Callers) -> None:
     pool = empty_pool()
     assert change(caller("admin", pools=[pool]), pool, "PATCH", {"provider": "local"}).status == 403
 
 
-def test_the_environment_of_local_agents_is_for_admins_of_all_pools(caller: Callers) -> None:
+def test_environment_of_local_agents_needs_an_admin_of_all_pools(caller: Callers) -> None:
     pool = empty_pool({"kind": "local", "env": {"TZ": "UTC"}})
     for env in ({"HTTPS_PROXY": "http://evil.example:3128"}, None):
         answer = change(
@@ -116,13 +116,13 @@ def test_the_environment_of_local_agents_is_for_admins_of_all_pools(caller: Call
 
 
 @pytest.mark.parametrize("field", sorted(DECIDING))
-def test_what_decides_about_pods_is_for_admins_of_all_pools(caller: Callers, field: str) -> None:
+def test_admin_of_one_pool_cannot_change_deciding_pod_options(caller: Callers, field: str) -> None:
     pool = empty_pool(PODS)
     answer = change(caller("admin", pool), pool, "PATCH", {"provider": DECIDING[field]})
     assert answer.status == 403 and answer.body["errors"][0]["field"].startswith(field), answer.body
 
 
-def test_an_admin_of_one_pool_changes_what_decides_nothing(
+def test_admin_of_one_pool_changes_harmless_provider_options(
     caller: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # There is no cluster here.
@@ -145,7 +145,7 @@ def test_an_admin_of_one_pool_changes_what_decides_nothing(
     assert pool.spec["provider"]["template"]["resources"]["limits"]["memory"] == "2Gi"
 
 
-def test_every_option_of_every_provider_is_in_these_tests() -> None:
+def test_every_option_of_every_provider_is_classified() -> None:
     assert {kind: set(provider.option_fields) for kind, provider in known_providers().items()} == {
         "static": set(), "agents": set(), "local": {"env"},
         "kubernetes": {"context", "namespace", "url", "template"},
@@ -165,7 +165,7 @@ def test_every_option_of_every_provider_is_in_these_tests() -> None:
     )
 
 
-def test_the_form_and_its_file_refuse_an_admin_of_one_pool(db: None) -> None:
+def test_form_and_file_refuse_provider_changes_by_an_admin_of_one_pool(db: None) -> None:
     pool = empty_pool(PODS)
     client = Client()
     client.force_login(person("ana", "admin", pool=pool))
@@ -204,9 +204,7 @@ def test_the_form_and_its_file_refuse_an_admin_of_one_pool(db: None) -> None:
 # -- providers that may be used --------------------------------------------------------------------
 
 
-def test_a_provider_that_may_not_be_used_is_refused_by_its_field(
-    caller: Callers, settings: Any
-) -> None:
+def test_disallowed_provider_is_refused_by_its_field(caller: Callers, settings: Any) -> None:
     settings.BERTH_ALLOWED_PROVIDERS = ["static", "agents"]
     answer = caller("superuser").post(
         "pools/", {"name": "env", "provider": "local", "slots": ["any"]}
@@ -230,7 +228,7 @@ def test_a_provider_that_may_not_be_used_is_refused_by_its_field(
     ] == ["provider"]
 
 
-def test_no_list_of_providers_allows_all(caller: Callers, settings: Any) -> None:
+def test_missing_provider_list_allows_all_providers(caller: Callers, settings: Any) -> None:
     settings.BERTH_ALLOWED_PROVIDERS = []
     assert (
         caller("superuser")
@@ -240,7 +238,7 @@ def test_no_list_of_providers_allows_all(caller: Callers, settings: Any) -> None
     )
 
 
-def test_a_pool_whose_provider_may_no_longer_be_used_takes_no_new_members(
+def test_pool_with_a_disallowed_provider_accepts_no_new_members(
     caller: Callers, settings: Any
 ) -> None:
     pool = make_pool("env", members=("a",))
@@ -266,9 +264,7 @@ def test_a_pool_whose_provider_may_no_longer_be_used_takes_no_new_members(
     )
 
 
-def test_the_scaler_makes_no_members_with_a_provider_that_may_no_longer_be_used(
-    db: None, settings: Any
-) -> None:
+def test_scaler_creates_no_members_with_a_disallowed_provider(db: None, settings: Any) -> None:
     pool = empty_pool("local", scaling="on_demand", members={"min": 2, "max": 3})
     Pool.objects.filter(pk=pool.pk).update(state="active")
     assert dry_run("env")[1].delta > 0
@@ -281,14 +277,14 @@ def test_the_scaler_makes_no_members_with_a_provider_that_may_no_longer_be_used(
     assert not Member.objects.exists()
 
 
-def test_the_doctor_names_an_allowed_provider_that_does_not_exist(db: None, settings: Any) -> None:
+def test_doctor_names_an_allowed_provider_that_does_not_exist(db: None, settings: Any) -> None:
     settings.BERTH_ALLOWED_PROVIDERS = ["static", "kubernets"]
     assert [finding.subject for finding in find_providers_not_allowed()] == [
         "BERTH_ALLOWED_PROVIDERS"
     ]
 
 
-def test_the_form_offers_only_providers_that_may_be_used(db: None, settings: Any) -> None:
+def test_form_offers_only_allowed_providers(db: None, settings: Any) -> None:
     settings.BERTH_ALLOWED_PROVIDERS = ["static", "agents"]
     client = Client()
     client.force_login(chief("root"))

@@ -1,9 +1,8 @@
-"""Providers for tests, each over a small world in memory. They live here only: the product
-has no fakes.
+"""Providers for tests, each over a small world in memory; the product ships no fakes.
 
-`shelf` has a queue: members are there, slots have sessions that must end before a slot is clean,
-and cleaning may fail. `crane` makes its members outside and takes them away again, beside things of
-others that it must leave alone.
+`shelf` has a queue: members exist, slots have sessions that must end before a slot is clean, and
+cleaning may fail. `crane` creates its members outside and deletes them again, beside foreign
+objects that it must leave alone.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""What the suite needs to know of a provider: how to set a scene in its world, and how to look at
-it afterwards.
+"""What the conformance suite needs from each provider: a way to set a scene in its world and to
+inspect it afterwards.
 
-Whoever adds a provider adds a harness, and the suite runs over it. What a world can't show is left
-out by its flags.
+A new provider adds a harness, and the suite runs over it. Flags leave out what a world cannot
+show.
 """
 
 import os

@@ -1,6 +1,4 @@
-"""What every provider promises. One suite for all of them: a new one is done when it
-passes this.
-"""
+"""The conformance suite: what every provider promises. A new provider is done when it passes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -45,27 +43,27 @@ def test_every_shipped_provider_has_a_harness() -> None:
     assert set(known_providers()) <= set(HARNESSES)
 
 
-def test_its_options_are_read_to_a_form_that_reads_to_itself(outside: Harness) -> None:
+def test_provider_options_round_trip(outside: Harness) -> None:
     faults = Faults()
     once = outside.provider().read_options(outside.good_options, "provider", faults)
     assert outside.provider().read_options(once, "provider", faults) == once
     assert faults.found == []
 
 
-def test_an_option_it_does_not_know_is_refused_by_name(outside: Harness) -> None:
+def test_unknown_option_is_refused_by_name(outside: Harness) -> None:
     faults = Faults()
     outside.provider().read_options({**outside.good_options, "colour": "red"}, "provider", faults)
     assert [f.field for f in faults.found] == ["provider.colour"]
 
 
-def test_what_drains_and_is_empty_is_confirmed_and_nothing_else(outside: Harness) -> None:
+def test_only_empty_draining_slots_are_confirmed_clean(outside: Harness) -> None:
     member = outside.there()
     report = outside.provider().sync(outside.pool(member), member)
     assert report.clean == (draining(member) if outside.cleans else set())
     assert not report.is_gone
 
 
-def test_twice_is_once(outside: Harness) -> None:
+def test_second_sync_changes_nothing(outside: Harness) -> None:
     member = outside.there()
     first = outside.provider().sync(outside.pool(member), member)
     before = outside.outside()
@@ -74,7 +72,7 @@ def test_twice_is_once(outside: Harness) -> None:
 
 
 @only(lambda harness: harness.has_sessions)
-def test_a_slot_that_is_still_in_use_is_not_confirmed_until_its_deadline(outside: Harness) -> None:
+def test_slot_in_use_is_not_confirmed_before_its_deadline(outside: Harness) -> None:
     assert outside.world is not None
     member = outside.there()
     outside.world.sessions |= draining(member)
@@ -84,7 +82,7 @@ def test_a_slot_that_is_still_in_use_is_not_confirmed_until_its_deadline(outside
 
 
 @only(lambda harness: harness.can_fail)
-def test_a_failure_is_raised_and_the_next_time_it_works(outside: Harness) -> None:
+def test_failure_is_raised_and_the_next_sync_succeeds(outside: Harness) -> None:
     member = outside.there()
     for error in (
         Throttled("slow down", retry_after=2.0),
@@ -99,7 +97,7 @@ def test_a_failure_is_raised_and_the_next_time_it_works(outside: Harness) -> Non
     assert report.is_ready
 
 
-def test_what_is_to_go_goes_and_going_twice_is_harmless(outside: Harness) -> None:
+def test_deletion_of_a_member_can_be_repeated(outside: Harness) -> None:
     outside.there()
     leaving = outside.member("deleting")
     with suppress(NotFoundOutside):
@@ -116,7 +114,7 @@ def test_what_is_to_go_goes_and_going_twice_is_harmless(outside: Harness) -> Non
 
 
 @only(lambda harness: harness.makes_things and harness.can_fail)
-def test_a_create_that_timed_out_is_found_and_not_made_twice(outside: Harness) -> None:
+def test_member_of_a_timed_out_create_is_found_and_not_duplicated(outside: Harness) -> None:
     creating = outside.member("creating")
     outside.fail_next(ProviderError("timed out"), after=True)
     with pytest.raises(ProviderError):
@@ -132,7 +130,7 @@ def test_a_create_that_timed_out_is_found_and_not_made_twice(outside: Harness) -
     )
 
 
-def test_a_full_look_sees_all_that_is_there_and_nobody_it_was_not_asked_about(
+def test_look_sees_exactly_the_members_of_its_snapshot(
     outside: Harness,
 ) -> None:
     members = [outside.there(1), outside.there(2)]
@@ -143,7 +141,7 @@ def test_a_full_look_sees_all_that_is_there_and_nobody_it_was_not_asked_about(
 
 
 @only(lambda harness: harness.provider.has_agents)  # type: ignore[attr-defined]
-def test_an_agent_is_ready_by_its_own_word_not_by_its_providers(outside: Harness) -> None:
+def test_agent_becomes_ready_by_its_heartbeat_not_by_its_provider(outside: Harness) -> None:
     creating = outside.member("creating")
     for _ in range(2):
         assert not outside.provider().sync(outside.pool(creating), creating).is_ready
@@ -153,7 +151,7 @@ def test_an_agent_is_ready_by_its_own_word_not_by_its_providers(outside: Harness
 
 
 @only(lambda harness: harness.can_fail)
-def test_a_look_that_fails_raises_instead_of_seeing_nothing(outside: Harness) -> None:
+def test_failed_look_raises_instead_of_reporting_no_members(outside: Harness) -> None:
     member = outside.there()
     outside.fail_next(ProviderError("no answer"))
     with pytest.raises(ProviderError):
@@ -161,7 +159,7 @@ def test_a_look_that_fails_raises_instead_of_seeing_nothing(outside: Harness) ->
 
 
 @only(lambda harness: harness.can_fail)
-def test_things_of_others_are_left_alone(outside: Harness) -> None:
+def test_foreign_objects_are_left_alone(outside: Harness) -> None:
     before = outside.foreign()
     assert before
     outside.there()

@@ -1,4 +1,4 @@
-"""Snapshots in few words."""
+"""Short constructors for scaling snapshots."""
 
 from datetime import UTC, datetime
 from typing import Any

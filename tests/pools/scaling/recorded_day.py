@@ -1,5 +1,5 @@
-"""A day of recorded demand against a policy, with a clock of its own: claims come, hold a slot,
-go; members take a while to be there.
+"""A simulated day of recorded demand against a policy: claims arrive, hold a slot and end;
+members take time to start.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""Each guard alone: the same snapshot but for the one thing that decides."""
+"""Each guard of the scaling policies alone: snapshots that differ only in the deciding value."""
 
 from dataclasses import replace
 from typing import Any
@@ -54,56 +54,56 @@ def verdict(decision: ScalingDecision) -> tuple[str, int, str]:
         (0.0, ("shrink", -1, "idle")),
     ],
 )
-def test_thresholds(percent, expected):
+def test_utilisation_thresholds_decide_growth_and_shrinking(percent, expected):
     assert verdict(decide(used(percent), S8)) == expected
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(20.0, 0), (19.9, -1), (80.0, 0), (80.1, 1)])
-def test_thresholds_with_idle_members(percent, expected):
+def test_utilisation_thresholds_with_idle_members(percent, expected):
     assert decide(used(percent), S8_IDLE).delta == expected
 
 
-def test_one_running_keeps_all():
+def test_running_claim_prevents_shrinking():
     found = decide(snapshot(*fleet(0, 0, 0, 0, 0, 1)), S8)
     assert verdict(found) == ("hold", 0, "kept")
     assert found.reason == "5.6 % is below 20 %, but 1 running"
 
 
-def test_one_reserved_keeps_all():
+def test_reserved_claim_prevents_shrinking():
     found = decide(snapshot(*fleet(0, 0, 0, 0, 0), member(9, 0, 1)), S8)
     assert verdict(found) == ("hold", 0, "kept")
     assert "1 reserved" in found.reason
 
 
 @pytest.mark.parametrize("policy", [S8, S8_IDLE], ids=["plain", "idle_members"])
-def test_one_that_waits_keeps_all(policy):
+def test_waiting_claim_prevents_shrinking(policy):
     found = decide(snapshot(*fleet(0, 0, 0, 0), lines=waits(1)), policy)
     assert (found.delta, "1 waiting" in found.reason) == (0, True)
 
 
-def test_with_idle_members_a_large_pool_with_one_long_task_still_shrinks():
+def test_idle_members_mode_shrinks_a_large_pool_beside_one_long_task():
     found = decide(snapshot(*fleet(1, 0, 0, 0, 0, 0, 0), member(8, 0, 1)), S8_IDLE)
     assert (found.delta, [j.name for j in found.chosen]) == (-1, ["m7"])
     assert {j.name: j.why for j in found.spared}["m1"] == "1 running"
     assert {j.name: j.why for j in found.spared}["m8"] == "1 reserved"
 
 
-def test_it_does_not_shrink_below_the_least():
+def test_pool_does_not_shrink_below_its_minimum():
     assert verdict(decide(snapshot(*fleet(0, 0, 0), low=3), S8)) == ("hold", 0, "min")
 
 
-def test_it_does_not_take_one_away_that_would_come_back():
+def test_member_that_would_be_needed_again_is_not_removed():
     large = member(2, 0, slots=95)
     found = decide(snapshot(member(1, 5, slots=5), large, each={"slot": 95}), S8_IDLE)
     assert verdict(found) == ("hold", 0, "needed")
 
 
-def test_one_on_its_way_is_capacity():
+def test_member_being_created_counts_as_capacity():
     assert decide(snapshot(*fleet(3, 3, 2)), S8).delta == 1
     assert decide(snapshot(*fleet(3, 3, 2), member(4, state="creating")), S8).delta == 0
 
 
-def test_offline_members_are_no_idle_capacity():
+def test_offline_members_do_not_count_as_capacity():
     assert (
         decide(
             snapshot(*fleet(3, 3, 2), member(4, state="offline"), member(5, state="offline")), S8
@@ -117,24 +117,24 @@ def test_offline_members_are_no_idle_capacity():
 
 @pytest.mark.parametrize("policy", [S8, OnDemand()], ids=["utilisation", "on_demand"])
 @pytest.mark.parametrize(("low", "expected"), [(0, 1), (1, 1), (4, 4)])
-def test_cold_start(policy, low, expected):
+def test_cold_start_grows_by_policy_and_minimum(policy, low, expected):
     assert (
         decide(snapshot(low=low, lines=waits(2), since_up=1.0, seen=None), policy).delta == expected
     )
 
 
-def test_nobody_there_and_nobody_waits_is_rest():
+def test_empty_pool_without_waiting_claims_holds():
     assert verdict(decide(snapshot(), S8)) == ("hold", 0, "empty")
 
 
-def test_without_a_fresh_look_nothing_goes():
+def test_pool_does_not_shrink_without_a_fresh_look():
     assert decide(snapshot(*fleet(0, 0), seen=59.0), S8).delta == -1
     for seen in (61.0, None):
         found = decide(snapshot(*fleet(0, 0), seen=seen), S8)
         assert (found.verdict, "the provider was looked at" in found.reason) == ("hold", True)
 
 
-def test_reservations_keep_a_floor():
+def test_reservations_keep_a_floor_of_members():
     held = [member(i, 0, 1) for i in range(1, 3)]
     assert decide(snapshot(*held), S8).inputs["floor"] == 1
     seven = snapshot(*[member(i, 0, 3) for i in (1, 2)], member(3, 0, 1), *fleet(0, 0, 0), high=20)
@@ -143,7 +143,7 @@ def test_reservations_keep_a_floor():
     assert verdict(decide(lost, Warm(max_idle=0))) == ("grow", 2, "floor")
 
 
-def test_the_fleet_does_not_stay_at_three_behind_reservations():
+def test_pool_grows_when_reservations_use_all_members():
     """All three reserved and the fourth wants in: reservations are use, so there is one more."""
     found = decide(
         snapshot(*[member(i, 0, 3) for i in (1, 2, 3)], low=3, high=12, lines=waits(1)), S8
@@ -151,7 +151,7 @@ def test_the_fleet_does_not_stay_at_three_behind_reservations():
     assert verdict(found) == ("grow", 1, "busy")
 
 
-def test_an_approved_apply_is_not_starved_while_slot_0_is_busy():
+def test_approved_apply_grows_the_pool_despite_free_plan_slots():
     """A third is in use, but nothing that is free takes an apply: one more at once, whatever
     the cool-down.
     """
@@ -173,7 +173,7 @@ def test_an_approved_apply_is_not_starved_while_slot_0_is_busy():
     assert decide(coming, S8).delta == 0
 
 
-def test_what_waits_for_another_lane_is_not_served_by_what_is_free():
+def test_free_slots_of_another_lane_do_not_serve_waiting_claims():
     found = decide(
         snapshot(
             *fleet(1, 1, 1),
@@ -190,7 +190,7 @@ def test_what_waits_for_another_lane_is_not_served_by_what_is_free():
 
 
 @pytest.mark.parametrize(("there", "expected"), [(0, 4), (3, 1), (4, 0), (6, -2)])
-def test_fixed(there, expected):
+def test_fixed_policy_keeps_its_count(there, expected):
     assert decide(snapshot(*fleet(*[0] * there)), Fixed(4)).delta == expected
 
 
@@ -205,7 +205,7 @@ def test_fixed(there, expected):
         ([1, 0, 0, 0, 0, 0], 0, 3, -4),
     ],
 )
-def test_warm(running, pending, high, expected):
+def test_warm_policy_keeps_idle_members(running, pending, high, expected):
     members = [member(i, n, slots=1) for i, n in enumerate(running, 1)]
     assert (
         decide(
@@ -218,7 +218,7 @@ def test_warm(running, pending, high, expected):
     )
 
 
-def test_warm_counts_those_on_their_way_and_not_those_that_go():
+def test_warm_policy_counts_starting_and_not_leaving_members():
     coming = [member(1, 1, slots=1), member(2, slots=1, state="creating")]
     assert decide(snapshot(*coming, each={"slot": 1}), Warm(1)).delta == 0
     going = [member(1, 1, slots=1), member(2, slots=1, state="deleting")]
@@ -229,7 +229,7 @@ def test_warm_counts_those_on_their_way_and_not_those_that_go():
     )
 
 
-def test_on_demand_makes_one_a_cycle():
+def test_on_demand_creates_one_member_per_cycle():
     found = decide(snapshot(*fleet(3), lines=waits(20)), OnDemand())
     assert (found.delta, found.verdict) == (1, "grow")
     assert (
@@ -242,7 +242,7 @@ def test_on_demand_makes_one_a_cycle():
     assert decide(enough, OnDemand()).delta == 0
 
 
-def test_one_claim_of_sixty_ports_is_served_by_members_of_fifty():
+def test_claim_larger_than_one_member_grows_the_pool_twice():
     """S4: the request that was absorbed is not lost, what is missing is counted again."""
     first = snapshot(each={"tcp": 50}, lines=(waits(60, lanes=("tcp",))[0]._replace(claims=1),))
     assert decide(first, OnDemand()).delta == 1
@@ -250,13 +250,13 @@ def test_one_claim_of_sixty_ports_is_served_by_members_of_fifty():
     assert decide(then, OnDemand()).delta == 1
 
 
-def test_on_demand_lets_go_who_is_idle_for_long():
+def test_on_demand_removes_members_idle_for_long():
     assert decide(snapshot(*fleet(0, 0)), OnDemand(600)).delta == -1
     assert decide(snapshot(*fleet(0, 0, quiet_for=599.0)), OnDemand(600)).delta == 0
     assert decide(snapshot(*fleet(0, 0)), OnDemand(None)).delta == 0
 
 
-def test_claims_that_ask_for_labels_do_not_make_members_that_have_none():
+def test_unmatched_label_claims_do_not_create_members():
     assert decide(snapshot(lines=waits(1, wants_new=False)), OnDemand()).delta == 0
     assert decide(snapshot(*fleet(0, 0), lines=waits(1, wants_new=False)), OnDemand()).delta == 0, (
         "but keep those that are there"
@@ -266,12 +266,12 @@ def test_claims_that_ask_for_labels_do_not_make_members_that_have_none():
 # Precedence ---------------------------------------------------------------------------------------
 
 
-def test_pause_is_stronger_than_everything():
+def test_pause_overrides_everything():
     found = decide(snapshot(*fleet(3, 3), paused="by ana", frozen="night", pin=Pin(8), low=5), S8)
     assert verdict(found) == ("paused", 0, "paused")
 
 
-def test_freeze_sends_idle_ones_away_and_keeps_the_others():
+def test_freeze_removes_idle_members_and_keeps_the_others():
     found = decide(
         snapshot(*fleet(1, 0, 0), member(4, 0, 1), frozen="night", pin=Pin(8), low=2), S8
     )
@@ -283,7 +283,7 @@ def test_freeze_sends_idle_ones_away_and_keeps_the_others():
     assert verdict(busy) == ("frozen", 0, "freeze")
 
 
-def test_the_most_is_stronger_than_a_pin():
+def test_maximum_overrides_a_pin():
     assert verdict(decide(snapshot(*fleet(0, 0, 0), high=3, pin=Pin(5)), S8)) == ("hold", 0, "pin")
     assert verdict(decide(snapshot(*fleet(0, 0, 0), high=2, pin=Pin(5)), S8)) == (
         "shrink",
@@ -292,28 +292,28 @@ def test_the_most_is_stronger_than_a_pin():
     )
 
 
-def test_a_pin_is_stronger_than_floor_least_and_policy():
+def test_pin_overrides_floor_minimum_and_policy():
     assert decide(snapshot(*fleet(3, 3), low=1, pin=Pin(4, "release")), S8).delta == 2
     found = decide(snapshot(*fleet(0, 0, 0), low=3, pin=Pin(1), lines=waits(1), since_down=1.0), S8)
     assert verdict(found) == ("shrink", -2, "pin")
 
 
-def test_the_floor_is_stronger_than_the_least():
+def test_floor_overrides_the_minimum():
     lost = [member(i, 0, 3, is_lost=True) for i in (1, 2)]
     assert verdict(decide(snapshot(*lost, low=1), Warm(0))) == ("grow", 2, "floor")
 
 
-def test_the_least_is_stronger_than_the_policy_and_made_good_at_once():
+def test_minimum_overrides_the_policy_at_once():
     assert verdict(decide(snapshot(*fleet(0), low=4, since_up=1.0), S8)) == ("grow", 3, "min")
 
 
-def test_the_most_blocks_and_says_so():
+def test_maximum_blocks_growth_and_is_reported():
     found = decide(snapshot(*fleet(3, 3), high=2, lines=waits(6), is_requested=True), S8)
     assert (found.words, found.clears_request) == ("+1 blocked", True)
     assert found.reason == "100.0 % of 6 slots in use, but 2 of 2 members exist"
 
 
-def test_over_the_most_it_goes_back_as_far_as_it_can():
+def test_pool_over_its_maximum_removes_idle_members():
     found = decide(snapshot(*fleet(0, 1, 0, 0, 0), high=3, lines=waits(1)), S8)
     assert verdict(found) == ("shrink", -2, "max")
 
@@ -322,17 +322,17 @@ def test_over_the_most_it_goes_back_as_far_as_it_can():
 
 
 @pytest.mark.parametrize(("since", "expected"), [(29.0, 0), (30.0, 1), (None, 1)])
-def test_it_grows_no_faster_than_its_pace(since, expected):
+def test_growth_waits_for_its_cool_down(since, expected):
     assert decide(snapshot(*fleet(3, 3), since_up=since), S8).delta == expected
 
 
 @pytest.mark.parametrize("which", ["since_down", "since_up"])
 @pytest.mark.parametrize(("since", "expected"), [(599.0, 0), (600.0, -1)])
-def test_it_shrinks_no_faster_and_not_right_after_it_grew(which, since, expected):
+def test_shrinking_waits_after_growth_and_after_shrinking(which, since, expected):
     assert decide(snapshot(*fleet(0, 0), **{which: since}), S8).delta == expected
 
 
-def test_two_at_once_if_the_policy_says_so():
+def test_steps_are_bounded_by_pace_and_policy():
     assert (
         decide(snapshot(*fleet(0, 0, 0, 0)), Utilisation(pace=ScalingPace(0, 0, 2, 2))).delta == -1
     ), "S8 wishes one at a time"
@@ -347,7 +347,7 @@ def test_two_at_once_if_the_policy_says_so():
     )
 
 
-def test_the_request_stays_until_what_it_asked_for_is_there():
+def test_scale_request_stays_until_it_is_served():
     wanting = snapshot(*fleet(3, 3), lines=waits(1), is_requested=True)
     assert not decide(wanting, OnDemand()).clears_request
     coming = replace(
@@ -363,7 +363,7 @@ def test_the_request_stays_until_what_it_asked_for_is_there():
     assert decide(replace(wanting, limits=MemberLimits(paused="off")), OnDemand()).clears_request
 
 
-def test_one_more_by_force_obeys_the_most_and_a_freeze():
+def test_forced_growth_obeys_maximum_and_freeze():
     assert verdict(force(snapshot(*fleet(0)), 1, "demo")) == ("grow", 1, "forced")
     assert force(snapshot(*fleet(0), high=1), 1, "demo").words == "+1 blocked"
     assert force(snapshot(*fleet(0), high=3), 5, "demo").delta == 2
@@ -373,7 +373,7 @@ def test_one_more_by_force_obeys_the_most_and_a_freeze():
 # Members in order ---------------------------------------------------------------------------------
 
 
-def test_the_order_of_victims():
+def test_victims_are_chosen_in_order():
     """S14. A golden list: on their way out, unknown, idle; dear ones later; the newest first, to
     the microsecond.
     """
@@ -398,7 +398,7 @@ def test_the_order_of_victims():
     assert [m.name for m in order(members[::-1])] == golden
 
 
-def test_the_next_to_go_and_what_blocks_the_others():
+def test_next_victims_are_listed_with_what_blocks_the_others():
     members = [
         *fleet(0, 2, 0),
         member(4, 0, 1),
@@ -417,7 +417,7 @@ def test_the_next_to_go_and_what_blocks_the_others():
     ]
 
 
-def test_who_is_spared_and_why():
+def test_decision_explains_chosen_and_spared_members():
     members = [
         member(1, created=NOW),
         member(2, created=NOW + 7800),
@@ -433,7 +433,7 @@ def test_who_is_spared_and_why():
     ]
 
 
-def test_a_restart_that_shows_every_agent_idle_removes_nobody_who_has_something():
+def test_agents_idle_after_a_restart_keep_members_with_claims():
     """What runs is known by the rows, not by what agents say: silent ones with a claim stay,
     whatever the policy.
     """
@@ -442,7 +442,7 @@ def test_a_restart_that_shows_every_agent_idle_removes_nobody_who_has_something(
         assert decide(snapshot(*members), policy).chosen == ()
 
 
-def test_what_is_counted_in_one_walk_is_what_each_member_says():
+def test_snapshot_totals_equal_the_sum_over_members():
     states = [
         {"state": state, flag: True}
         for state in ("ready", "creating", "offline", "deleting")

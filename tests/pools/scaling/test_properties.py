@@ -1,5 +1,5 @@
-"""What holds for any snapshot: nobody busy goes, the limits hold, and the same demand is never
-answered up and down in turn.
+"""Properties of every scaling decision: victims are unused, limits hold, and steady demand does
+not flap.
 """
 
 from dataclasses import replace
@@ -125,9 +125,7 @@ def victims_of(s: Snapshot, decision: ScalingDecision) -> list[ScaledMember]:
 
 @settings(max_examples=250)
 @given(snapshots(), policies)
-def test_nobody_who_runs_reserves_or_drains_goes_and_nobody_that_is_not_ours(
-    s: Snapshot, policy: Policy
-) -> None:
+def test_victims_are_always_empty_owned_and_not_cordoned(s: Snapshot, policy: Policy) -> None:
     decision = decide(s, policy)
     chosen = victims_of(s, decision)
     assert all(m.running == m.reserved == m.draining == 0 for m in chosen)
@@ -138,7 +136,7 @@ def test_nobody_who_runs_reserves_or_drains_goes_and_nobody_that_is_not_ours(
 
 @settings(max_examples=250)
 @given(snapshots(), policies)
-def test_it_never_leaves_its_limits(s: Snapshot, policy: Policy) -> None:
+def test_decision_never_leaves_the_limits(s: Snapshot, policy: Policy) -> None:
     decision = decide(s, policy)
     if decision.delta > 0:
         assert len(s.members) + decision.delta <= s.limits.high, (
@@ -177,7 +175,7 @@ def after(s: Snapshot, decision: ScalingDecision) -> Snapshot:
     st.integers(0, 2),
     st.just(()) | st.just((DemandQueue(("any",), 2, 2),)),
 )
-def test_the_same_demand_is_not_answered_up_and_down_in_turn(
+def test_same_demand_is_not_answered_up_and_down_in_turn(
     s: Snapshot, policy: Policy, low: int, lines: tuple[DemandQueue, ...]
 ) -> None:
     there = tuple(
@@ -199,7 +197,7 @@ def test_the_same_demand_is_not_answered_up_and_down_in_turn(
 
 @settings(max_examples=100)
 @given(snapshots(), policies)
-def test_the_same_snapshot_is_always_answered_the_same(s: Snapshot, policy: Policy) -> None:
+def test_same_snapshot_always_gives_the_same_decision(s: Snapshot, policy: Policy) -> None:
     turned = replace(s, members=s.members[::-1], lines=s.lines[::-1])
     assert decide(s, policy).delta == decide(turned, policy).delta
     assert {j.id for j in decide(s, policy).chosen} == {j.id for j in decide(turned, policy).chosen}

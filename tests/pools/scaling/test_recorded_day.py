@@ -1,4 +1,4 @@
-"""A day of recorded demand: nothing flaps, nobody waits for long, and what it costs is told."""
+"""A day of recorded demand: bounds on flapping, waiting times and members."""
 
 import pytest
 
@@ -18,7 +18,7 @@ POLICIES: dict[str, tuple[Policy, float, float]] = {
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_day(name: str) -> None:
+def test_recorded_day_keeps_waits_and_flapping_within_bounds(name: str) -> None:
     policy, half, nine = POLICIES[name]
     report = live(DAY, policy)
     waits = (
@@ -43,14 +43,14 @@ def test_a_day(name: str) -> None:
     assert report.most <= 20
 
 
-def test_the_wait_is_bought_with_members() -> None:
+def test_more_warm_members_cost_hours_and_do_not_lengthen_waits() -> None:
     """One against another over the same day: more that stand ready, less to wait for."""
     few, many = live(DAY, Warm(1)), live(DAY, Warm(4))
     assert many.wait(0.95) <= few.wait(0.95)
     assert many.member_hours > few.member_hours
 
 
-def test_the_same_demand_all_day_is_answered_once() -> None:
+def test_pool_only_shrinks_after_the_last_claim() -> None:
     steady = [job for job in record_day(7, 40) if job.at < 3600]
     report = live(steady, Utilisation(idle_members=True))
     last = max(job.at + job.holds for job in steady)

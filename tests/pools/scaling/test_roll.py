@@ -1,5 +1,5 @@
-"""Members that were made from another configuration are renewed: whom, in which order, and what
-holds it up. Pure.
+"""Rolling renewal of outdated members: which ones, in which order, and what holds the roll.
+Pure.
 """
 
 from dataclasses import replace
@@ -45,13 +45,13 @@ def told(decision: ScalingDecision) -> tuple[int, str, list[int]]:
 # The way of one roll ------------------------------------------------------------------------------
 
 
-def test_one_more_is_made_first() -> None:
+def test_roll_creates_a_surge_member_first() -> None:
     decision = decide(snapshot(old(1), old(2), high=3), KEEP)
     assert (told(decision), decision.verdict) == ((1, "surge", []), "grow")
     assert decision.reason == "Roll: 2 members are outdated, one more first"
 
 
-def test_then_an_outdated_one_goes_once_the_new_one_is_ready_and_stays_so() -> None:
+def test_outdated_member_is_removed_once_the_new_one_stays_ready() -> None:
     there = (old(1), old(2))
     coming = snapshot(*there, member(3, state="creating", state_for=5.0), high=3, surge=3)
     assert told(decide(coming, KEEP)) == (0, "", [])
@@ -64,13 +64,13 @@ def test_then_an_outdated_one_goes_once_the_new_one_is_ready_and_stays_so() -> N
     )
 
 
-def test_the_next_one_is_not_begun_before_the_last_is_gone() -> None:
+def test_next_renewal_waits_until_the_last_member_is_gone() -> None:
     s = snapshot(old(1), new(3), old(2, state="deleting"), high=3)
     assert told(decide(s, KEEP)) == (0, "", [])
     assert "until m2 is gone" in decide(s, KEEP).reason
 
 
-def test_at_the_most_it_is_made_anew_in_its_place() -> None:
+def test_member_is_rebuilt_in_place_at_the_maximum() -> None:
     decision = decide(snapshot(old(1), old(2), low=1, high=2), KEEP)
     assert (told(decision), decision.verdict, decision.words) == (
         (0, "rebuild", [2]),
@@ -79,13 +79,13 @@ def test_at_the_most_it_is_made_anew_in_its_place() -> None:
     )
 
 
-def test_never_fewer_ready_than_the_least() -> None:
+def test_rebuild_keeps_the_minimum_ready() -> None:
     offline = snapshot(old(1), old(2), old(3, state="offline", running=1), low=2, high=3)
     assert told(decide(offline, KEEP)) == (0, "", []), "three are there, two of them ready"
     assert "2 of 3 have to be ready while one is made anew" in decide(offline, KEEP).reason
 
 
-def test_where_the_minimum_is_the_most_one_may_be_missing_while_it_is_made_anew() -> None:
+def test_rebuilds_are_made_one_at_a_time_where_minimum_equals_maximum() -> None:
     """Else nobody would ever be renewed: one more is never allowed there."""
     s = snapshot(old(1), old(2), low=2, high=2)
     assert told(decide(s, KEEP)) == (0, "rebuild", [2])
@@ -104,14 +104,14 @@ def test_where_the_minimum_is_the_most_one_may_be_missing_while_it_is_made_anew(
     [{"state": "offline", "running": 1}, {"is_lost": True, "reserved": 1}],
     ids=["silent", "lost"],
 )
-def test_but_no_second_one(second: dict[str, Any]) -> None:
+def test_no_second_member_is_rebuilt_while_one_is_not_ready(second: dict[str, Any]) -> None:
     decision = decide(snapshot(old(1), old(2, **second), low=2, high=2), KEEP)
     assert told(decision) == (0, "", [])
     assert "1 of 2 have to be ready while one is made anew" in decision.reason
 
 
 @pytest.mark.parametrize("used", ["running", "reserved", "draining"])
-def test_nor_one_that_is_in_use(used: str) -> None:
+def test_member_in_use_is_not_rebuilt(used: str) -> None:
     s = snapshot(old(1, **{used: 1}), old(2, **{used: 1}), low=2, high=2)
     assert told(decide(s, KEEP)) == (0, "", [])
     assert told(decide(snapshot(old(1, **{used: 1}), old(2), low=2, high=2), KEEP)) == (
@@ -121,14 +121,14 @@ def test_nor_one_that_is_in_use(used: str) -> None:
     )
 
 
-def test_nor_while_somebody_waits() -> None:
+def test_no_member_is_rebuilt_at_the_minimum_while_claims_wait() -> None:
     s = snapshot(
         old(1), old(2, running=3), low=2, high=2, lines=waits(2, fits_free=False, wants_new=False)
     )
     assert told(decide(s, KEEP)) == (0, "", [])
 
 
-def test_a_window_that_leaves_no_room_is_waited_for() -> None:
+def test_roll_waits_for_the_end_of_a_window_without_surge_room() -> None:
     """One more may come first again as soon as it ends: nobody is missing at the peak."""
     roll = Roll(could_surge=True)
     peak = decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "peak 8–18"), roll=roll), KEEP)
@@ -150,7 +150,7 @@ def test_a_window_that_leaves_no_room_is_waited_for() -> None:
     "gone",
     [{"is_leaving": True, "running": 1}, {"is_lost": True, "state": "offline", "reserved": 1}],
 )
-def test_nor_while_another_one_drains_or_is_lost(gone: dict[str, Any]) -> None:
+def test_no_member_is_swapped_while_another_drains_or_is_lost(gone: dict[str, Any]) -> None:
     """At the maximum nobody is made for it meanwhile: of two ready ones none may go."""
     decision = decide(snapshot(old(1), old(2, **gone), new(3), low=2, high=3, surge=3), KEEP)
     assert told(decision) == (0, "", [])
@@ -161,14 +161,14 @@ def test_nor_while_another_one_drains_or_is_lost(gone: dict[str, Any]) -> None:
     )
 
 
-def test_nor_in_the_place_of_one_too_many_that_is_in_use() -> None:
+def test_idle_surplus_member_is_removed_only_if_the_minimum_stays_ready() -> None:
     late = snapshot(new(1), new(2, state="offline"), new(3, running=1), low=2, high=3, surge=3)
     assert told(decide(late, KEEP)) == (0, "", []), "two are ready, and two have to be"
     back = snapshot(new(1), new(2), new(3, running=1), low=2, high=3, surge=3)
     assert told(decide(back, KEEP)) == (-1, "over", [2])
 
 
-def test_in_its_place_only_while_nobody_waits() -> None:
+def test_rebuild_in_place_waits_while_claims_wait() -> None:
     busy = snapshot(
         old(1), old(2, running=3), low=0, high=2, lines=waits(2, fits_free=False, wants_new=False)
     )
@@ -177,7 +177,7 @@ def test_in_its_place_only_while_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize("what", ["running", "reserved", "draining"])
-def test_who_is_in_use_is_left_alone_until_idle(what: str) -> None:
+def test_outdated_member_in_use_is_left_alone(what: str) -> None:
     s = snapshot(old(1, **{what: 1}), high=5)
     assert told(decide(s, KEEP)) == (0, "", [])
     assert "1 member is outdated, each of them in use or kept" in decide(s, KEEP).reason
@@ -185,12 +185,12 @@ def test_who_is_in_use_is_left_alone_until_idle(what: str) -> None:
     assert told(decide(ready, KEEP)) == (0, "", [])
 
 
-def test_cordoned_and_foreign_ones_are_left_alone() -> None:
+def test_cordoned_and_foreign_members_are_left_alone() -> None:
     assert told(decide(snapshot(old(1, is_cordoned=True)), KEEP)) == (0, "", [])
     assert decide_roll(snapshot(old(1, is_owned=False))) is None
 
 
-def test_what_is_of_no_use_is_made_anew_without_one_more() -> None:
+def test_outdated_member_that_never_worked_is_rebuilt_without_surge() -> None:
     """Made from a template that never worked: nobody has to wait for a better one."""
     s = snapshot(old(1), old(2, state="creating"), low=2, high=5)
     assert told(decide(s, KEEP)) == (0, "rebuild", [2])
@@ -199,7 +199,7 @@ def test_what_is_of_no_use_is_made_anew_without_one_more() -> None:
     )
 
 
-def test_a_new_one_that_is_not_ready_in_time_stops_it() -> None:
+def test_new_member_that_is_not_ready_in_time_stops_the_roll() -> None:
     coming = snapshot(old(1), member(2, state="creating", state_for=899.0), high=5, surge=2)
     assert told(decide(coming, KEEP)) == (0, "", [])
     late = snapshot(old(1), member(2, state="creating", state_for=900.0), high=5, surge=2)
@@ -211,7 +211,7 @@ def test_a_new_one_that_is_not_ready_in_time_stops_it() -> None:
     assert "the roll has stopped: m2 is not ready" in decide(stopped, KEEP).reason
 
 
-def test_why_it_is_not_ready_is_said_as_far_as_it_is_known() -> None:
+def test_stopped_roll_names_why_the_member_is_not_ready() -> None:
     why = "ImagePullBackOff: no such image."
     coming = snapshot(
         old(1), member(2, state="creating", state_for=899.0, outside=why), high=5, surge=2
@@ -232,7 +232,7 @@ def test_why_it_is_not_ready_is_said_as_far_as_it_is_known() -> None:
     )
 
 
-def test_a_new_one_that_has_given_up_stops_it_at_once() -> None:
+def test_new_member_that_gave_up_stops_the_roll_at_once() -> None:
     assert (
         decide(
             snapshot(
@@ -244,7 +244,7 @@ def test_a_new_one_that_has_given_up_stops_it_at_once() -> None:
     )
 
 
-def test_a_new_one_that_falls_silent_holds_it_up() -> None:
+def test_new_member_that_falls_silent_delays_the_roll() -> None:
     s = snapshot(old(1), new(2, state="offline", state_for=60.0), high=5)
     assert told(decide(s, KEEP)) == (0, "", [])
 
@@ -257,18 +257,18 @@ def test_a_new_one_that_falls_silent_holds_it_up() -> None:
     ],
     ids=["manual", "paused"],
 )
-def test_people_may_hold_it(roll: Roll, words: str) -> None:
+def test_people_can_hold_a_roll(roll: Roll, words: str) -> None:
     decision = decide(snapshot(old(1), high=5, roll=roll), KEEP)
     assert (told(decision), words in decision.reason) == ((0, "", []), True)
 
 
-def test_a_pause_of_the_scaler_and_a_freeze_hold_it_too() -> None:
+def test_scaler_pause_and_freeze_hold_a_roll() -> None:
     assert decide(snapshot(old(1, running=1), paused="ana"), KEEP).verdict == "paused"
     frozen = decide(snapshot(old(1), new(2), high=5, surge=2, frozen="night"), KEEP)
     assert (frozen.delta, frozen.step) == (-2, ""), "everybody idle goes"
 
 
-def test_a_configuration_that_is_taken_back_leaves_nobody_too_many() -> None:
+def test_reverted_configuration_removes_the_surge_member() -> None:
     s = snapshot(new(1), new(2), high=5, surge=2)
     assert told(decide(s, KEEP)) == (-1, "over", [2])
     busy = snapshot(new(1), new(2, running=1), high=5, surge=2)
@@ -277,12 +277,12 @@ def test_a_configuration_that_is_taken_back_leaves_nobody_too_many() -> None:
     )
 
 
-def test_one_more_that_is_outdated_itself_goes_first() -> None:
+def test_outdated_surge_member_is_removed_first() -> None:
     s = snapshot(old(1), old(2, state="creating"), high=5, surge=2)
     assert told(decide(s, KEEP)) == (-1, "over", [2])
 
 
-def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
+def test_members_are_rebuilt_in_place_where_surge_is_not_allowed() -> None:
     s = snapshot(old(1), old(2), high=9, roll=Roll(may_surge=False))
     found = decide_roll(s)
     assert found is not None
@@ -301,7 +301,7 @@ def test_where_members_come_by_hand_they_are_renewed_in_their_places() -> None:
     ids=["fixed", "warm", "utilisation", "on_demand"],
 )
 @pytest.mark.parametrize("state", ["creating", "ready"])
-def test_one_more_for_a_roll_is_not_there_for_the_policy(policy: Policy, state: str) -> None:
+def test_surge_member_is_not_removed_by_the_policy(policy: Policy, state: str) -> None:
     """Else what the roll makes the policy takes away, and so on without an end."""
     s = snapshot(
         old(1),
@@ -318,7 +318,7 @@ def test_one_more_for_a_roll_is_not_there_for_the_policy(policy: Policy, state: 
     assert 3 not in [judged.id for judged in decide(s, policy).chosen]
 
 
-def test_nor_for_a_pin() -> None:
+def test_surge_member_is_not_removed_by_a_pin() -> None:
     s = snapshot(
         old(1),
         old(2),
@@ -330,14 +330,14 @@ def test_nor_for_a_pin() -> None:
     assert told(decide(s, Fixed(9))) == (0, "", [])
 
 
-def test_it_still_counts_towards_the_most() -> None:
+def test_surge_member_counts_towards_the_maximum() -> None:
     s = snapshot(
         old(1, running=3), old(2, running=3), new(3, running=3), high=3, surge=3, lines=waits(2)
     )
     assert decide(s, Utilisation()).words == "+1 blocked"
 
 
-def test_what_the_policy_wants_comes_first() -> None:
+def test_policy_decision_comes_before_the_roll() -> None:
     assert told(decide(snapshot(old(1), high=5, lines=waits(9, fits_free=False)), OnDemand()))[
         :2
     ] == (1, "")
@@ -346,7 +346,7 @@ def test_what_the_policy_wants_comes_first() -> None:
     )
 
 
-def test_a_whole_roll_ends_with_as_many_as_before() -> None:
+def test_complete_roll_ends_with_as_many_members_as_before() -> None:
     s, seen = snapshot(old(1), old(2), old(3), low=3, high=4), []
     for turn in range(40):
         decision = decide(s, Utilisation())
@@ -390,7 +390,7 @@ def rolling(draw: st.DrawFn) -> Snapshot:
 
 @settings(max_examples=400)
 @given(rolling(), policies)
-def test_a_roll_touches_nobody_in_use_and_keeps_the_limits(s: Snapshot, policy: Policy) -> None:
+def test_roll_leaves_members_in_use_and_keeps_the_limits(s: Snapshot, policy: Policy) -> None:
     decision = decide(s, policy)
     chosen = victims_of(s, decision)
     assert all(m.running == m.reserved == m.draining == 0 for m in chosen)
@@ -416,6 +416,6 @@ def test_a_roll_touches_nobody_in_use_and_keeps_the_limits(s: Snapshot, policy: 
 
 @settings(max_examples=200)
 @given(rolling(), policies)
-def test_without_anybody_outdated_nothing_is_different(s: Snapshot, policy: Policy) -> None:
+def test_roll_changes_no_decision_without_outdated_members(s: Snapshot, policy: Policy) -> None:
     s = replace(s, members=tuple(m._replace(is_outdated=False) for m in s.members), surge=None)
     assert decide(s, policy).step == ""

@@ -1,4 +1,4 @@
-"""Windows by the clock on the wall: weekdays, across midnight, both clock changes."""
+"""Schedule windows by local time: weekdays, midnight, and both clock changes."""
 
 from datetime import UTC, datetime, time
 
@@ -38,7 +38,7 @@ def window(start: str, end: str, *days: str, zone: str = BERLIN) -> Window:
         ("2026-03-12T08:00:00+00:00", True),
     ],
 )
-def test_it_is_open_from_its_start_to_its_end(moment, is_open):
+def test_window_is_open_from_its_start_to_its_end(moment, is_open):
     assert (until(window("08:00", "20:00"), at(moment)) is not None) == is_open
 
 
@@ -52,11 +52,11 @@ def test_it_is_open_from_its_start_to_its_end(moment, is_open):
         ("2026-03-13T05:00:00+01:00", False),  # it would have begun on Thursday
     ],
 )
-def test_across_midnight_it_belongs_to_the_day_of_its_start(moment, is_open):
+def test_window_across_midnight_belongs_to_the_day_of_its_start(moment, is_open):
     assert (until(window("22:00", "06:00", "fri"), at(moment)) is not None) == is_open
 
 
-def test_it_says_when_it_ends():
+def test_open_window_reports_its_end():
     assert until(window("22:00", "06:00"), at("2026-03-13T23:00+01:00")) == at(
         "2026-03-14T06:00+01:00"
     )
@@ -65,7 +65,7 @@ def test_it_says_when_it_ends():
     ), "a whole day"
 
 
-def test_in_spring_the_night_is_an_hour_shorter():
+def test_night_window_is_an_hour_shorter_in_spring():
     """2026-03-29: after 01:59:59 CET comes 03:00:00 CEST."""
     night = window("22:00", "06:00")
     assert until(night, at("2026-03-29T01:30+01:00")) == at("2026-03-29T06:00+02:00")
@@ -73,7 +73,7 @@ def test_in_spring_the_night_is_an_hour_shorter():
     assert until(night, at("2026-03-29T06:00+02:00")) is None
 
 
-def test_a_start_that_the_clock_skips_counts_as_if_it_had_not_been_skipped():
+def test_adjacent_windows_meet_at_a_start_that_the_clock_skips():
     first, second = window("01:00", "02:30"), window("02:30", "05:00")
     for minute in range(0, 240, 5):
         moment = datetime.fromtimestamp(at("2026-03-29T01:00+01:00").timestamp() + 60 * minute, UTC)
@@ -82,7 +82,7 @@ def test_a_start_that_the_clock_skips_counts_as_if_it_had_not_been_skipped():
         )
 
 
-def test_in_autumn_the_night_is_an_hour_longer():
+def test_night_window_is_an_hour_longer_in_autumn():
     """2026-10-25: after 02:59:59 CEST comes 02:00:00 CET."""
     night = window("22:00", "06:00")
     ends = at("2026-10-25T06:00+01:00")
@@ -91,14 +91,14 @@ def test_in_autumn_the_night_is_an_hour_longer():
     assert (ends - at("2026-10-24T22:00+02:00")).total_seconds() == 9 * 3600
 
 
-def test_a_time_that_the_clock_shows_twice_means_the_first():
+def test_ambiguous_clock_time_means_the_first_one():
     first, second = window("01:00", "02:30"), window("02:30", "05:00")
     assert until(first, at("2026-10-25T02:29+02:00")) == at("2026-10-25T02:30+02:00")
     assert until(first, at("2026-10-25T02:15+01:00")) is None
     assert until(second, at("2026-10-25T02:15+01:00")) is not None
 
 
-def test_the_first_in_the_list_that_is_open_counts():
+def test_first_open_window_of_the_list_counts():
     day, night = window("08:00", "20:00"), window("00:00", "00:00")
     assert find_open([day, night], at("2026-03-12T12:00+01:00")) == (
         day,

@@ -1,5 +1,5 @@
-"""A whole Berth under `up`, pools of pods in a namespace of their own, and a kubelet that runs
-them as processes.
+"""A whole Berth under `up` with Kubernetes pools in their own namespace, and a kubelet that runs
+the pods as processes.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Nobody is called gone because we looked in the wrong place, or because somebody wrote to
-his labels.
+"""No member is declared gone because the context leads to another cluster or because labels of
+its pod were changed.
 """
 
 import uuid
@@ -59,7 +59,7 @@ def placed(bench: KubeHarness, *members: MemberSnapshot) -> PoolSnapshot:
 # -- another place ---------------------------------------------------------------------------------
 
 
-def test_a_context_that_leads_to_another_cluster_loses_nobody(
+def test_context_leading_to_another_cluster_loses_no_member(
     bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members = [bench.there(number) for number in (1, 2)]
@@ -81,7 +81,7 @@ def test_a_context_that_leads_to_another_cluster_loses_nobody(
     assert [each.is_ready for each in asked(bench, pool).seen] == [True, True]
 
 
-def test_without_the_place_that_was_remembered_all_would_be_lost(
+def test_without_the_stored_place_all_members_would_be_lost(
     bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the test above looks for, seen: its eyes are open."""
@@ -90,7 +90,7 @@ def test_without_the_place_that_was_remembered_all_would_be_lost(
     assert [each.is_lost for each in asked(bench, replace(pool, place="")).seen] == [True]
 
 
-def test_a_pool_that_has_nothing_outside_may_move(
+def test_pool_without_pods_may_change_its_cluster(
     bench: KubeHarness, elsewhere: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = placed(bench)
@@ -133,7 +133,7 @@ class Somewhere:
     ],
 )
 @pytest.mark.parametrize("is_seen", [False, True], ids=["none-is-there", "one-is-there"])
-def test_what_counts_as_another_place(
+def test_place_is_rejected_unless_taken_or_the_pods_are_seen(
     there: tuple[str, str, str], is_taken: bool, is_seen: bool
 ) -> None:
     made = MemberSnapshot(1, "a", "ready", external_id="lab-a/7")
@@ -147,7 +147,7 @@ def test_what_counts_as_another_place(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_pool_says_so_until_a_person_confirms_or_the_context_leads_back(
+def test_pool_reports_another_place_until_confirmed_or_led_back(
     bench: KubeHarness, elsewhere: FakeKube, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, member = ready(bench, watcher)
@@ -175,7 +175,7 @@ def test_the_pool_says_so_until_a_person_confirms_or_the_context_leads_back(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pool_that_is_configured_to_move_is_asked_nothing(
+def test_empty_pool_moves_by_configuration_without_confirmation(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     """It has no members then; the first one need not wait for a look."""
@@ -213,7 +213,7 @@ def test_a_pool_that_is_configured_to_move_is_asked_nothing(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_nobody_knows_yet_is_not_confirmed(bench: KubeHarness, watcher: Watcher) -> None:
+def test_unknown_place_or_pool_cannot_be_confirmed(bench: KubeHarness, watcher: Watcher) -> None:
     ready(bench, watcher)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pools_pool SET place = ''")
@@ -232,7 +232,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_one_whose_labels_somebody_changed_is_there_all_the_same(
+def test_pod_with_changed_labels_still_counts_as_its_member(
     bench: KubeHarness, change: dict[str, str | None]
 ) -> None:
     member = bench.there()
@@ -252,7 +252,7 @@ def test_one_whose_labels_somebody_changed_is_there_all_the_same(
     assert ("labels" in seen.why) is ("berth.dev/member" in change)
 
 
-def test_it_is_neither_deleted_nor_called_gone(bench: KubeHarness) -> None:
+def test_pod_without_berth_labels_is_neither_deleted_nor_gone(bench: KubeHarness) -> None:
     member = bench.there()
     name = member.external_id.partition("/")[0]
     bench.space.patch("pods", name, {"metadata": {"labels": CHANGES["none"]}})
@@ -265,7 +265,7 @@ def test_it_is_neither_deleted_nor_called_gone(bench: KubeHarness) -> None:
     assert bench.provider().sync(bench.pool(leaving), leaving).is_gone
 
 
-def test_by_its_labels_alone_it_would_be_lost(
+def test_relabelled_pod_would_be_lost_if_labels_alone_counted(
     bench: KubeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "complete", lambda _api, mine, *_: mine)
@@ -276,7 +276,7 @@ def test_by_its_labels_alone_it_would_be_lost(
     assert asked(bench, bench.pool(member)).seen[0].is_lost
 
 
-def test_a_list_of_something_else_is_no_empty_list(
+def test_answer_that_is_no_pod_list_is_an_error(
     bench: KubeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever stands at the address, a portal to sign in at say, may answer 200 to everything."""

@@ -1,5 +1,6 @@
-"""A pool's configuration asked of its cluster before it is taken: each fault at its field, nothing
-is made, and who does not answer is no fault."""
+"""A pool's configuration is checked against its cluster before it is accepted; an unreachable
+cluster is no fault.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,7 @@ def shipped_rules() -> list[Any]:
     return list(role["rules"])
 
 
-def test_a_good_one_has_no_fault_and_makes_nothing(bench: Bench) -> None:
+def test_valid_configuration_has_no_fault_and_creates_nothing(bench: Bench) -> None:
     assert check(bench) == []
 
 
@@ -56,7 +57,7 @@ def test_a_good_one_has_no_fault_and_makes_nothing(bench: Bench) -> None:
     ],
     ids=["resources", "tolerations"],
 )
-def test_what_the_server_refuses_is_said_at_its_field(
+def test_refusal_of_the_server_is_reported_at_its_field(
     bench: Bench, template: dict[str, Any], field: str
 ) -> None:
     """Where our own reader is passed by: it would have said so before."""
@@ -66,23 +67,23 @@ def test_what_the_server_refuses_is_said_at_its_field(
     assert "spec." in fault.way_out
 
 
-def test_a_namespace_that_is_not_there_is_said_at_its_field(bench: Bench) -> None:
+def test_missing_namespace_is_reported_at_its_field(bench: Bench) -> None:
     (fault,) = check(bench, namespace="t-nobody-made-it")
     assert fault.field == "provider.namespace"
     assert "Make the namespace" in fault.message
 
 
-def test_a_context_that_nobody_knows_is_said_at_its_field(bench: Bench) -> None:
+def test_unknown_context_is_reported_at_its_field(bench: Bench) -> None:
     (fault,) = check(bench, context="prod")
     assert (fault.field, "no context prod" in fault.message) == ("provider.context", True)
 
 
-def test_credentials_that_are_not_taken_are_said_at_the_context(bench: Bench) -> None:
+def test_rejected_credentials_are_reported_at_the_context(bench: Bench) -> None:
     (fault,) = check(bench, context="stranger")
     assert (fault.field, "credentials" in fault.message) == ("provider.context", True)
 
 
-def test_every_right_that_is_missing_is_named_at_once(bench: Bench) -> None:
+def test_all_missing_rights_are_named_at_once(bench: Bench) -> None:
     bench.space.grant(
         "limited",
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]},
@@ -97,7 +98,7 @@ def test_every_right_that_is_missing_is_named_at_once(bench: Bench) -> None:
         )
 
 
-def test_the_role_that_is_shipped_is_enough(bench: Bench) -> None:
+def test_shipped_role_has_all_needed_rights(bench: Bench) -> None:
     bench.space.grant("limited", *shipped_rules())
     bench.space.until(
         lambda: bench.space.world.ask("GET", f"{bench.space.path}/pods", user="limited")[0] == 200
@@ -105,7 +106,7 @@ def test_the_role_that_is_shipped_is_enough(bench: Bench) -> None:
     assert check(bench, context="limited") == []
 
 
-def test_who_does_not_answer_says_nothing_about_the_configuration(bench: Bench) -> None:
+def test_unreachable_cluster_is_no_fault_of_the_configuration(bench: Bench) -> None:
     assert check(bench, context="nowhere") == []
     bench.space.world.refuse("*", 503, times=10)
     assert check(bench) == []

@@ -117,7 +117,7 @@ def standing(best_kube: KubeWorld, target: Path, tmp_path: Path) -> Iterator[Sta
     standing.close()
 
 
-def test_whatever_happens_to_kube_no_pod_is_too_many_left_over_or_deleted_at_work(
+def test_cluster_faults_cause_no_surplus_leftover_or_deleted_busy_pod(
     standing: Standing, request: pytest.FixtureRequest
 ) -> None:
     rounds = request.config.getoption("--fault-rounds")

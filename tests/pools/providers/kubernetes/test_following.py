@@ -1,5 +1,5 @@
-"""Changes in a cluster are told in a moment, and nothing is missed: not over a cut, not over a
-version that is too old.
+"""Changes in a cluster are reported at once, and none is missed over a cut watch or an expired
+version.
 """
 
 import queue
@@ -51,7 +51,7 @@ def ear(bench: Bench) -> Iterator[Ear]:
     assert time.monotonic() - start < pod_watch.ENDS_WITHIN * load()
 
 
-def test_a_pod_that_is_made_changed_and_deleted_is_told(bench: Bench, ear: Ear) -> None:
+def test_created_changed_and_deleted_pods_are_reported(bench: Bench, ear: Ear) -> None:
     name = bench.create()
     ear.hear(7)
     bench.space.run(name)
@@ -61,7 +61,7 @@ def test_a_pod_that_is_made_changed_and_deleted_is_told(bench: Bench, ear: Ear) 
     assert took < 1.0 * load()
 
 
-def test_pods_of_others_are_not_told(bench: Bench, ear: Ear) -> None:
+def test_foreign_pods_are_not_reported(bench: Bench, ear: Ear) -> None:
     bench.space.create_pod(
         "stranger", labels={"berth.dev/pool": "7", "berth.dev/installation": "another"}
     )
@@ -72,16 +72,14 @@ def test_pods_of_others_are_not_told(bench: Bench, ear: Ear) -> None:
     ear.hear(7)
 
 
-def test_what_happens_while_the_watch_is_cut_is_told_after(bench: Bench, ear: Ear) -> None:
+def test_change_during_a_cut_watch_is_reported_afterwards(bench: Bench, ear: Ear) -> None:
     bench.space.world.refuse("watch", 503, times=2)
     bench.space.world.cut()
     bench.create()
     ear.hear(7)
 
 
-def test_a_version_that_is_too_old_is_followed_by_a_look_at_everything(
-    bench: Bench, ear: Ear
-) -> None:
+def test_expired_version_is_followed_by_a_full_list(bench: Bench, ear: Ear) -> None:
     bench.space.world.expire()
     ear.hear(None)
     name = bench.create()
@@ -91,7 +89,7 @@ def test_a_version_that_is_too_old_is_followed_by_a_look_at_everything(
     ear.hear(7)
 
 
-def test_a_server_that_was_away_is_followed_again(bench: Bench, ear: Ear) -> None:
+def test_watch_resumes_after_the_server_was_away(bench: Bench, ear: Ear) -> None:
     bench.space.world.kill()
     bench.space.world.start()
     ear.hear(None)
@@ -101,7 +99,7 @@ def test_a_server_that_was_away_is_followed_again(bench: Bench, ear: Ear) -> Non
     ear.hear(7)
 
 
-def test_a_watch_that_hangs_is_given_up_and_nothing_is_missed(
+def test_hanging_watch_is_replaced_without_missing_a_change(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A second at least, a second more until it is given up.

@@ -1,6 +1,4 @@
-"""The pod and the Secret of a member: names that are told apart, labels that decide, rights that
-are least.
-"""
+"""The pod and the Secret of a member: unique names, deciding labels, least rights."""
 
 import re
 from dataclasses import replace
@@ -54,12 +52,14 @@ def spec(**template: Any) -> dict[str, Any]:
     ids=["plain", "mixed", "long", "dashes", "digits", "letters"],
 )
 @pytest.mark.parametrize("incarnation", [1, 2, 12345])
-def test_names_are_names_of_kubernetes(of_pool: str, of_member: str, incarnation: int) -> None:
+def test_pod_names_are_valid_kubernetes_names(
+    of_pool: str, of_member: str, incarnation: int
+) -> None:
     name = pod_name(pool(of_pool), replace(MEMBER, name=of_member, incarnation=incarnation))
     assert DNS_LABEL.fullmatch(name), name
 
 
-def test_names_tell_apart_what_is_not_the_same() -> None:
+def test_pod_names_differ_by_pool_member_incarnation_and_installation() -> None:
     made = [
         pod_name(pool("a-b"), replace(MEMBER, name="c")),
         pod_name(pool("a", 8), replace(MEMBER, name="b-c", id=6)),
@@ -71,7 +71,7 @@ def test_names_tell_apart_what_is_not_the_same() -> None:
     assert made[0] == pod_name(pool("a-b"), replace(MEMBER, name="c")), "and a name is found again"
 
 
-def test_ours_is_what_has_all_our_labels() -> None:
+def test_pod_is_ours_only_with_all_our_labels() -> None:
     found = pod_manifest(pool(), MEMBER, "agents", "https://berth.example/")
     assert is_ours(found, pool(), MEMBER)
     assert is_ours(found, pool(), replace(MEMBER, incarnation=2))
@@ -80,7 +80,7 @@ def test_ours_is_what_has_all_our_labels() -> None:
     assert not is_ours({"metadata": {"name": "x"}}, pool(), MEMBER)
 
 
-def test_a_template_never_stands_in_for_ours() -> None:
+def test_template_cannot_override_our_labels_and_annotations() -> None:
     made = pod_manifest(
         pool(labels={"team": "infra"}, annotations={"a": "b"}),
         MEMBER,
@@ -92,7 +92,7 @@ def test_a_template_never_stands_in_for_ours() -> None:
     assert made["metadata"]["annotations"]["a"] == "b"
 
 
-def test_rights_are_the_least() -> None:
+def test_pod_has_the_least_rights() -> None:
     made = spec()
     (container,) = made["containers"]
     assert made["automountServiceAccountToken"] is False
@@ -107,12 +107,12 @@ def test_rights_are_the_least() -> None:
     assert made["restartPolicy"] == "Never"
 
 
-def test_a_service_account_that_is_named_is_given() -> None:
+def test_named_service_account_is_used() -> None:
     made = spec(service_account="agent")
     assert (made["serviceAccountName"], made["automountServiceAccountToken"]) == ("agent", True)
 
 
-def test_root_has_what_it_needs_to_give_tasks_users_and_no_more() -> None:
+def test_root_agent_has_only_the_capabilities_for_task_users() -> None:
     made = spec(user=0, writable_root=True)
     security = made["containers"][0]["securityContext"]
     assert made["securityContext"]["runAsNonRoot"] is False
@@ -124,7 +124,7 @@ def test_root_has_what_it_needs_to_give_tasks_users_and_no_more() -> None:
     )
 
 
-def test_the_token_is_a_file_that_changes_with_its_secret() -> None:
+def test_token_is_mounted_as_a_file_that_follows_its_secret() -> None:
     made = spec()
     (container,) = made["containers"]
     mount = next(each for each in container["volumeMounts"] if each["name"] == "token")
@@ -136,7 +136,7 @@ def test_the_token_is_a_file_that_changes_with_its_secret() -> None:
     assert MEMBER.token not in str(made)
 
 
-def test_the_secret_is_its_pods() -> None:
+def test_secret_is_owned_by_its_pod() -> None:
     pod = {"metadata": {"name": "x", "uid": "u1"}}
     alone, owned = (
         secret_manifest(pool(), MEMBER, "agents"),
@@ -149,7 +149,7 @@ def test_the_secret_is_its_pods() -> None:
     ]
 
 
-def test_a_command_of_ones_own_is_taken_and_else_the_agent_is_fetched() -> None:
+def test_own_command_is_used_or_the_agent_is_fetched() -> None:
     assert spec()["containers"][0]["command"] == ["python3", "-c", FETCH]
     own = spec(args=["--verbose"])["containers"][0]
     assert "command" not in own, "that of the image"
@@ -158,7 +158,7 @@ def test_a_command_of_ones_own_is_taken_and_else_the_agent_is_fetched() -> None:
     assert "$(" not in FETCH, "Kubernetes would put a variable there"
 
 
-def test_another_template_has_another_digest() -> None:
+def test_changed_template_has_another_digest() -> None:
     assert template_digest(pool()) == template_digest(pool())
     assert template_digest(pool()) != template_digest(pool(grace=5))
 

@@ -1,5 +1,5 @@
-"""What stands under `provider:` of a pool of pods: every fault at once with its field, and one
-form for all ways to say the same.
+"""The `provider:` options of a Kubernetes pool: all faults at once by field, and one normal
+form.
 """
 
 import json
@@ -31,13 +31,13 @@ def fields(**template: Any) -> list[str]:
     ]
 
 
-def test_a_short_one_is_written_out_and_reads_to_itself() -> None:
+def test_short_options_are_completed_and_round_trip() -> None:
     once, faults = read()
     assert (once, faults) == ({"template": {**TEMPLATE, "grace": 3600}}, [])
     assert read(**once) == (once, [])
 
 
-def test_a_whole_one_reads_to_itself() -> None:
+def test_full_options_round_trip() -> None:
     template = {
         **TEMPLATE,
         "command": ["python3"],
@@ -65,7 +65,7 @@ def test_a_whole_one_reads_to_itself() -> None:
     assert read(**once) == (once, [])
 
 
-def test_numbers_and_lengths_of_time_mean_what_people_mean() -> None:
+def test_numbers_and_durations_are_normalised() -> None:
     once, faults = read(
         template={
             **TEMPLATE,
@@ -78,7 +78,7 @@ def test_numbers_and_lengths_of_time_mean_what_people_mean() -> None:
     assert once["template"]["resources"] == {"requests": {"cpu": "2"}, "limits": {"memory": "4Gi"}}
 
 
-def test_every_fault_is_told_at_once_with_its_field() -> None:
+def test_all_faults_are_reported_at_once_by_field() -> None:
     bad = {
         "image": "Agent:1", "env": {"BERTH_URL": "x", "A": 1},
         "resources": {"requests": {"cpu": "two"}, "limits": {"cores": "1"}},
@@ -92,7 +92,7 @@ def test_every_fault_is_told_at_once_with_its_field() -> None:
     ]  # fmt: skip
 
 
-def test_without_a_template_nothing_can_be_made() -> None:
+def test_missing_template_is_refused_where_members_are_made() -> None:
     faults = Faults()
     read_options({"kind": "kubernetes"}, "provider", faults)
     assert [f.field for f in faults.found] == ["provider.template"]
@@ -111,14 +111,14 @@ def test_without_a_template_nothing_can_be_made() -> None:
         "reg.example:443/x/y:1@sha256:" + "f" * 64,
     ],
 )
-def test_images_are_named_as_registries_do(image: str) -> None:
+def test_valid_image_names_are_accepted(image: str) -> None:
     assert fields(image=image) == []
 
 
 @pytest.mark.parametrize(
     "image", ["A", "a b", "a:", "a:b:c", "http://a/b", "a/B", "a@sha256:12", "a//b", " "], ids=repr
 )
-def test_what_is_no_image_is_refused(image: str) -> None:
+def test_invalid_image_name_is_refused(image: str) -> None:
     assert fields(image=image) == ["image"]
 
 
@@ -166,22 +166,22 @@ def test_what_is_no_image_is_refused(image: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_fault_has_its_field(template: dict[str, Any], field: str) -> None:
+def test_fault_has_its_field(template: dict[str, Any], field: str) -> None:
     assert fields(**template) == [field]
 
 
 @pytest.mark.parametrize("name", [True, 1, None, 1.5], ids=repr)
-def test_names_that_are_no_text_are_refused_and_do_no_harm(name: Any) -> None:
+def test_names_that_are_no_text_are_refused_without_a_crash(name: Any) -> None:
     assert len(fields(env={name: "x"}, labels={name: "x"}, annotations={name: "x"})) == 3
 
 
-def test_amounts_compare_as_amounts() -> None:
+def test_resource_amounts_are_compared_by_value() -> None:
     assert amount_of("1000m") == amount_of("1")
     assert amount_of("1Gi") > amount_of("1G") == amount_of("1e9")
     assert amount_of(".5") < amount_of("1.")
 
 
-def test_a_pool_of_pods_is_a_pool_with_agents() -> None:
+def test_kubernetes_pool_is_a_pool_with_agents() -> None:
     config = {
         "name": "infra",
         "provider": {"kind": "kubernetes", "template": TEMPLATE},

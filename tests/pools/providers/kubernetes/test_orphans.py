@@ -1,6 +1,4 @@
-"""What is left over is removed, and nothing else: whoever knows less than the cluster ends
-nothing that may be at work.
-"""
+"""Leftover pods are removed, and no pod that may be at work is deleted on incomplete knowledge."""
 
 from dataclasses import replace
 
@@ -32,9 +30,7 @@ def end_pool(pool: Pool, member: Member) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_left_of_a_pool_that_is_gone_is_removed(
-    bench: KubeHarness, watcher: Watcher
-) -> None:
+def test_leftover_pods_of_a_gone_pool_are_removed(bench: KubeHarness, watcher: Watcher) -> None:
     pool, member = ready(bench, watcher)
     end_pool(pool, member)
     name = member.external_id.partition("/")[0]
@@ -50,7 +46,9 @@ def test_what_is_left_of_a_pool_that_is_gone_is_removed(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pool_of_declared_pods_may_change(bench: KubeHarness, watcher: Watcher) -> None:
+def test_pool_of_declared_pods_may_change_its_member_list(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     """What a pod is called outside is not said by the configuration, and is no change of it."""
     pool, member = ready(bench, watcher)
     update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": ["a", "b"]}})
@@ -59,9 +57,7 @@ def test_a_pool_of_declared_pods_may_change(bench: KubeHarness, watcher: Watcher
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pool_that_went_long_ago_is_not_looked_at_any_more(
-    bench: KubeHarness, watcher: Watcher
-) -> None:
+def test_pool_gone_for_a_week_is_no_longer_watched(bench: KubeHarness, watcher: Watcher) -> None:
     pool, member = ready(bench, watcher)
     end_pool(pool, member)
     with connection.cursor() as cursor:
@@ -74,9 +70,7 @@ def test_a_pool_that_went_long_ago_is_not_looked_at_any_more(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pod_of_a_member_that_our_rows_never_knew_is_left_alone(
-    bench: KubeHarness, watcher: Watcher
-) -> None:
+def test_pod_of_an_unknown_member_is_left_alone(bench: KubeHarness, watcher: Watcher) -> None:
     """The database is an old copy: the member was made after it was taken."""
     pool, member = ready(bench, watcher)
     mine = bench.space.pod(member.external_id.partition("/")[0])["metadata"]["labels"]
@@ -101,7 +95,7 @@ def gone_member(pool: Pool) -> int:
     return member.pk
 
 
-def test_one_whose_label_names_a_member_that_is_gone_is_no_stray(bench: KubeHarness) -> None:
+def test_pod_known_by_uid_is_no_stray_whatever_its_member_label(bench: KubeHarness) -> None:
     member = bench.there()
     name = member.external_id.partition("/")[0]
     bench.space.patch("pods", name, {"metadata": {"labels": {"berth.dev/member": "99"}}})
@@ -114,7 +108,7 @@ def test_one_whose_label_names_a_member_that_is_gone_is_no_stray(bench: KubeHarn
     )
 
 
-def test_who_was_frozen_does_not_end_the_pod_of_a_later_incarnation(
+def test_resumed_worker_does_not_delete_the_pod_of_a_later_incarnation(
     bench: KubeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that took its snapshot, lost its lock while it stood still, and goes on."""
@@ -130,7 +124,7 @@ def test_who_was_frozen_does_not_end_the_pod_of_a_later_incarnation(
     assert is_going(bench, made), "its eyes are open"
 
 
-def test_one_of_a_later_incarnation_that_has_ended_is_in_nobody_s_way(bench: KubeHarness) -> None:
+def test_finished_pod_of_a_later_incarnation_is_removed(bench: KubeHarness) -> None:
     later = replace(bench.member("creating"), slots=(), incarnation=2)
     made = bench.provider().sync(bench.pool(later), later).external_id.partition("/")[0]
     bench.space.run(made)

@@ -1,4 +1,4 @@
-"""What a pod's status means for its member, and in which words."""
+"""What a pod's status means for its member, and how it is described."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -105,13 +105,13 @@ UNSCHEDULABLE = {
         "default",
     ],
 )
-def test_each_phase_in_words(status: dict[str, Any], kind: str, words: str) -> None:
+def test_each_pod_phase_is_described(status: dict[str, Any], kind: str, words: str) -> None:
     found = judge_pod(pod(status), NOW, was_ready=True)
     assert (found.kind, words in found.why) == (kind, True), found
     assert found.external_id == f"{pod_name(POOL, MEMBER)}/u1"
 
 
-def test_one_that_is_being_ended_is_there_until_it_is_not() -> None:
+def test_terminating_pod_is_not_down_however_late() -> None:
     found = judge_pod(pod(deletionTimestamp="2026-03-01T12:00:30Z"), NOW, was_ready=True)
     assert (found.kind, found.is_down) == ("ending", False)
     late = judge_pod(pod(deletionTimestamp="2026-03-01T11:00:00Z"), NOW, was_ready=True)
@@ -152,14 +152,14 @@ def test_one_that_is_being_ended_is_there_until_it_is_not() -> None:
         "preempted",
     ],
 )
-def test_what_was_no_fault_of_its_own_is_told_apart(
+def test_ends_outside_the_pod_s_control_count_as_planned(
     status: dict[str, Any], was_ready: bool, planned: bool
 ) -> None:
     """One that never came is started more and more slowly, whatever ended it."""
     assert judge_pod(pod(status), NOW, was_ready=was_ready).is_planned is planned
 
 
-def test_long_words_are_cut() -> None:
+def test_long_messages_are_truncated() -> None:
     message = "x" * 5000
     assert (
         len(
@@ -177,7 +177,7 @@ NAME = pod_name(POOL, MEMBER)
 SECOND = replace(MEMBER, incarnation=2, state="creating")
 
 
-def test_one_that_was_made_and_is_not_there_is_gone_and_one_never_made_is_not() -> None:
+def test_missing_pod_is_gone_only_if_it_was_created() -> None:
     assert judge(Mine(), POOL, replace(MEMBER, external_id=f"{NAME}/u1"), NOW).kind == "gone"
     assert judge(Mine(), POOL, replace(MEMBER, state="creating"), NOW).kind == "none"
     assert (
@@ -187,18 +187,18 @@ def test_one_that_was_made_and_is_not_there_is_gone_and_one_never_made_is_not() 
     assert judge(Mine(), POOL, replace(SECOND, external_id=f"{NAME}/u1"), NOW).kind == "none"
 
 
-def test_one_in_the_place_of_ours_is_foreign_whatever_its_labels() -> None:
+def test_pod_with_another_uid_is_foreign_whatever_its_labels() -> None:
     mine = sort_pods([pod(uid="u2")], POOL, replace(MEMBER, external_id=f"{NAME}/u1"))
     assert mine.current is None
     assert len(mine.foreign) == 1
     assert "u2" in judge(mine, POOL, replace(MEMBER, external_id=f"{NAME}/u1"), NOW).why
 
 
-def test_one_whose_record_was_lost_is_adopted_by_its_labels() -> None:
+def test_pod_without_a_recorded_uid_is_adopted_by_its_labels() -> None:
     assert sort_pods([pod()], POOL, MEMBER).current is not None
 
 
-def test_older_ones_go_before_the_next_is_made_and_later_are_none_of_ours() -> None:
+def test_pods_of_earlier_incarnations_are_sorted_as_older_or_foreign() -> None:
     older = pod()
     before = sort_pods([older], POOL, replace(SECOND, external_id=f"{NAME}/u1"))
     assert (before.older, before.current, before.foreign) == ((older,), None, ())
@@ -210,7 +210,7 @@ def test_older_ones_go_before_the_next_is_made_and_later_are_none_of_ours() -> N
     assert len(ending.older) == 1
 
 
-def test_those_of_others_are_not_seen() -> None:
+def test_pods_of_another_installation_are_ignored() -> None:
     strange = pod()
     strange["metadata"]["labels"] = {
         **strange["metadata"]["labels"],

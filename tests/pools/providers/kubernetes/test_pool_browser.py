@@ -1,5 +1,5 @@
-"""A pool of pods in a real browser: its fields where pods are chosen, a refusal at its field,
-and what is wrong on its page.
+"""A Kubernetes pool in a real browser: the pod fields of the form, refusals at their field,
+provider errors on the page.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,9 +33,7 @@ def window(browser: Any, site: str) -> Iterator[Any]:
     context.close()
 
 
-def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_field(
-    window: Any, sign_in: SignIn
-) -> None:
+def test_form_shows_pod_fields_and_a_refusal_at_its_field(window: Any, sign_in: SignIn) -> None:
     """The web process has no kubeconfig, so no context is known there."""
     page = window
     sign_in(page, chief())
@@ -58,7 +56,7 @@ def test_pods_are_asked_about_where_they_are_chosen_and_a_refusal_stands_at_its_
     assert not Pool.objects.exists()
 
 
-def test_what_its_provider_answers_is_on_its_page_until_it_is_mended(
+def test_provider_error_is_shown_on_the_pool_page_until_fixed(
     page: Any, bench: KubeHarness, sign_in: SignIn, site: str
 ) -> None:
     config = {

@@ -1,5 +1,5 @@
-"""Pools of pods in the form: what it asks for is read and shown, and what it does not ask
-for stays.
+"""The form of a Kubernetes pool reads and shows its fields and keeps the ones that it does not
+show.
 """
 
 from typing import Any
@@ -21,14 +21,14 @@ FILLED = {
 }  # fmt: skip
 
 
-def test_what_is_filled_in_is_a_pool() -> None:
+def test_filled_form_is_read_as_a_pool() -> None:
     spec = parse_pool(forms.read_form(FILLED, with_members=True), option_readers())
     assert spec.provider == "kubernetes"
     assert (spec.options["context"], spec.options["namespace"]) == ("prod", "agents")
     assert spec.options["template"]["image"] == "registry.example/agent:1"
 
 
-def test_the_form_shows_what_the_pool_says_and_gives_it_back() -> None:
+def test_form_shows_the_configuration_and_returns_it() -> None:
     spec = parse_pool(forms.read_form(FILLED, with_members=True), option_readers())
     shown = forms.values_of(spec.as_config(), spec.layout)
     names = [field.name for field in list_fields("kubernetes")]
@@ -38,7 +38,7 @@ def test_the_form_shows_what_the_pool_says_and_gives_it_back() -> None:
     assert read_provider("kubernetes", shown, before) == before
 
 
-def test_what_the_form_does_not_ask_for_stays_and_what_is_emptied_goes() -> None:
+def test_form_keeps_hidden_fields_and_removes_emptied_ones() -> None:
     before: dict[str, Any] = {
         "kind": "kubernetes",
         "namespace": "agents",
@@ -62,11 +62,11 @@ def test_what_the_form_does_not_ask_for_stays_and_what_is_emptied_goes() -> None
     ],
     ids=["asked for", "not asked for", "kind"],
 )
-def test_a_fault_is_shown_at_its_field_or_above_the_form(field: str, shown_at: str) -> None:
+def test_fault_is_shown_at_its_field_or_above_the_form(field: str, shown_at: str) -> None:
     assert forms.field_for(FieldError(field, "wrong"), "tasks", "kubernetes") == shown_at
 
 
-def test_pods_are_asked_about_where_members_are_pods() -> None:
+def test_pod_fields_are_shown_for_kubernetes_pools() -> None:
     asked = {section.title: section.provider for section in forms.sections({}, [])}
     assert asked["Pods"] == "kubernetes", "shown where that provider is chosen"
     assert "Pods" not in [section.title for section in forms.sections({}, [], provider="local")]

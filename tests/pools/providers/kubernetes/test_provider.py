@@ -1,5 +1,5 @@
-"""Pods as members, over both API servers: what becomes of one whose pod is deleted, evicted,
-ended, replaced or lost, and of errors.
+"""Pods as members, over both API servers: deleted, evicted, finished, replaced or lost pods, and
+errors of the server.
 """
 
 from collections.abc import Callable, Iterator
@@ -68,7 +68,7 @@ def refused(call: Callable[[], Any], kind: type[Exception] = ProviderError) -> s
 # -- how it is made --------------------------------------------------------------------------------
 
 
-def test_a_pod_is_known_by_its_labels_and_gets_its_token_as_a_file(bench: Bench) -> None:
+def test_pod_has_our_labels_and_its_token_as_a_file(bench: Bench) -> None:
     name = bench.create()
     pod, secret = bench.space.pod(name), bench.space.get(name, "secrets")
     labels = pod["metadata"]["labels"]
@@ -86,7 +86,7 @@ def test_a_pod_is_known_by_its_labels_and_gets_its_token_as_a_file(bench: Bench)
     assert "berthm_1_x" not in str(pod)
 
 
-def test_one_whose_answer_was_lost_is_found_and_never_made_twice(bench: Bench) -> None:
+def test_pod_whose_create_answer_was_lost_is_found_and_not_duplicated(bench: Bench) -> None:
     bench.space.world.refuse("create", 0, plural="pods", is_after=True)
     creating = replace(bench.member("creating"), slots=())
     refused(lambda: bench.sync(creating))
@@ -98,7 +98,7 @@ def test_one_whose_answer_was_lost_is_found_and_never_made_twice(bench: Bench) -
     assert bench.ours() == bench.ours("secrets") == [name]
 
 
-def test_with_names_by_chance_it_would_be_made_twice(
+def test_random_pod_names_would_duplicate_the_pod(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the test above looks for, seen: its eyes are open."""
@@ -115,14 +115,14 @@ def test_with_names_by_chance_it_would_be_made_twice(
     assert len(bench.ours()) == 2
 
 
-def test_one_that_nobody_could_make_is_made_by_the_next_try(bench: Bench) -> None:
+def test_failed_pod_creation_succeeds_at_the_next_try(bench: Bench) -> None:
     bench.space.world.refuse("create", 500, plural="pods")
     refused(bench.create)
     assert bench.ours() == []
     assert bench.create() in bench.ours()
 
 
-def test_a_token_that_comes_anew_replaces_the_one_in_the_secret(bench: Bench) -> None:
+def test_new_token_replaces_the_one_in_the_secret(bench: Bench) -> None:
     member, name = bench.run()
     before = bench.space.get(name, "secrets")
     bench.sync(replace(member, token="berthm_1_another"))
@@ -133,7 +133,7 @@ def test_a_token_that_comes_anew_replaces_the_one_in_the_secret(bench: Bench) ->
     assert before["data"] != after["data"]
 
 
-def test_the_next_incarnation_waits_until_the_one_before_is_gone(bench: Bench) -> None:
+def test_next_incarnation_waits_until_the_previous_is_gone(bench: Bench) -> None:
     _, first = bench.run()
     second = replace(
         bench.member("creating"),
@@ -151,7 +151,7 @@ def test_the_next_incarnation_waits_until_the_one_before_is_gone(bench: Bench) -
     assert made.partition("/")[0] != first
 
 
-def test_a_name_that_somebody_else_has_is_left_to_him(bench: Bench) -> None:
+def test_foreign_pod_under_our_name_is_left_alone(bench: Bench) -> None:
     name = bench.create()
     bench.space.delete(name, grace=0)
     bench.space.delete(name, plural="secrets")
@@ -174,7 +174,7 @@ def down(bench: Bench, member: MemberSnapshot) -> tuple[MemberReport, Seen]:
     return report, seen
 
 
-def test_one_that_was_deleted_outside_is_down(bench: Bench) -> None:
+def test_externally_deleted_pod_is_down(bench: Bench) -> None:
     member, name = bench.run()
     bench.space.delete(name, grace=0)
     report, _ = down(bench, member)
@@ -182,13 +182,13 @@ def test_one_that_was_deleted_outside_is_down(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("code", "planned"), [(1, False), (0, True)], ids=["failed", "succeeded"])
-def test_one_that_ended_by_itself_is_down(bench: Bench, code: int, planned: bool) -> None:
+def test_finished_pod_is_down(bench: Bench, code: int, planned: bool) -> None:
     member, name = bench.run()
     bench.space.finish(name, code)
     assert down(bench, member)[0].is_planned is planned
 
 
-def test_one_that_its_node_pressed_out_is_down_and_that_was_no_fault_of_its_own(
+def test_pod_evicted_by_its_node_is_down_as_planned(
     bench: Bench,
 ) -> None:
     member, name = bench.run()
@@ -198,7 +198,7 @@ def test_one_that_its_node_pressed_out_is_down_and_that_was_no_fault_of_its_own(
     assert "Evicted" in report.down
 
 
-def test_one_that_is_being_ended_is_not_gone_before_the_server_says_so(bench: Bench) -> None:
+def test_evicted_pod_is_not_down_before_its_deletion_is_confirmed(bench: Bench) -> None:
     member, name = bench.run()
     assert bench.space.evict(name) == 201
     seen, report = bench.see(member), bench.sync(member)
@@ -208,7 +208,7 @@ def test_one_that_is_being_ended_is_not_gone_before_the_server_says_so(bench: Be
     down(bench, member)
 
 
-def test_one_that_is_to_go_is_not_gone_before_the_server_says_so(bench: Bench) -> None:
+def test_deleted_member_is_not_gone_before_the_server_confirms(bench: Bench) -> None:
     _, name = bench.run()
     leaving = bench.member("deleting")
     for _ in range(2):
@@ -220,7 +220,7 @@ def test_one_that_is_to_go_is_not_gone_before_the_server_says_so(bench: Bench) -
     assert bench.sync(leaving).is_gone
 
 
-def test_one_on_a_lost_node_is_not_gone(bench: Bench) -> None:
+def test_pod_on_a_lost_node_is_neither_down_nor_gone(bench: Bench) -> None:
     """Nobody knows what runs there: only its removal from the cluster says that nothing does."""
     member, name = bench.run()
     bench.space.lose_node(name)
@@ -232,7 +232,7 @@ def test_one_on_a_lost_node_is_not_gone(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("labels", ["theirs", "ours"])
-def test_one_that_a_stranger_replaced_under_its_name_is_down_and_the_stranger_stays(
+def test_member_replaced_by_a_foreign_pod_is_down_and_that_pod_stays(
     bench: Bench, labels: str
 ) -> None:
     member, name = bench.run()
@@ -249,7 +249,7 @@ def test_one_that_a_stranger_replaced_under_its_name_is_down_and_the_stranger_st
     assert "deletionTimestamp" not in there
 
 
-def test_one_that_was_replaced_between_look_and_delete_is_not_deleted(
+def test_pod_replaced_between_look_and_delete_is_not_deleted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The uid goes along with the delete: without it the stranger would die."""
@@ -266,7 +266,7 @@ def test_one_that_was_replaced_between_look_and_delete_is_not_deleted(
     assert "deletionTimestamp" not in bench.space.pod(name)["metadata"]
 
 
-def test_without_its_uid_the_stranger_would_be_deleted(bench: Bench) -> None:
+def test_delete_without_the_uid_would_delete_the_foreign_pod(bench: Bench) -> None:
     """As above, with the precondition taken out."""
     _, name = bench.run()
     uid = bench.space.pod(name)["metadata"]["uid"]
@@ -277,7 +277,7 @@ def test_without_its_uid_the_stranger_would_be_deleted(bench: Bench) -> None:
     assert "deletionTimestamp" in bench.space.pod(name)["metadata"]
 
 
-def test_things_of_others_and_of_another_installation_are_left_alone(bench: Bench) -> None:
+def test_foreign_objects_and_other_installations_are_left_alone(bench: Bench) -> None:
     bench.run(1)
     pod = bench.space.pod(bench.create(2))
     labels = {**pod["metadata"]["labels"], "berth.dev/installation": "another"}
@@ -307,7 +307,7 @@ def test_things_of_others_and_of_another_installation_are_left_alone(bench: Benc
         (0, ProviderError),
     ],
 )
-def test_what_the_server_answers_is_an_error_of_its_kind_and_heals(
+def test_error_answer_has_its_type_and_the_next_look_recovers(
     bench: Bench, status: int, kind: type[Exception]
 ) -> None:
     member, _ = bench.run()
@@ -320,7 +320,7 @@ def test_what_the_server_answers_is_an_error_of_its_kind_and_heals(
     assert bench.see(member).is_ready
 
 
-def test_a_quota_that_is_used_up_is_said_as_such(bench: Bench) -> None:
+def test_exhausted_quota_is_reported(bench: Bench) -> None:
     words = (
         "pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3"
     )
@@ -329,9 +329,7 @@ def test_a_quota_that_is_used_up_is_said_as_such(bench: Bench) -> None:
     assert bench.create()
 
 
-def test_a_server_that_takes_a_request_and_says_nothing_is_given_up(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_server_times_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     member, _ = bench.run()
     monkeypatch.setattr(kubernetes_request, "READ", 0.5)
     bench.space.world.hang("list", times=2)
@@ -342,7 +340,7 @@ def test_a_server_that_takes_a_request_and_says_nothing_is_given_up(
     assert bench.see(member).is_ready
 
 
-def test_a_server_that_is_away_is_no_reason_to_call_anybody_gone(bench: Bench) -> None:
+def test_unreachable_server_makes_no_member_gone(bench: Bench) -> None:
     member, _ = bench.run()
     bench.space.world.kill()
     assert "not reachable" in refused(lambda: bench.see(member))
@@ -352,7 +350,7 @@ def test_a_server_that_is_away_is_no_reason_to_call_anybody_gone(bench: Bench) -
     assert bench.see(member).is_ready
 
 
-def test_a_template_that_the_server_refuses_is_said_and_heals(bench: Bench) -> None:
+def test_refused_template_is_reported_and_recovers(bench: Bench) -> None:
     good = bench.good_options
     bench.good_options = {
         **good,
@@ -368,19 +366,19 @@ def test_a_template_that_the_server_refuses_is_said_and_heals(bench: Bench) -> N
     assert bench.create()
 
 
-def test_a_context_that_nobody_knows_is_said_with_those_that_are_known(bench: Bench) -> None:
+def test_unknown_context_is_reported_with_the_known_ones(bench: Bench) -> None:
     bench.good_options = {**bench.good_options, "context": "prod"}
     said = refused(bench.create, Misconfigured)
     assert "no context prod" in said
     assert "admin, gated, limited" in said
 
 
-def test_a_server_that_nobody_runs_is_said_with_its_address(bench: Bench) -> None:
+def test_unreachable_server_is_reported_with_its_address(bench: Bench) -> None:
     bench.good_options = {**bench.good_options, "context": "nowhere"}
     assert "http://127.0.0.1:" in refused(bench.create)
 
 
-def test_credentials_that_are_not_taken_are_said_and_heal_with_the_file(bench: Bench) -> None:
+def test_rejected_credentials_are_reported_until_the_file_is_fixed(bench: Bench) -> None:
     bench.good_options = {**bench.good_options, "context": "stranger"}
     assert "credentials" in refused(bench.create, Unauthorised)
     world = bench.space.world
@@ -406,7 +404,7 @@ RULES = (
 )
 
 
-def test_with_the_least_rights_it_does_all_it_does(bench: Bench) -> None:
+def test_least_rights_are_enough_for_the_provider(bench: Bench) -> None:
     bench.space.grant("limited", *RULES)
     bench.good_options = {**bench.good_options, "context": "limited"}
     bench.space.until(
@@ -421,7 +419,7 @@ def test_with_the_least_rights_it_does_all_it_does(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("missing", OURS)
-def test_a_right_that_is_missing_is_named_and_heals(bench: Bench, missing: str) -> None:
+def test_missing_right_is_named_and_recovers(bench: Bench, missing: str) -> None:
     bench.space.grant("limited", *(rule for rule in RULES if rule["resources"] != [missing]))
     bench.good_options = {**bench.good_options, "context": "limited"}
     said = refused(bench.create, Unauthorised)
@@ -437,7 +435,7 @@ def test_a_right_that_is_missing_is_named_and_heals(bench: Bench, missing: str) 
     assert bench.create()
 
 
-def test_a_namespace_that_is_gone_is_said_loses_nobody_and_heals(bench: Bench) -> None:
+def test_missing_namespace_is_reported_loses_no_member_and_recovers(bench: Bench) -> None:
     member, _ = bench.run()
     name = bench.space.name
     bench.space.end()

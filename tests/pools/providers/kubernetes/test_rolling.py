@@ -1,5 +1,5 @@
-"""A roll over pods: a changed template renews each pod of a pool, one by one, idle ones first,
-and one that never comes stops it.
+"""A changed template renews each pod of a pool one by one, idle ones first; a pod that never
+becomes ready stops the roll.
 """
 
 from collections.abc import Iterator
@@ -170,7 +170,7 @@ def end(claim: int, slot: int, generation: int) -> None:
     assert clean_slot(slot_id=slot, generation=Slot.objects.get(pk=slot).generation)
 
 
-def test_each_pod_is_renewed_and_nobody_is_missing_meanwhile(fleet: Fleet) -> None:
+def test_roll_renews_each_pod_without_reducing_capacity(fleet: Fleet) -> None:
     fleet.make()
     fleet.change(NEW)
     steps, most, least = [], 0, 9
@@ -192,7 +192,7 @@ def test_each_pod_is_renewed_and_nobody_is_missing_meanwhile(fleet: Fleet) -> No
 
 
 @pytest.mark.parametrize("high", [3, 2], ids=["one more first", "in its place"])
-def test_a_pod_in_use_is_renewed_only_once_it_is_free(fleet: Fleet, high: int) -> None:
+def test_pod_in_use_is_renewed_only_once_it_is_free(fleet: Fleet, high: int) -> None:
     fleet.make()
     fleet.high = high
     held, waiting = hold(fleet.pool, lane="any"), hold(fleet.pool, lane="any")
@@ -231,7 +231,7 @@ NEVER = {
 
 
 @pytest.mark.parametrize("how", list(NEVER))
-def test_a_pod_that_never_becomes_ready_stops_the_roll_with_words(fleet: Fleet, how: str) -> None:
+def test_pod_that_never_becomes_ready_stops_the_roll_with_a_reason(fleet: Fleet, how: str) -> None:
     fleet.make()
     before = fleet.uids()
     fleet.kubelet.refused[BAD] = 'Back-off pulling image "registry.example/agent:bad"'

@@ -1,5 +1,5 @@
-"""The whole path over an API server: nobody is there, a plan is asked for, a pod comes for it,
-plans, is approved, applies, and goes.
+"""The whole path over an API server: a plan creates a pod, which plans, is approved, applies,
+and is removed.
 """
 
 import json
@@ -39,7 +39,7 @@ def hello(standing: Standing, workspace: str, **ships: Any) -> int:
     return int(standing.call("POST", "claims/", body)["id"])
 
 
-def test_a_pod_comes_for_a_plan_applies_it_and_goes(standing: Standing) -> None:
+def test_pod_is_created_for_a_plan_applies_it_and_is_removed(standing: Standing) -> None:
     assert standing.space.names() == []
     claim = hello(standing, "north", aurora={"berth": 1, "cargo": "coffee"})
     standing.wait_rows(f"select state from claims_claim where id = {claim}", [("reserved",)])
@@ -58,7 +58,7 @@ def test_a_pod_comes_for_a_plan_applies_it_and_goes(standing: Standing) -> None:
 
 
 @FAKE
-def test_more_plans_than_one_pod_can_do_at_once_bring_a_second_and_no_third(
+def test_plans_beyond_one_pod_create_exactly_one_more_pod(
     standing: Standing,
 ) -> None:
     before = len(standing.kubelet.started)
@@ -72,7 +72,7 @@ def test_more_plans_than_one_pod_can_do_at_once_bring_a_second_and_no_third(
 
 
 @REAL
-def test_a_pod_that_is_evicted_finishes_its_task_and_another_one_does_the_next(
+def test_evicted_pod_finishes_its_task_and_another_does_the_next(
     standing: Standing,
 ) -> None:
     first = standing.plan("lab", "evicted-1", "sleep 4")
@@ -98,7 +98,7 @@ ONCE = 'if mkdir "$HELLO_TARGET/{name}"; then sleep 600; fi'
     indirect=["kube_world"],
     scope="session",
 )
-def test_a_pod_that_dies_while_it_plans_is_replaced_and_the_plan_done_anew(
+def test_pod_dying_during_a_plan_is_replaced_and_the_plan_repeated(
     standing: Standing, how: str
 ) -> None:
     claim = standing.plan("lab", f"dies-{how}", ONCE.format(name=how))

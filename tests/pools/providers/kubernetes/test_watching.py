@@ -1,5 +1,5 @@
-"""From the cluster to the rows: what the watch writes down of pods, errors and places that do
-not answer; when nothing is scaled in.
+"""From the cluster to the rows: pods, errors and unreachable clusters as the watcher records
+them.
 """
 
 import threading
@@ -106,9 +106,7 @@ def until(is_so: Callable[[], Any]) -> float:
 # -- pods ------------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_is_gone_takes_its_claims_with_it_and_comes_anew(
-    bench: KubeHarness, watcher: Watcher
-) -> None:
+def test_gone_pod_ends_its_claims_and_is_recreated(bench: KubeHarness, watcher: Watcher) -> None:
     pool, member = ready(bench, watcher)
     hold(pool, lane="any")
     bench.space.delete(member.external_id.partition("/")[0], grace=0)
@@ -129,7 +127,7 @@ def test_a_pod_that_is_gone_takes_its_claims_with_it_and_comes_anew(
     assert name.endswith("-2")
 
 
-def test_one_that_is_being_taken_away_gets_nothing_new_though_it_is_heard(
+def test_evicted_pod_gets_no_new_claims_despite_heartbeats(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     pool, member = ready(bench, watcher)
@@ -147,7 +145,7 @@ def test_one_that_is_being_taken_away_gets_nothing_new_though_it_is_heard(
     assert (member.state, member.is_ending, member.restarts) == ("creating", False, 0)
 
 
-def test_why_a_pod_waits_is_said(bench: KubeHarness, watcher: Watcher) -> None:
+def test_reason_why_a_pod_waits_is_reported(bench: KubeHarness, watcher: Watcher) -> None:
     pool = make(bench)
     perform_due("kubernetes")
     member = Member.objects.get(pool=pool)
@@ -170,7 +168,7 @@ def test_why_a_pod_waits_is_said(bench: KubeHarness, watcher: Watcher) -> None:
     assert (trouble.code, trouble.detail, trouble.members) == ("waiting", member.outside, 1)
 
 
-def test_a_member_that_is_to_go_goes_by_the_word_of_its_operation(
+def test_confirmed_deletion_makes_the_delete_operation_due(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     pool, member = ready(bench, watcher)
@@ -187,7 +185,7 @@ def test_a_member_that_is_to_go_goes_by_the_word_of_its_operation(
     assert member.state == "gone"
 
 
-def test_what_a_frozen_worker_makes_too_late_is_taken_away(
+def test_pod_created_after_its_member_was_gone_is_removed(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     """Its member has gone meanwhile: nobody else would ever look for its pod."""
@@ -207,7 +205,7 @@ def test_what_a_frozen_worker_makes_too_late_is_taken_away(
     assert {"theirs", "another"} <= set(bench.space.names())
 
 
-def test_changes_reach_the_rows_in_a_moment(bench: KubeHarness, watcher: Watcher) -> None:
+def test_pod_changes_reach_the_rows_at_once(bench: KubeHarness, watcher: Watcher) -> None:
     _, member = ready(bench, watcher)
     stop = StopRequest()
     loop = Loop(watcher, stop)
@@ -228,7 +226,7 @@ def test_changes_reach_the_rows_in_a_moment(bench: KubeHarness, watcher: Watcher
     assert not [thread.name for thread in threading.enumerate() if thread.name == "follow-pods"]
 
 
-def test_who_is_told_of_in_its_pause_is_looked_at_after_it(
+def test_pool_with_a_change_during_its_pause_is_looked_at_afterwards(
     bench: KubeHarness, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where one that was paced when pools were listed is forgotten because its pause is over
@@ -256,7 +254,7 @@ def test_who_is_told_of_in_its_pause_is_looked_at_after_it(
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def test_a_cluster_that_is_away_is_said_once_loses_nobody_and_heals(
+def test_unreachable_cluster_is_logged_once_loses_no_member_and_recovers(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     pool, member = ready(bench, watcher)
@@ -290,7 +288,7 @@ def test_a_cluster_that_is_away_is_said_once_loses_nobody_and_heals(
     )
 
 
-def test_what_failed_meanwhile_is_tried_as_soon_as_it_answers(
+def test_failed_operation_is_retried_once_the_cluster_answers(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     pool = make(bench, provider={"kind": "kubernetes", **bench.good_options, "context": "stranger"})
@@ -314,7 +312,7 @@ def test_what_failed_meanwhile_is_tried_as_soon_as_it_answers(
     assert Member.objects.get(pool=pool).external_id
 
 
-def test_a_template_that_is_refused_is_said_on_the_pool_and_heals_with_it(
+def test_refused_template_is_reported_on_the_pool_until_fixed(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     bad = {
@@ -344,7 +342,7 @@ def test_a_template_that_is_refused_is_said_on_the_pool_and_heals_with_it(
     assert Event.objects.filter(verb="sync_fails").count() == 1
 
 
-def test_a_cluster_that_hangs_holds_up_no_other_pool(bench: KubeHarness, watcher: Watcher) -> None:
+def test_hanging_cluster_delays_no_other_pool(bench: KubeHarness, watcher: Watcher) -> None:
     pool, _ = ready(bench, watcher)
     other = make(
         bench, "other", provider={"kind": "kubernetes", **bench.good_options, "context": "admin"}
@@ -359,7 +357,7 @@ def test_a_cluster_that_hangs_holds_up_no_other_pool(bench: KubeHarness, watcher
     bench.space.world.cut()
 
 
-def test_what_can_t_be_confirmed_any_more_is_forgotten_by_a_person(
+def test_person_can_forget_a_member_whose_deletion_is_unconfirmed(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     """Its cluster was switched off for good: the pool could not be deleted."""
@@ -378,7 +376,7 @@ def test_what_can_t_be_confirmed_any_more_is_forgotten_by_a_person(
     bench.space.until(lambda: "deletionTimestamp" in bench.space.pod(name)["metadata"])
 
 
-def test_half_a_list_is_no_look(bench: KubeHarness, watcher: Watcher) -> None:
+def test_partial_list_counts_as_no_look(bench: KubeHarness, watcher: Watcher) -> None:
     _, member = ready(bench, watcher)
     bench.space.world.refuse("list", 410, times=20)
     look_again(watcher)
@@ -390,7 +388,7 @@ def test_half_a_list_is_no_look(bench: KubeHarness, watcher: Watcher) -> None:
 # -- scale-in --------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_nothing_is_scaled_in_before_the_first_full_look(
+def test_scale_in_waits_for_the_first_full_look_after_a_restart(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
     """The stamp is in the database: a watcher that has just started and hears nothing
@@ -432,7 +430,9 @@ def test_after_a_restart_nothing_is_scaled_in_before_the_first_full_look(
 # -- before it is taken ----------------------------------------------------------------------------
 
 
-def test_only_what_changed_is_asked_of_the_cluster(bench: KubeHarness, watcher: Watcher) -> None:
+def test_preflight_asks_the_cluster_about_changed_fields_only(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
     pool = make(bench)
     config = config_of(pool)
     bench.space.world.kill()
@@ -453,7 +453,7 @@ def test_only_what_changed_is_asked_of_the_cluster(bench: KubeHarness, watcher: 
     ] == ["provider.context"]
 
 
-def test_where_pods_are_stays_while_members_are_there_and_what_they_are_made_of_may_change(
+def test_namespace_is_fixed_while_members_exist_and_the_template_is_not(
     bench: KubeHarness,
 ) -> None:
     pool = make(bench)

@@ -1,4 +1,4 @@
-"""Agents of the local provider in a folder of the test's own, and waits that end when it is so."""
+"""Agents of the local provider in the test's own folder, and waits for a condition."""
 
 import os
 import signal

@@ -1,8 +1,9 @@
-"""What the provider starts, without what an agent does: it keeps its folder's lock, starts a child
-of its own and ends when it is asked.
+"""A stand-in for the agent process: it keeps its folder's lock, starts a child, and ends when
+asked.
 
-python -m tests.pools.providers.local.stand_in_agent --url U --token-file F --state S [...]     with S/stubborn it does not end by being asked
-"""  # noqa: E501
+python -m tests.pools.providers.local.stand_in_agent --url U --token-file F --state S [...]
+with S/stubborn it ignores SIGTERM
+"""
 
 import argparse
 import fcntl

@@ -1,4 +1,4 @@
-"""What the doctor sees of agents on this machine, and of files beside the database."""
+"""The doctor's checks of agents on this machine and of files beside the database."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ def home(settings: Any, tmp_path: Path) -> Iterator[Path]:
         yield home
 
 
-def test_an_agent_that_no_member_knows_is_ended_with_its_folder(home: Path) -> None:
+def test_agent_without_a_member_is_ended_with_its_folder(home: Path) -> None:
     create_pool({"name": "lab", "provider": "local", "members": {"list": ["a"]}})
     found = snapshot_of(Member.objects.get().pk)
     assert found is not None
@@ -49,7 +49,7 @@ def a_claim(file: str) -> Claim:
     return Claim.objects.create(shape=shape)
 
 
-def test_files_that_a_claim_needs_are_missed() -> None:
+def test_missing_files_of_a_claim_are_found() -> None:
     source = save_file("source", "ab" * 32, b"files")
     plan = save_file("plan", "1-2", b"saved")
     claim = a_claim(plan)
@@ -67,7 +67,7 @@ def test_files_that_a_claim_needs_are_missed() -> None:
     assert len(list(find_missing_files())) == 2
 
 
-def test_files_of_another_key_are_named(settings: Any) -> None:
+def test_files_sealed_with_another_key_are_named(settings: Any) -> None:
     claim = a_claim("k")
     settings.BERTH_SEALING_KEYS = [Fernet.generate_key().decode()]
     Plan.objects.create(

@@ -1,6 +1,4 @@
-"""Drains and rotations with real agents under a real `make up`: what runs is ended by its agent,
-or goes on under another token.
-"""
+"""Drains and token rotations with real agents under a real `make up`."""
 
 import shutil
 import tempfile
@@ -66,7 +64,7 @@ def begin(stack: Stack, token: str, command: str, pid_file: Path) -> tuple[int, 
     return claim, members[slot["member"]], int(pid_file.read_text())
 
 
-def test_a_busy_agent_gets_another_token_and_goes_on(
+def test_busy_agent_continues_after_a_token_rotation(
     stack: Stack, token: str, open_folder: Path
 ) -> None:
     go = open_folder / "go"
@@ -98,7 +96,7 @@ def test_a_busy_agent_gets_another_token_and_goes_on(
     assert call(stack, token, "GET", f"members/{member}/")["incarnation"] == 1
 
 
-def test_drained_by_force_its_task_ends_and_it_goes(
+def test_forced_drain_ends_the_task_and_the_agent(
     stack: Stack, token: str, open_folder: Path
 ) -> None:
     claim, member, pid = begin(stack, token, "exec sleep 600", open_folder / "pid")

@@ -1,5 +1,5 @@
-"""What an agent elsewhere is started with: made by an admin of its pool, shown once, by call,
-page and command.
+"""Tokens of remote agents: issued by an admin of the pool and shown once, by API, page and
+command.
 """
 
 from io import StringIO
@@ -39,7 +39,7 @@ def caller_as(role: str, pool: Pool) -> Caller:
     return Caller(create_token(user=user, name="test")[1])
 
 
-def test_a_call_makes_one_with_the_lines_that_start_the_agent(pool: Pool) -> None:
+def test_call_issues_a_token_with_the_lines_that_start_the_agent(pool: Pool) -> None:
     answer = caller_as("admin", pool).post(
         f"members/{id_of('a')}/token/", {"reason": "the new machine"}
     )
@@ -53,11 +53,11 @@ def test_a_call_makes_one_with_the_lines_that_start_the_agent(pool: Pool) -> Non
     assert answer.body["token"] not in str(event.data)
 
 
-def test_an_operator_may_not(pool: Pool) -> None:
+def test_operator_may_not_issue_a_member_token(pool: Pool) -> None:
     assert caller_as("operator", pool).post(f"members/{id_of('a')}/token/", {}).status == 403
 
 
-def test_the_one_before_opens_for_an_hour_or_not_at_all(pool: Pool) -> None:
+def test_previous_token_stays_valid_unless_ended_explicitly(pool: Pool) -> None:
     caller = caller_as("admin", pool)
     first, second = (
         caller.post(f"members/{id_of('a')}/token/", {}).body["token"] for _ in range(2)
@@ -69,14 +69,14 @@ def test_the_one_before_opens_for_an_hour_or_not_at_all(pool: Pool) -> None:
         identify_member(second)
 
 
-def test_a_member_without_an_agent_has_none(pool: Pool) -> None:
+def test_member_without_an_agent_has_no_token(pool: Pool) -> None:
     give_grant(role="admin", user=User.objects.create_user("all"))
     caller = Caller(create_token(user=User.objects.get(username="all"), name="t")[1])
     answer = caller.post(f"members/{id_of('x')}/token/", {})
     assert (answer.status, answer.body["code"]) == (409, "no_agents")
 
 
-def test_the_page_shows_it_once(pool: Pool) -> None:
+def test_page_shows_the_token_once(pool: Pool) -> None:
     browser, path = browser_as("admin", pool), f"/members/{id_of('a')}/token/"
     assert "berthm_" not in browser.get(path).content.decode()
     shown = browser.post(path, {"reason": "new"})
@@ -87,12 +87,12 @@ def test_the_page_shows_it_once(pool: Pool) -> None:
     assert browser.get(f"/members/{id_of('x')}/token/").status_code == 404
 
 
-def test_its_button_stands_with_the_member(pool: Pool) -> None:
+def test_member_panel_links_to_the_token_dialog(pool: Pool) -> None:
     page = browser_as("admin", pool).get("/pools/far/?member=a").content.decode()
     assert f"/members/{id_of('a')}/token/" in page
 
 
-def test_a_person_restarts_one_of_ours(pool: Pool) -> None:
+def test_person_can_restart_a_local_agent(pool: Pool) -> None:
     browser, path = (
         browser_as("operator", Pool.objects.get(name="ours")),
         f"/members/{id_of('l')}/restart/",
@@ -107,7 +107,7 @@ def test_a_person_restarts_one_of_ours(pool: Pool) -> None:
     assert Member.objects.get(name="a").incarnation == 1
 
 
-def test_the_command_says_it_alone_on_its_output(pool: Pool) -> None:
+def test_command_prints_only_the_token(pool: Pool) -> None:
     out, err = StringIO(), StringIO()
     call_command("member_token", "far/a", url="https://berth.example.com", stdout=out, stderr=err)
     secret = out.getvalue().strip()
@@ -122,7 +122,7 @@ def test_the_command_says_it_alone_on_its_output(pool: Pool) -> None:
         call_command("member_token", "plain/x")
 
 
-def test_who_is_not_started_any_more_is_among_the_troubles(pool: Pool) -> None:
+def test_member_that_gave_up_is_listed_among_the_troubles(pool: Pool) -> None:
     member = Member.objects.get(name="l")
     Member.objects.filter(pk=member.pk).update(restarts=5)
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
@@ -131,7 +131,7 @@ def test_who_is_not_started_any_more_is_among_the_troubles(pool: Pool) -> None:
     assert said["l in ours:"] == "started 5 times in vain, not started again by itself"
 
 
-def test_its_panel_says_that_nobody_tries_any_more(pool: Pool) -> None:
+def test_panel_of_a_member_that_gave_up_offers_a_restart(pool: Pool) -> None:
     member = Member.objects.get(name="l")
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     Member.objects.filter(pk=member.pk).update(restarts=5, gave_up_at=member.created_at)

@@ -1,5 +1,5 @@
-"""`make up` by an ordinary user: the sample plans and applies, and a task of a claimant gets at
-nothing of Berth.
+"""`make up` by an ordinary user: the sample plans and applies, and a task cannot read secrets of
+Berth.
 """
 
 import os
@@ -96,14 +96,14 @@ def wait_for(stack: Stack, query: str) -> None:
         time.sleep(0.2)
 
 
-def test_the_sample_applies_for_an_ordinary_user(stack: Stack) -> None:
+def test_ordinary_user_can_apply_the_sample(stack: Stack) -> None:
     wait_for(stack, "select count(*) from claims_claim where outcome = 'applied'")
     query = f"select spec #>> '{{task,env,HELLO_TARGET}}' from pools_pool where name = '{HARBOUR}'"
     assert list(Path(stack.execute(query)[0][0]).glob("*/index.html"))
 
 
 @needs_namespaces
-def test_a_claimant_gets_at_nothing_of_berth(stack: Stack, token: str) -> None:
+def test_task_of_a_claimant_cannot_read_secrets_of_berth(stack: Stack, token: str) -> None:
     secret = (stack.home / "admin-password").read_text().strip()
     attack = ATTACK.replace(
         'SECRET = "drowssap-a-si-siht"[::-1]', f'SECRET = "{secret[::-1]}"[::-1]'
@@ -143,7 +143,7 @@ def test_a_claimant_gets_at_nothing_of_berth(stack: Stack, token: str) -> None:
 
 
 @needs_namespaces
-def test_the_protection_is_told(stack: Stack, token: str) -> None:
+def test_active_protection_is_reported(stack: Stack, token: str) -> None:
     assert (
         "Tasks on this machine: Each task runs in namespaces of its own"
         in stack.manage("doctor", "I41").stdout

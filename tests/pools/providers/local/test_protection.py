@@ -1,5 +1,5 @@
-"""Agents on this machine start only where tasks cannot read Berth's own passwords and keys, or
-only one person can start tasks.
+"""Local agents start only where tasks cannot read Berth's secrets, or where only one person can
+start tasks.
 """
 
 import itertools
@@ -72,7 +72,7 @@ def test_root_gives_tasks_users_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     assert find_protection() == Protection("users")
 
 
-def test_an_ordinary_user_gives_tasks_namespaces_where_the_kernel_allows_it(
+def test_ordinary_user_runs_tasks_in_namespaces_where_allowed(
     ordinary_user: pytest.MonkeyPatch, settings: Any
 ) -> None:
     assert find_protection() == Protection("none", NO_NAMESPACES)
@@ -82,7 +82,7 @@ def test_an_ordinary_user_gives_tasks_namespaces_where_the_kernel_allows_it(
     assert find_protection() == Protection("none", is_trusted=True)
 
 
-def test_the_kernel_is_asked_by_trying() -> None:
+def test_namespace_support_is_detected_by_trying() -> None:
     with agent_ordinary_user.own_folder() as place:
         (place / "agent.pyz").write_bytes(build_agent().data)
         code = (
@@ -134,7 +134,7 @@ def test_without_protection_no_agent_starts_beyond_loopback(
         LocalProvider().sync(pool_with("admin"), member())
 
 
-def test_an_agent_ends_when_a_second_person_may_start_tasks(
+def test_agent_ends_when_a_second_person_may_start_tasks(
     ordinary_user: pytest.MonkeyPatch,
 ) -> None:
     LocalProvider().sync(pool_with("admin"), member())
@@ -145,7 +145,7 @@ def test_an_agent_ends_when_a_second_person_may_start_tasks(
     until(lambda: not is_up(), "it was not asked to end")
 
 
-def test_an_agent_with_namespaces_hides_the_state_folder(
+def test_agent_with_namespaces_hides_the_state_folder(
     ordinary_user: pytest.MonkeyPatch, settings: Any, home: Path
 ) -> None:
     with_namespaces(ordinary_user)
@@ -165,7 +165,7 @@ def test_an_agent_with_namespaces_hides_the_state_folder(
 
 
 @pytest.mark.parametrize("host", ["/srv/sockets", ""])
-def test_tasks_do_not_see_sockets_where_they_would_pass_for_berth(
+def test_sockets_of_database_and_valkey_are_hidden_from_tasks(
     host: str, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     """PostgreSQL may let in whoever runs as Berth's user (peer), and tasks in namespaces do."""
@@ -178,7 +178,7 @@ def test_tasks_do_not_see_sockets_where_they_would_pass_for_berth(
     }
 
 
-def test_a_database_over_the_network_hides_no_more(
+def test_database_over_the_network_hides_only_home_and_env_file(
     monkeypatch: pytest.MonkeyPatch, settings: Any, home: Path
 ) -> None:
     for name in provider.HIDDEN:
@@ -192,7 +192,7 @@ def test_a_database_over_the_network_hides_no_more(
     }
 
 
-def test_an_agent_from_before_the_protection_is_started_again(
+def test_agent_started_without_protection_is_restarted(
     ordinary_user: pytest.MonkeyPatch,
 ) -> None:
     LocalProvider().sync(pool_with("admin"), member())
@@ -202,7 +202,7 @@ def test_an_agent_from_before_the_protection_is_started_again(
     until(lambda: not is_up(), "it was not asked to end")
 
 
-def test_folders_of_tasks_are_not_berths_own(
+def test_task_folders_inside_the_state_folder_are_refused(
     ordinary_user: pytest.MonkeyPatch, settings: Any, home: Path
 ) -> None:
     with_namespaces(ordinary_user)
@@ -220,7 +220,7 @@ def pool(db: None) -> Pool:
     return create_pool({"name": "lab", "provider": "local", "members": {"max": 3}})
 
 
-def test_people_with_a_role_there_directly_or_through_a_group_may_start_tasks(pool: Pool) -> None:
+def test_direct_and_group_roles_count_as_people_who_start_tasks(pool: Pool) -> None:
     other = create_pool({"name": "other", "slots": 1})
     chief("root")
     person("ana", "claimant", pool=pool)
@@ -234,9 +234,7 @@ def test_people_with_a_role_there_directly_or_through_a_group_may_start_tasks(po
     assert list_claimants(pool.pk) == ["root", "ana", "ben-of-all", "in-group"]
 
 
-def test_users_of_the_sample_are_no_people_unless_somebody_can_sign_in_as_them(
-    pool: Pool, settings: Any
-) -> None:
+def test_sample_users_count_as_people_only_if_they_can_sign_in(pool: Pool, settings: Any) -> None:
     assert set(settings.BERTH_PROGRAM_USERS) == set(ROLES)
     user = person("sample", "claimant", pool=pool)
     assert list_claimants(pool.pk) == ["sample"]
@@ -245,7 +243,7 @@ def test_users_of_the_sample_are_no_people_unless_somebody_can_sign_in_as_them(
     assert list_claimants(pool.pk) == []
 
 
-def test_a_second_claimant_is_refused_without_protection(
+def test_second_claimant_is_refused_without_protection(
     pool: Pool, ordinary_user: pytest.MonkeyPatch, settings: Any
 ) -> None:
     chief("root")
@@ -269,7 +267,7 @@ def test_a_second_claimant_is_refused_without_protection(
     give_grant(role="claimant", user=ana, pool=pool)
 
 
-def test_with_namespaces_anybody_may_be_given_a_role(
+def test_namespaces_allow_roles_for_several_people(
     pool: Pool, ordinary_user: pytest.MonkeyPatch
 ) -> None:
     with_namespaces(ordinary_user)
@@ -281,7 +279,7 @@ def test_with_namespaces_anybody_may_be_given_a_role(
 # -- what people are told --------------------------------------------------------------------------
 
 
-def test_the_pool_and_the_doctor_say_which_protection_is_active(
+def test_pool_and_doctor_name_the_active_protection(
     pool: Pool, ordinary_user: pytest.MonkeyPatch, settings: Any
 ) -> None:
     client = Client()

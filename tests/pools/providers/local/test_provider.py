@@ -1,5 +1,5 @@
-"""Agents as processes: started once, found again, seen as they are, and ended with all that
-they started.
+"""Local agents as processes: started once, found again, observed, and ended with all their
+processes.
 """
 
 import json
@@ -54,7 +54,7 @@ def see(provider: LocalProvider, state: str = "ready", **more: Any) -> Seen:
     return seen
 
 
-def test_it_is_started_in_a_session_of_its_own_and_is_no_ones_to_read(
+def test_agent_runs_in_its_own_session_with_private_files(
     provider: LocalProvider,
 ) -> None:
     pid = start(provider)
@@ -66,7 +66,7 @@ def test_it_is_started_in_a_session_of_its_own_and_is_no_ones_to_read(
     assert b"berthm_1_x" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_it_gets_a_part_of_our_environment_alone(
+def test_agent_environment_contains_no_secrets(
     provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://secret")
@@ -76,14 +76,14 @@ def test_it_gets_a_part_of_our_environment_alone(
     assert b"PATH=" in environment
 
 
-def test_twice_is_once(provider: LocalProvider) -> None:
+def test_second_start_of_an_agent_changes_nothing(provider: LocalProvider) -> None:
     pid = start(provider)
     report = provider.sync(POOL, member())
     assert (report.down, report.is_ready, is_up()) == ("", False, pid)
     assert len(processes_of(folder().parent.parent)) == 3
 
 
-def test_a_start_that_nobody_wrote_down_is_found_and_taken_over(provider: LocalProvider) -> None:
+def test_unrecorded_agent_process_is_found_and_adopted(provider: LocalProvider) -> None:
     pid = start(provider)
     (folder() / detached.RECORD).unlink()
     assert see(provider, "creating").why == "its agent has not come yet"
@@ -91,7 +91,7 @@ def test_a_start_that_nobody_wrote_down_is_found_and_taken_over(provider: LocalP
     assert is_up() == pid
 
 
-def test_a_token_is_asked_for_once_for_an_incarnation(provider: LocalProvider) -> None:
+def test_token_is_needed_once_per_incarnation(provider: LocalProvider) -> None:
     assert provider.needs_token(POOL, member())
     with pytest.raises(ProviderError, match="no token"):
         provider.sync(POOL, member(token=""))
@@ -101,7 +101,7 @@ def test_a_token_is_asked_for_once_for_an_incarnation(provider: LocalProvider) -
     assert not provider.needs_token(POOL, member("ready", incarnation=2))
 
 
-def test_two_that_start_it_at_once_start_it_once(provider: LocalProvider) -> None:
+def test_concurrent_starts_run_one_agent(provider: LocalProvider) -> None:
     folder().mkdir(parents=True)
     with local_provider.only_one(folder()), pytest.raises(ConflictError):
         provider.sync(POOL, member())
@@ -109,7 +109,7 @@ def test_two_that_start_it_at_once_start_it_once(provider: LocalProvider) -> Non
     start(provider)
 
 
-def test_a_look_tells_the_truth(provider: LocalProvider) -> None:
+def test_look_reports_starting_ready_and_dead_agents(provider: LocalProvider) -> None:
     assert see(provider, "creating") == Seen(
         1, False, folder().name, "its agent has not been started yet"
     )
@@ -120,7 +120,7 @@ def test_a_look_tells_the_truth(provider: LocalProvider) -> None:
     assert (seen.is_down, seen.is_planned, seen.why) == (True, False, "its process has ended")
 
 
-def test_the_number_of_a_dead_one_that_somebody_else_has_now_is_not_its_own(
+def test_reused_process_id_is_not_taken_for_the_agent(
     provider: LocalProvider,
 ) -> None:
     start(provider)
@@ -132,14 +132,14 @@ def test_the_number_of_a_dead_one_that_somebody_else_has_now_is_not_its_own(
     local_provider.remove(folder())  # and we live on
 
 
-def test_one_that_was_asked_to_end_is_no_trouble(provider: LocalProvider) -> None:
+def test_agent_ended_by_sigterm_counts_as_planned(provider: LocalProvider) -> None:
     os.kill(start(provider), signal.SIGTERM)
     seen = until(lambda: not (found := see(provider)).is_ready and found)
     assert (seen.is_planned, seen.why) == (True, "it was asked to end")
 
 
 @pytest.mark.parametrize(("state", "planned"), [("offline", True), ("creating", False)])
-def test_one_that_never_found_us_is_trouble(
+def test_agent_that_heard_nothing_is_planned_only_after_it_was_ready(
     provider: LocalProvider, state: str, planned: bool
 ) -> None:
     pid = start(provider)
@@ -149,7 +149,7 @@ def test_one_that_never_found_us_is_trouble(
     assert (seen.is_planned, seen.why) == (planned, "it heard nothing from us for long")
 
 
-def test_the_end_of_the_machine_is_no_trouble(provider: LocalProvider) -> None:
+def test_reboot_of_the_machine_counts_as_planned(provider: LocalProvider) -> None:
     start(provider)
     process = detached.read(folder())
     assert process is not None
@@ -159,14 +159,14 @@ def test_the_end_of_the_machine_is_no_trouble(provider: LocalProvider) -> None:
     assert (seen.is_down, seen.is_planned) == (True, True)
 
 
-def test_one_incarnation_is_never_started_twice(provider: LocalProvider) -> None:
+def test_dead_agent_is_not_restarted_in_the_same_incarnation(provider: LocalProvider) -> None:
     os.kill(start(provider), signal.SIGKILL)
     report = until(lambda: (found := provider.sync(POOL, member())).down and found)
     assert (report.down, report.is_planned) == ("its process has ended", False)
     assert not is_up()
 
 
-def test_the_next_incarnation_takes_the_place_of_the_one_before(provider: LocalProvider) -> None:
+def test_next_incarnation_replaces_the_previous_one(provider: LocalProvider) -> None:
     first = start(provider)
     child = int((folder() / "child").read_text())
     second = start(provider, incarnation=2, token="berthm_1_y")
@@ -175,7 +175,7 @@ def test_the_next_incarnation_takes_the_place_of_the_one_before(provider: LocalP
     assert [file.name for file in sorted(folder().glob("token-*"))] == ["token-2"]
 
 
-def test_what_a_dead_agent_left_running_is_ended_before_its_slots_are_clean(
+def test_processes_of_a_dead_agent_end_before_its_slots_are_clean(
     provider: LocalProvider,
 ) -> None:
     pid = start(provider)
@@ -188,7 +188,7 @@ def test_what_a_dead_agent_left_running_is_ended_before_its_slots_are_clean(
     assert not any(map(detached.start_time, children))
 
 
-def test_one_that_is_to_go_goes_with_its_folder_and_all_that_it_started(
+def test_deleted_agent_is_removed_with_its_folder_and_processes(
     provider: LocalProvider, home: Path
 ) -> None:
     pid = start(provider)
@@ -201,7 +201,7 @@ def test_one_that_is_to_go_goes_with_its_folder_and_all_that_it_started(
     assert provider.look(replace(POOL, members=(member("deleting"),))).seen == ()
 
 
-def test_one_that_does_not_want_to_go_is_killed(
+def test_agent_that_ignores_sigterm_is_killed(
     provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_provider, "PATIENCE", 0.3)
@@ -211,7 +211,7 @@ def test_one_that_does_not_want_to_go_is_killed(
     assert not detached.start_time(pid)
 
 
-def test_one_whose_folder_vanished_is_down_and_not_gone(provider: LocalProvider) -> None:
+def test_dead_agent_without_its_folder_is_down_and_not_gone(provider: LocalProvider) -> None:
     os.kill(start(provider), signal.SIGKILL)
     shutil.rmtree(folder())
     assert until(lambda: see(provider).is_down)
@@ -219,7 +219,7 @@ def test_one_whose_folder_vanished_is_down_and_not_gone(provider: LocalProvider)
         provider.sync(POOL, member("ready"))
 
 
-def test_its_log_is_kept_and_bounded(
+def test_agent_log_is_rotated_and_private(
     provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder().mkdir(parents=True)
@@ -230,7 +230,7 @@ def test_its_log_is_kept_and_bounded(
     assert stat.S_IMODE((folder() / "agent.log").stat().st_mode) == 0o600
 
 
-def test_names_that_look_alike_are_apart() -> None:
+def test_similar_names_have_different_folders() -> None:
     one = local_provider.folder_of(replace(POOL, name="a-b"), replace(member(number=1), name="c"))
     other = local_provider.folder_of(replace(POOL, name="a"), replace(member(number=2), name="b-c"))
     assert one != other

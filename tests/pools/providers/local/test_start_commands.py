@@ -1,6 +1,4 @@
-"""The lines that people copy to start an agent or to send a heartbeat work on a machine that has
-python3 and nothing else.
-"""
+"""The copied commands that start an agent or send a heartbeat need only python3."""
 
 import stat
 import subprocess
@@ -36,7 +34,9 @@ def run(line: str, folder: Path, environment: dict[str, str]) -> None:
     subprocess.run(["/bin/sh", "-euc", line], cwd=folder, env=environment, check=True, timeout=60)
 
 
-def test_the_agent_is_fetched(site: str, tmp_path: Path, only_python: dict[str, str]) -> None:
+def test_copied_command_fetches_the_agent_with_python3_alone(
+    site: str, tmp_path: Path, only_python: dict[str, str]
+) -> None:
     member = make_member(provider="agents")
     fetch, keep, start = start_lines(f"{site}/", member, issue_token(member_id=member.pk))
     run(fetch, tmp_path, only_python)
@@ -46,7 +46,9 @@ def test_the_agent_is_fetched(site: str, tmp_path: Path, only_python: dict[str, 
     assert start.startswith("python3 berth-agent.pyz ")
 
 
-def test_a_heartbeat_is_sent(site: str, tmp_path: Path, only_python: dict[str, str]) -> None:
+def test_copied_command_sends_a_heartbeat_with_python3_alone(
+    site: str, tmp_path: Path, only_python: dict[str, str]
+) -> None:
     member = make_member(slots=1, liveness={"heartbeat": "1m"})
     assert not Heartbeat.objects.filter(member=member).exists()
     for line in start_lines(f"{site}/", member, issue_token(member_id=member.pk)):

@@ -1,5 +1,5 @@
-"""Tasks on agents of this machine under a real `make up`: what the pool allows them, and what
-becomes of one that outlives `make up`.
+"""Tasks on local agents under a real `make up`: their limits, and a task that outlives `make
+up`.
 """
 
 import re
@@ -48,7 +48,7 @@ def wait_begun(stack: Stack) -> None:
         assert time.monotonic() < end
 
 
-def test_a_task_has_what_its_pool_allows_and_no_more(stack: Stack, token: str) -> None:
+def test_task_has_exactly_what_its_pool_allows(stack: Stack, token: str) -> None:
     claim = plan(
         stack,
         token,
@@ -62,9 +62,7 @@ def test_a_task_has_what_its_pool_allows_and_no_more(stack: Stack, token: str) -
     assert not re.search(r"berthm_|DATABASE_URL|SECRET_KEY|BERTH_HOME", "\n".join(said))
 
 
-def test_one_that_takes_more_memory_fails_with_that_reason_and_its_slot_is_free(
-    stack: Stack, token: str
-) -> None:
+def test_task_over_its_memory_limit_fails_and_frees_its_slot(stack: Stack, token: str) -> None:
     claim = plan(stack, token, """python3 -c 'x = bytearray(900_000_000)'""")
     assert claim["outcome"] == "failed"
     assert stack.execute(f"select code from claims_run where claim_id = {claim['id']}") == [
@@ -75,7 +73,7 @@ def test_one_that_takes_more_memory_fails_with_that_reason_and_its_slot_is_free(
     ]
 
 
-def test_one_that_works_outlives_ctrl_c_and_the_next_start_hears_what_came_of_it(
+def test_busy_agent_outlives_ctrl_c_and_reports_its_task_at_the_next_start(
     stack: Stack, token: str
 ) -> None:
     claim = plan(stack, token, "echo begun; sleep 7; echo done", until="bound")
@@ -92,6 +90,6 @@ def test_one_that_works_outlives_ctrl_c_and_the_next_start_hears_what_came_of_it
     assert stack.execute("select incarnation, restarts from pools_member") == [(2, 0)]
 
 
-def test_the_doctor_finds_nothing(stack: Stack) -> None:
+def test_doctor_has_no_findings(stack: Stack) -> None:
     report = stack.manage("doctor", "--json")
     assert report.returncode == 0, report.stdout + report.stderr

@@ -1,5 +1,5 @@
-"""Agents of this machine under a real `make up`: they come, are started again, outlive what dies
-beside them, and leave nothing.
+"""Local agents under a real `make up`: started, restarted, adopted after a crash, and ended
+without leftovers.
 """
 
 import json
@@ -45,20 +45,20 @@ def wait_rows(stack: Stack, wanted: list[tuple[Any, ...]]) -> None:
         )
 
 
-def test_agents_come_and_are_ready_from_their_first_word_on(stack: Stack) -> None:
+def test_agents_start_and_are_ready_from_their_first_heartbeat(stack: Stack) -> None:
     wait_rows(stack, [("one", "ready", 1, 0), ("two", "ready", 1, 0)])
     assert list(running(stack)) == ["lab-one", "lab-two"]
     assert stack.execute("select count(*) from slots_slot where is_open") == [(4,)]
 
 
-def test_they_are_no_children_that_end_with_whoever_started_them(stack: Stack) -> None:
+def test_agents_do_not_end_with_the_process_that_started_them(stack: Stack) -> None:
     before = running(stack)
     os.kill(stack.pid_of("celery"), signal.SIGKILL)
     stack.wait_for_process("celery")
     assert running(stack) == before
 
 
-def test_one_that_is_killed_is_started_again_within_seconds(stack: Stack) -> None:
+def test_killed_agent_is_restarted(stack: Stack) -> None:
     before = running(stack)
     os.kill(before["lab-one"], signal.SIGKILL)
     began = time.monotonic()
@@ -67,9 +67,7 @@ def test_one_that_is_killed_is_started_again_within_seconds(stack: Stack) -> Non
     assert running(stack)["lab-two"] == before["lab-two"]
 
 
-def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(
-    stack: Stack, tmp_path: Path
-) -> None:
+def test_remote_agent_starts_with_the_printed_lines(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "far.yaml").write_text(
         "kind: Pool\nname: far\nprovider: agents\nmembers: {list: [{name: theirs}]}\n"
     )
@@ -105,7 +103,7 @@ def test_an_agent_elsewhere_is_started_with_the_lines_that_the_command_says(
     wait_rows(stack, [("one", "ready", 2, 1), ("two", "ready", 1, 0)])
 
 
-def test_when_all_else_is_killed_they_stay_and_are_found_again(stack: Stack) -> None:
+def test_agents_survive_a_killed_berth_and_are_found_again(stack: Stack) -> None:
     before = running(stack)
     stack.stop(signal.SIGKILL)
     assert running(stack) == before
@@ -114,7 +112,7 @@ def test_when_all_else_is_killed_they_stay_and_are_found_again(stack: Stack) -> 
     assert running(stack) == before
 
 
-def test_ctrl_c_ends_them_within_five_seconds_and_nothing_is_left(stack: Stack) -> None:
+def test_ctrl_c_ends_agents_within_five_seconds_without_leftovers(stack: Stack) -> None:
     before = [*stack.list_processes(), *running(stack).values()]
     assert stack.stop() < 5
     assert wait_gone(before, 0) == []
@@ -125,12 +123,12 @@ def test_ctrl_c_ends_them_within_five_seconds_and_nothing_is_left(stack: Stack) 
     assert marks == ["asked", "asked"]
 
 
-def test_the_next_start_starts_them_again_and_it_does_not_count(stack: Stack) -> None:
+def test_next_start_restarts_agents_without_counting_a_restart(stack: Stack) -> None:
     stack.start(120)
     wait_rows(stack, [("one", "ready", 3, 1), ("two", "ready", 2, 0)])
 
 
-def test_one_that_is_removed_goes_with_its_process_and_its_folder(stack: Stack) -> None:
+def test_removed_member_ends_with_its_process_and_folder(stack: Stack) -> None:
     pid = running(stack)["lab-two"]
     member = stack.execute("select id from pools_member where name = 'two'")[0][0]
     code = (
@@ -143,6 +141,6 @@ def test_one_that_is_removed_goes_with_its_process_and_its_folder(stack: Stack) 
     assert [folder.name.partition(".")[0] for folder in folders(stack)] == ["lab-one"]
 
 
-def test_the_doctor_finds_nothing(stack: Stack) -> None:
+def test_doctor_has_no_findings(stack: Stack) -> None:
     report = stack.manage("doctor", "--json")
     assert report.returncode == 0, report.stdout + report.stderr
