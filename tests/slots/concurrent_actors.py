@@ -1,4 +1,6 @@
-"""Two people at once, each in a thread with a connection of its own, stopped where it matters."""
+"""Concurrent actors for race tests, each in a thread with its own connection, stopped at a
+chosen point.
+"""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Claims in plain statements, so that the tests of slots need no service of claims."""
+"""Claims in plain SQL, so that the tests of slots need no service of claims."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""A small server that speaks the agent's protocol over real sockets, keeps all it is told, and
-can be broken on purpose.
+"""A small server that speaks the agent's protocol over real sockets, records all calls, and can
+be broken on purpose.
 """
 
 import hashlib

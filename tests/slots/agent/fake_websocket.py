@@ -1,6 +1,4 @@
-"""The server's end of a WebSocket, by hand, on the test server: what an agent is sent is under
-the test's control, frame by frame.
-"""
+"""The server's end of a WebSocket on the test server, under the test's control frame by frame."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""An ordinary user of this machine: what root's tests run an agent, or Berth, as."""
+"""An ordinary user of this machine, as whom root's tests run an agent or Berth."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""A Terraform state kept over HTTP, with locks: what the `http` backend calls."""
+"""A Terraform state backend over HTTP with locks, as the `http` backend calls it."""
 
 import threading
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""The open connection: with each library that may be there, by polls at once where it cannot be,
-and never believed more than a poll.
+"""The agent's WebSocket channel: with each supported library, and polls where it cannot be
+opened.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ def enter(door: ChannelOpener, sockets: Sockets) -> tuple[Channel, Line]:
     return found, sockets.next()
 
 
-def test_both_are_found_and_neither_is_needed() -> None:
+def test_websocket_libraries_are_found_and_optional() -> None:
     assert [find_library((library,)) is not None for library in LIBRARIES] == [True, True]
     assert find_library(()) is None
     door = ChannelOpener(BerthClient("http://127.0.0.1:1", lambda: TOKEN), Journal())
@@ -80,7 +80,7 @@ def test_both_are_found_and_neither_is_needed() -> None:
     assert door.take() is None and door.thread is None and door.until_look > 60
 
 
-def test_it_says_its_heartbeat_and_hears(server: Server, library: Any) -> None:
+def test_channel_sends_heartbeats_and_receives_orders(server: Server, library: Any) -> None:
     sockets = Sockets(server)
     found, line = enter(door_to(server, library), sockets)
     assert line.headers["Authorization"] == f"Bearer {TOKEN}"
@@ -97,7 +97,7 @@ def test_it_says_its_heartbeat_and_hears(server: Server, library: Any) -> None:
     assert line.said.get(timeout=20) is None
 
 
-def test_over_tls_with_the_authority_that_is_named(
+def test_channel_over_tls_verifies_the_named_authority(
     server: Server, library: Any, tmp_path: Path
 ) -> None:
     certificate = encrypt(server, tmp_path)
@@ -119,7 +119,7 @@ def test_over_tls_with_the_authority_that_is_named(
 
 
 @pytest.mark.parametrize("how", ["cut", "close", "huge", "not json", "silent"])
-def test_what_ends_it(
+def test_channel_ends_on_cut_close_silence_or_bad_data(
     server: Server, library: Any, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "MOST_JSON", 100_000)
@@ -150,7 +150,7 @@ def test_what_ends_it(
 @pytest.mark.parametrize(
     "opens", [True, False], ids=["the new one opens", "what stands in the file opens nothing"]
 )
-def test_closed_for_its_token_it_looks_for_another_one_and_tries_it_first(
+def test_channel_closed_for_its_token_tries_the_new_token_first(
     server: Server, library: Any, opens: bool
 ) -> None:
     """The one before may open for a while yet: it is not given up for whatever stands
@@ -199,7 +199,7 @@ def upgrade_to_nothing(exchange: Exchange) -> None:
 @pytest.mark.parametrize(
     "hook", [refuse, send_elsewhere, upgrade_to_nothing], ids=lambda hook: hook.__name__
 )
-def test_an_upgrade_that_is_refused_is_tried_again_later_and_later(
+def test_refused_upgrade_is_retried_with_growing_delay(
     server: Server, library: Any, hook: Any
 ) -> None:
     server.hooks["/ws/agent/"] = hook
@@ -218,7 +218,7 @@ def test_an_upgrade_that_is_refused_is_tried_again_later_and_later(
 # The agent itself ---------------------------------------------------------------------------------
 
 
-def test_an_order_comes_over_the_connection_and_no_poll_is_asked(
+def test_order_arrives_over_the_channel_without_a_poll(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     sockets = Sockets(server)
@@ -239,7 +239,7 @@ def hang(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("hook", [refuse, hang], ids=lambda hook: hook.__name__)
-def test_behind_a_proxy_that_lets_no_upgrade_through_it_polls_at_once(
+def test_agent_polls_at_once_behind_a_proxy_without_upgrades(
     server: Server, start_agent: Callable[..., Agent], hook: Callable[[Exchange], None]
 ) -> None:
     asked = threading.Event()
@@ -258,7 +258,7 @@ def test_behind_a_proxy_that_lets_no_upgrade_through_it_polls_at_once(
     assert server.result(1, 1, 60)["outcome"] == "planned"
 
 
-def test_a_cut_is_a_poll_at_once_and_a_connection_again_soon(
+def test_cut_channel_is_followed_by_a_poll_and_a_reconnect(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     sockets = Sockets(server)

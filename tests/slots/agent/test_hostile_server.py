@@ -1,4 +1,6 @@
-"""A server that is broken, or means harm: nothing crashes, nothing is followed, nothing is believed that cannot be."""  # noqa: E501
+"""The agent against a broken or hostile server: no crash, no redirect followed, no invalid data
+accepted.
+"""
 
 import gzip
 import json
@@ -93,7 +95,9 @@ HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_bad_answers(name: str, server: Server, client: BerthClient) -> None:
+def test_invalid_answer_raises_and_the_next_call_works(
+    name: str, server: Server, client: BerthClient
+) -> None:
     server.hooks["x/"], expected = HOOKS[name]
     begin = time.monotonic()
     with pytest.raises(expected) as caught:
@@ -106,7 +110,7 @@ def test_bad_answers(name: str, server: Server, client: BerthClient) -> None:
     client.close()
 
 
-def test_a_download_is_bounded(server: Server, client: BerthClient, tmp_path: Path) -> None:
+def test_download_is_bounded(server: Server, client: BerthClient, tmp_path: Path) -> None:
     server.hooks["x/"] = lambda exchange: exchange.answer(200, raw=b"a" * 2000)
     with pytest.raises(AnswerTooLarge):
         client.download("x/", tmp_path / "file", 1999)
@@ -114,7 +118,7 @@ def test_a_download_is_bounded(server: Server, client: BerthClient, tmp_path: Pa
     client.close()
 
 
-def test_no_answer_while_uploading_is_read_all_the_same(
+def test_refusal_before_the_upload_ends_raises_an_error(
     server: Server, client: BerthClient, tmp_path: Path
 ) -> None:
     """413 comes before the body was taken, and the connection ends."""
@@ -133,7 +137,7 @@ def test_no_answer_while_uploading_is_read_all_the_same(
 @pytest.mark.parametrize(
     "url", ["ftp://h", "http://", "http://u:p@h/", "h:80", "http://h:99999999", "http://h/?a=b"]
 )
-def test_addresses_that_cannot_be(url: str) -> None:
+def test_invalid_server_address_is_refused(url: str) -> None:
     with pytest.raises(Unusable):
         BerthClient(url, lambda: TOKEN)
 
@@ -159,12 +163,12 @@ GOOD = {
         {"stop": [{"slot": "x", "generation": 1}]},
     ],
 )
-def test_lists_that_cannot_be_change_nothing(change: dict[str, object]) -> None:
+def test_invalid_order_list_is_rejected(change: dict[str, object]) -> None:
     with pytest.raises(Away):
         read_orders({**GOOD, **change})
 
 
-def test_unknown_steps_and_extra_fields_are_left_aside() -> None:
+def test_unknown_steps_and_extra_fields_are_ignored() -> None:
     orders = read_orders(
         {**GOOD, "orders": [*GOOD["orders"], {"step": "destroy"}, "x", None], "more": 1}
     )  # type: ignore[misc]
@@ -193,13 +197,13 @@ def test_unknown_steps_and_extra_fields_are_left_aside() -> None:
         {"limits": {"log_head_bytes": 10**15}},
     ],
 )
-def test_work_that_cannot_be(change: dict[str, object]) -> None:
+def test_invalid_work_order_is_rejected(change: dict[str, object]) -> None:
     body = {"claim": 1, "generation": 2, "step": "plan", "executor": "command", **change}
     with pytest.raises(Away):
         read_work(json.loads(json.dumps(body)), Order(1, 2, "plan", 3), UploadLimits())
 
 
-def test_the_agent_outlives_a_server_that_answers_nonsense(server: Server, agent: Agent) -> None:
+def test_agent_survives_a_server_that_answers_nonsense(server: Server, agent: Agent) -> None:
     server.wait(lambda: server.hellos)
     for answer in (b"<html>", b'{"version": 1, "orders": [{"step": "plan"}], "stop": [7]}'):
         seen = len(server.calls)
@@ -211,7 +215,7 @@ def test_the_agent_outlives_a_server_that_answers_nonsense(server: Server, agent
     assert agent.process.poll() is None
 
 
-def test_a_generation_that_is_refused_does_not_run(server: Server, agent: Agent) -> None:
+def test_refused_generation_does_not_run(server: Server, agent: Agent) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.refuse(409, "stale_generation")
     server.order(1, 10, commands={"plan": f"echo ran > {agent.folder}/proof"})
     server.wait(lambda: ("POST", "tasks/1/10/started/") in server.calls)
@@ -221,7 +225,7 @@ def test_a_generation_that_is_refused_does_not_run(server: Server, agent: Agent)
     assert (1, 10) not in server.results
 
 
-def test_another_archive_than_was_named(server: Server, agent: Agent) -> None:
+def test_archive_with_another_digest_is_refused(server: Server, agent: Agent) -> None:
     source = server.archive(b"first")
     server.sources[source["digest"]] = b"second"
     server.order(1, 10, source=source)
@@ -229,7 +233,9 @@ def test_another_archive_than_was_named(server: Server, agent: Agent) -> None:
     assert (result["outcome"], result["code"]) == ("failed", "source_refused")
 
 
-def test_another_saved_plan_than_was_approved(server: Server, agent: Agent) -> None:
+def test_saved_plan_that_differs_from_the_approved_one_is_refused(
+    server: Server, agent: Agent
+) -> None:
     server.plans[1, 9] = b"evil"
     plan = {"digest": "1" * 64, "size": 4, "facts": {}, "has_file": True}
     server.order(1, 10, "apply", commands={"apply": f"echo ran > {agent.folder}/proof"}, plan=plan)
@@ -238,7 +244,7 @@ def test_another_saved_plan_than_was_approved(server: Server, agent: Agent) -> N
     assert not (agent.folder / "proof").exists()
 
 
-def test_a_server_that_takes_no_plan(server: Server, agent: Agent) -> None:
+def test_plan_that_the_server_refuses_fails_as_too_large(server: Server, agent: Agent) -> None:
     server.hooks["tasks/1/10/plan/"] = lambda exchange: exchange.refuse(413, "too_large")
     server.order(1, 10, commands={"plan": "echo x > $BERTH_PLAN_FILE"})
     result = server.result(1, 10)

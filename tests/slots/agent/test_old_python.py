@@ -1,4 +1,4 @@
-"""The agent runs on Python 3.8: its syntax, and nothing of the standard library that came later."""
+"""The agent runs on Python 3.8: its syntax, and only the standard library of that version."""
 
 import ast
 from pathlib import Path
@@ -119,7 +119,7 @@ def annotates(tree: ast.Module) -> bool:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(AGENT).as_posix())
-def test_it_is_python_3_8(path: Path) -> None:
+def test_agent_module_uses_only_python_3_8(path: Path) -> None:
     assert list_faults(path.read_text(), path.name) == []
 
 
@@ -138,7 +138,7 @@ def test_it_is_python_3_8(path: Path) -> None:
         "class A[T]: pass",
     ],
 )
-def test_what_is_newer_is_found(text: str) -> None:
+def test_newer_syntax_or_library_use_is_found(text: str) -> None:
     """Red on each kind of thing."""
     try:
         found = list_faults(text, "made-up")

@@ -1,4 +1,6 @@
-"""The agent as one file: on a bare Python, from the web server, the same wherever it is built."""
+"""The agent as one file: it runs on a bare Python, is served by the web server, and builds
+reproducibly.
+"""
 
 import ast
 import subprocess
@@ -26,7 +28,7 @@ def one_file(tmp_path: Path) -> Path:
     return target
 
 
-def test_it_plans_on_a_bare_python(
+def test_agent_file_plans_on_a_bare_python(
     one_file: Path, server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     agent = start_agent(program=(sys.executable, "-I", "-S", str(one_file)))
@@ -42,7 +44,7 @@ def test_it_plans_on_a_bare_python(
     [path for path in FOUND if tuple(map(int, path.parts[-3].split(".")[:2])) >= OLDEST] or [None],
     ids=str,
 )
-def test_it_plans_on_other_pythons(
+def test_agent_file_plans_on_other_python_versions(
     python: Path | None, one_file: Path, server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     if python is None:
@@ -55,7 +57,7 @@ def test_it_plans_on_other_pythons(
 @pytest.mark.parametrize(
     "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix()
 )
-def test_every_module_is_old_python_and_known_to_the_version(path: Path) -> None:
+def test_agent_module_is_old_python_and_part_of_the_version(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=OLDEST)
     assert path.relative_to(SOURCE).as_posix() in {f"{name}.py" for name in MODULES}
     outside = {
@@ -73,19 +75,19 @@ def test_every_module_is_old_python_and_known_to_the_version(path: Path) -> None
     assert outside <= sys.stdlib_module_names
 
 
-def test_it_executes_by_itself(one_file: Path) -> None:
+def test_agent_file_is_executable(one_file: Path) -> None:
     shown = subprocess.run(
         [one_file, "--version"], capture_output=True, text=True, check=True, cwd="/"
     )
     assert shown.stdout.strip() == name_version()
 
 
-def test_equal_sources_make_equal_files(one_file: Path) -> None:
+def test_agent_file_build_is_reproducible(one_file: Path) -> None:
     build_agent.cache_clear()
     assert build_agent().data == one_file.read_bytes()
 
 
-def test_the_web_server_has_it_for_everybody() -> None:
+def test_web_server_serves_the_agent_without_sign_in() -> None:
     client = Client()
     answer = client.get("/agent/berth-agent.pyz")
     assert answer.status_code == 200
@@ -118,7 +120,9 @@ def test_the_web_server_has_it_for_everybody() -> None:
         ),
     ],
 )
-def test_options_that_cannot_be(options: list[str], said: str, tmp_path: Path) -> None:
+def test_invalid_agent_option_is_refused_with_a_reason(
+    options: list[str], said: str, tmp_path: Path
+) -> None:
     filled = [option.replace("{tmp}", str(tmp_path)) for option in options]
     shown = subprocess.run(
         [sys.executable, "-m", "slots.agent", *filled],

@@ -1,4 +1,4 @@
-"""Plan, wait, apply, over real sockets and with real processes."""
+"""Plan, wait and apply over real sockets with real processes."""
 
 import signal
 import sys
@@ -10,7 +10,7 @@ from .conftest import Agent, until
 from .fake_berth import Server
 
 
-def test_a_plan_and_its_apply_in_the_same_folder(server: Server, agent: Agent) -> None:
+def test_apply_runs_in_the_folder_of_its_plan(server: Server, agent: Agent) -> None:
     commands = {
         "plan": "echo hello; echo made > made; echo saved > $BERTH_PLAN_FILE",
         "apply": "cat made; cat $BERTH_PLAN_FILE",
@@ -29,7 +29,7 @@ def test_a_plan_and_its_apply_in_the_same_folder(server: Server, agent: Agent) -
     assert server.goodbyes == 1
 
 
-def test_a_graceful_end_lets_tasks_end(server: Server, agent: Agent) -> None:
+def test_graceful_end_waits_for_running_tasks(server: Server, agent: Agent) -> None:
     server.order(1, 10, commands={"plan": "echo begun; sleep 1; echo done"})
     server.wait(lambda: server.log(1, 10))
     agent.process.send_signal(signal.SIGTERM)
@@ -49,7 +49,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_clocks_that_jump_change_nothing(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_clock_jumps_do_not_affect_the_agent(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     """Only what never goes back is asked for the time: no wait, deadline or lease of the agent
     follows the clock on the wall.
     """
@@ -70,7 +72,7 @@ def test_clocks_that_jump_change_nothing(server: Server, start_agent: Callable[.
     ]
 
 
-def test_a_folder_that_nobody_waits_for_goes(
+def test_folder_of_an_abandoned_plan_is_removed(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     """The server names the claims that wait here; an older list than the plan is no reason."""

@@ -1,5 +1,5 @@
-"""A token that is replaced while the present one still opens: the agent takes it by itself, and
-nothing of it stops.
+"""The agent takes a new token by itself while the present one is still valid, without
+interrupting its tasks.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def client(server: Server, file: Path) -> Iterator[BerthClient]:
     client.close()
 
 
-def test_it_takes_the_new_one_while_the_old_one_opens(
+def test_agent_switches_to_a_new_valid_token(
     server: Server, client: BerthClient, file: Path
 ) -> None:
     door = Door(server, TOKEN, OTHER)
@@ -60,7 +60,7 @@ def test_it_takes_the_new_one_while_the_old_one_opens(
     assert (client.token, door.seen) == (OTHER, [OTHER])
 
 
-def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(
+def test_rejected_new_token_is_tried_once_and_the_old_one_stays(
     server: Server, client: BerthClient, file: Path
 ) -> None:
     door = Door(server, TOKEN)
@@ -72,7 +72,7 @@ def test_one_that_is_not_let_in_is_tried_once_and_the_old_one_goes_on(
     assert door.seen[-1] == TOKEN
 
 
-def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(
+def test_unanswered_renewal_keeps_the_old_token_and_is_retried(
     server: Server, client: BerthClient, file: Path
 ) -> None:
     """Whether the new one opens is not known then: one that does not must not take the place of
@@ -90,7 +90,7 @@ def test_not_answered_it_goes_on_with_the_one_that_opens_and_tries_again(
     assert (client.token, door.seen[-1]) == (TOKEN, OTHER)
 
 
-def test_refused_for_another_reason_than_its_token_it_was_let_in(
+def test_refusal_for_another_reason_accepts_the_new_token(
     server: Server, client: BerthClient, file: Path
 ) -> None:
     server.hooks["heartbeat/"] = lambda exchange: exchange.refuse(409, "gone")
@@ -100,7 +100,7 @@ def test_refused_for_another_reason_than_its_token_it_was_let_in(
     assert client.token == OTHER
 
 
-def test_refused_it_reads_the_file_before_it_gives_up(
+def test_refused_agent_reads_the_token_file_before_it_gives_up(
     server: Server, client: BerthClient, file: Path
 ) -> None:
     Door(server, OTHER)

@@ -1,4 +1,6 @@
-"""A machine that is short of everything, and lists that come late: the agent goes on."""
+"""The agent keeps working on a machine that is short of threads, disk or memory, and with late
+order lists.
+"""
 
 import contextlib
 import hashlib
@@ -53,7 +55,7 @@ def write_record(context: Context, generation: int, **more: Any) -> Record:
     return record
 
 
-def test_an_old_generation_leaves_the_folder_of_a_newer_one(context: Context) -> None:
+def test_old_generation_does_not_remove_the_folder_of_a_newer_one(context: Context) -> None:
     lost = write_record(context, 9, phase=REPORTED)
     write_record(context, 10, phase=REPORTED, keep=True)
     Reporter(context, lost).report_lost()
@@ -80,7 +82,7 @@ def turn(loop: Loop, condition: Callable[[], Any]) -> None:
             loop._try(step)
 
 
-def test_a_hello_names_a_run_whose_state_is_being_rescued(
+def test_hello_names_a_run_whose_state_is_being_rescued(
     context: Context, loop: Loop, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where the run is neither running nor lost meanwhile: the server frees its slot before
@@ -134,7 +136,7 @@ def leave_state(
     return record, troubles
 
 
-def test_nothing_is_reported_before_a_state_is_rescued(
+def test_state_is_rescued_before_the_result_is_reported(
     context: Context, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where the folder goes with the only copy once the result is in."""
@@ -151,7 +153,7 @@ def test_nothing_is_reported_before_a_state_is_rescued(
     assert record.phase == REPORTED and not (context.base / "1-11").exists()
 
 
-def test_a_run_of_an_earlier_start_is_not_lost_before_its_state_is_rescued(
+def test_earlier_run_is_reported_lost_only_after_its_state_is_rescued(
     context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_state(context, monkeypatch, phase=RUNNING)
@@ -164,9 +166,7 @@ def test_a_run_of_an_earlier_start_is_not_lost_before_its_state_is_rescued(
     assert (context.state.folder / "rescued" / "1-11.tfstate").read_bytes() == b"state"
 
 
-def test_the_folder_of_a_plan_stays_while_a_reaper_ends_the_apply_in_it(
-    context: Context, loop: Loop
-) -> None:
+def test_plan_folder_stays_while_a_reaper_ends_its_apply(context: Context, loop: Loop) -> None:
     """Red where only orders and runs of this start count: a cancelled apply would lose the
     folder it still works in.
     """
@@ -185,7 +185,7 @@ def test_the_folder_of_a_plan_stays_while_a_reaper_ends_the_apply_in_it(
     assert not (context.base / "1-10").exists()
 
 
-def test_a_machine_without_threads_or_disk_begins_later(
+def test_run_starts_later_when_threads_or_disk_are_exhausted(
     server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_module, "BEGIN_AGAIN", 0.1)
@@ -213,7 +213,7 @@ def test_a_machine_without_threads_or_disk_begins_later(
     assert server.results[1, 10]["outcome"] == "planned" and not troubles
 
 
-def test_a_full_disk_ends_no_agent(
+def test_full_disk_does_not_end_the_agent(
     server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_record(context, 10, phase=REPORTED, keep=True)
@@ -236,7 +236,7 @@ def test_a_full_disk_ends_no_agent(
     assert not (context.base / "1-12").exists()
 
 
-def test_a_result_whose_report_fails_here_is_no_loss(
+def test_locally_failed_report_is_retried_and_not_lost(
     server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_module, "REPORT_AGAIN", 0.1)
@@ -261,9 +261,7 @@ def test_a_result_whose_report_fails_here_is_no_loss(
     assert server.plans[1, 10] == b"saved" and loop.lost == [] and not loop.unreported
 
 
-def test_a_plan_that_is_gone_from_the_disk_fails_with_a_reason(
-    server: Server, context: Context
-) -> None:
+def test_plan_missing_from_the_disk_fails_with_a_reason(server: Server, context: Context) -> None:
     Reporter(context, finish(context, {})).report()
     assert (server.results[1, 10]["outcome"], server.results[1, 10]["code"]) == (
         "failed",
@@ -272,7 +270,7 @@ def test_a_plan_that_is_gone_from_the_disk_fails_with_a_reason(
     assert "no longer on the agent's disk" in server.results[1, 10]["reason"]
 
 
-def test_what_is_kept_does_not_grow(
+def test_kept_folders_and_records_are_bounded(
     server: Server, context: Context, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_module, "MOST_KEPT", 1)
@@ -291,7 +289,7 @@ def test_what_is_kept_does_not_grow(
     assert names == {"1-10", "1-11", "1-12", "3-30", "3-31"}
 
 
-def test_who_is_told_to_quit_while_the_answer_to_its_start_is_lost_says_so(
+def test_run_whose_start_was_unanswered_at_quit_is_reported_not_started(
     server: Server, context: Context, loop: Loop
 ) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: setattr(
@@ -305,7 +303,7 @@ def test_who_is_told_to_quit_while_the_answer_to_its_start_is_lost_says_so(
     assert [(record.phase, record.status) for record in loop.lost] == [("accepted", "not_started")]
 
 
-def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(
+def test_stopped_slot_is_reported_despite_local_errors(
     server: Server, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poller = Poller(
@@ -331,7 +329,7 @@ def test_a_slot_is_called_clean_whatever_goes_wrong_meanwhile(
 
 @pytest.mark.parametrize("call", ["plan/", "result/"])
 @pytest.mark.parametrize("status", [503, 507])
-def test_what_a_full_server_does_not_take_is_kept_and_sent_again(
+def test_upload_refused_by_a_full_server_is_kept_and_sent_again(
     call: str, status: int, server: Server, agent: AgentProcess
 ) -> None:
     path = f"tasks/1/10/{call}"

@@ -1,5 +1,5 @@
-"""The real agent and the real web server: a plan waits, is approved, is applied where it was
-planned; nothing of it runs twice.
+"""The real agent and the real web server: a plan is approved and applied where it was planned,
+and no run is repeated.
 """
 
 import json
@@ -60,7 +60,7 @@ def order(pool: Pool, proof: Path, **body: Any) -> ClaimView:
     return make_claim(pool, "plan_and_apply", is_started=False, body={"commands": commands, **body})
 
 
-def test_plan_approve_apply(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
+def test_plan_is_approved_and_applied_once(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
     claim = order(pool, tmp_path / "proof")
     until(lambda: state_of(claim)[0] == "reserved")
     plan = Plan.objects.get(claim=claim.id)
@@ -80,7 +80,9 @@ def test_plan_approve_apply(pool: Pool, live_agent: Agent, tmp_path: Path) -> No
     assert [chunk.text for chunk in page.chunks] == ["planning\n"]
 
 
-def test_cancel_drains_until_nothing_runs(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
+def test_cancelled_slot_drains_until_no_process_runs(
+    pool: Pool, live_agent: Agent, tmp_path: Path
+) -> None:
     claim = order(
         pool, tmp_path / "proof", commands={"plan": "echo begun; sleep 300", "apply": "true"}
     )
@@ -91,7 +93,7 @@ def test_cancel_drains_until_nothing_runs(pool: Pool, live_agent: Agent, tmp_pat
     until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
 
 
-def test_a_failure_ends_the_claim_with_its_reason(
+def test_failed_task_ends_the_claim_with_its_reason(
     pool: Pool, live_agent: Agent, tmp_path: Path
 ) -> None:
     claim = order(pool, tmp_path / "proof", commands={"plan": "no-such-program", "apply": "true"})
@@ -100,7 +102,7 @@ def test_a_failure_ends_the_claim_with_its_reason(
     until(lambda: not Slot.objects.exclude(state="idle").exists())
 
 
-def test_an_agent_killed_while_it_applies(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
+def test_apply_of_a_killed_agent_is_lost(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     plan = f"echo '{JSON}' > $BERTH_PLAN_JSON; echo saved > $BERTH_PLAN_FILE"
     claim = order(pool, proof, commands={"plan": plan, "apply": f"echo ran >> {proof}; sleep 300"})
@@ -154,7 +156,7 @@ def web(transactional_db: None) -> Iterator[Web]:
     web.listener.close()
 
 
-def test_a_server_restart_is_survived_by_the_connection(
+def test_agent_reconnects_after_a_server_restart(
     web: Web, tmp_path: Path, start_agent: Callable[..., Agent]
 ) -> None:
     pool = make_agents("tf", liveness={"heartbeat": "2s", "lost": "60s"})
@@ -176,7 +178,7 @@ def test_a_server_restart_is_survived_by_the_connection(
     until(lambda: agent.log.count(" connected ") == 2, 60)
 
 
-def test_a_token_that_is_replaced_and_one_that_is_revoked(
+def test_agent_takes_a_replaced_token_and_stops_on_a_revoked_one(
     pool: Pool, live_agent: Agent, tmp_path: Path
 ) -> None:
     member = pool.members.get()

@@ -1,4 +1,6 @@
-"""The doctor sees what is planted, and mends what it may. And rows of what is long gone go."""
+"""The doctor's checks of members and slots find planted faults and repair them where allowed;
+long-gone rows are deleted.
+"""
 
 from typing import Any
 
@@ -50,13 +52,13 @@ def mend(findings: list[Finding]) -> None:
         finding.fix()
 
 
-def test_nothing_is_found_while_all_is_well(pool: Pool) -> None:
+def test_healthy_pool_has_no_findings(pool: Pool) -> None:
     hold(pool)
     cordon_member(member_id=Member.objects.get(name="b").pk, reason="disk")
     assert [list(check()) for check in CHECKS] == [[]] * len(CHECKS)
 
 
-def test_i8_open_where_nobody_is_willing_and_closed_where_all_are(pool: Pool) -> None:
+def test_i8_slots_with_a_wrong_open_flag_are_found(pool: Pool) -> None:
     plant(
         "UPDATE slots_slot SET is_open = false WHERE number = 1 AND member_id = %s",
         Member.objects.get(name="a").pk,
@@ -72,7 +74,7 @@ def test_i8_open_where_nobody_is_willing_and_closed_where_all_are(pool: Pool) ->
     assert open_slots(pool) == 2
 
 
-def test_i9_places_that_are_missing_or_were_never_declared(pool: Pool) -> None:
+def test_i9_missing_and_undeclared_slots_are_found(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     Slot.objects.filter(member=a, number=1).delete()
     Slot.objects.create(pool=pool, member=a, lane="slot", number=9)
@@ -84,7 +86,7 @@ def test_i9_places_that_are_missing_or_were_never_declared(pool: Pool) -> None:
     assert places(a.pk) == [("slot", 0), ("slot", 1)]
 
 
-def test_i9_a_place_that_is_held_is_left_to_a_person(pool: Pool) -> None:
+def test_i9_held_undeclared_slot_is_left_to_a_person(pool: Pool) -> None:
     claim, slot, _ = hold(pool)
     plant("UPDATE slots_slot SET number = 7 WHERE id = %s", slot)
     [found] = find_wrong_places()
@@ -92,24 +94,24 @@ def test_i9_a_place_that_is_held_is_left_to_a_person(pool: Pool) -> None:
     assert str(claim) in found.repair
 
 
-def test_i11_more_members_than_the_most(pool: Pool) -> None:
+def test_i11_pool_over_its_maximum_is_found(pool: Pool) -> None:
     plant("UPDATE pools_pool SET max_members = 1")
     assert [f.detail for f in find_too_many()] == ["2 members, at most 1"]
 
 
-def test_i16_timers_nobody_looks_at(pool: Pool) -> None:
+def test_i16_overdue_timers_are_found(pool: Pool) -> None:
     plant("UPDATE pools_member SET due_at = now() - interval '2 minutes' WHERE name = 'a'")
     assert [f.detail for f in find_old_timers()] == ["due 120 s ago"]
 
 
-def test_i24_pools_nobody_looks_at(pool: Pool) -> None:
+def test_i24_unobserved_pool_is_found(pool: Pool) -> None:
     plant("UPDATE pools_pool SET created_at = now() - interval '1 hour'")
     assert [f.subject for f in find_not_looked_at()] == ["pool lab"]
     plant("UPDATE pools_pool SET observed_at = now()")
     assert list(find_not_looked_at()) == []
 
 
-def test_members_that_are_long_gone_are_deleted_with_their_slots(pool: Pool) -> None:
+def test_long_gone_members_are_deleted_with_their_slots(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     beat_member(member_id=a.pk)
     remove_member(member_id=a.pk, reason="sold")
@@ -124,7 +126,7 @@ def test_members_that_are_long_gone_are_deleted_with_their_slots(pool: Pool) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_static_pool_is_looked_at_too() -> None:
+def test_static_pool_is_observed_too() -> None:
     pool = create_pool({"name": "lab", "slots": 2, "members": {"list": ["a"]}})
     look_at_pool(pool)
     pool.refresh_from_db()

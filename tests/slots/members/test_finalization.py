@@ -1,4 +1,4 @@
-"""One row that can't be dealt with holds up no other."""
+"""A member that fails in the finalizer holds up no other."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def leaving(*names: str) -> list[int]:
     return ids
 
 
-def test_a_poisoned_member_is_passed_over_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_member_is_skipped_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     first, *others = leaving("a", "b", "c")
     settle = chores.settle_leaving
 
@@ -45,7 +45,7 @@ def test_a_poisoned_member_is_passed_over_and_told(monkeypatch: pytest.MonkeyPat
     assert set(Member.objects.filter(state="gone").values_list("pk", flat=True)) == set(others)
 
 
-def test_a_database_that_is_away_ends_the_step_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_database_ends_the_step_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     leaving("a", "b")
     asked: list[int] = []
 
@@ -59,5 +59,5 @@ def test_a_database_that_is_away_ends_the_step_at_once(monkeypatch: pytest.Monke
     assert len(asked) == 1
 
 
-def test_with_nothing_to_do_every_step_says_so() -> None:
+def test_idle_steps_report_that_they_did_no_work() -> None:
     assert [step() for step in FINALIZERS] == [False] * len(FINALIZERS)

@@ -1,5 +1,5 @@
-"""P12: silent is offline, offline for long is lost, and a heartbeat brings back what was
-only silent.
+"""Liveness (P12): a silent member goes offline, is lost after a longer silence, and returns with
+a heartbeat.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def pool() -> Pool:
         ("creating", False, None, 600.0, LivenessDecision("stay", None)),
     ],
 )
-def test_the_verdict(
+def test_liveness_decisions_by_silence_and_state(
     state: str,
     is_lost: bool,
     silent_for: float | None,
@@ -90,7 +90,7 @@ def test_the_verdict(
     )
 
 
-def test_nobody_is_offline_where_nobody_listens() -> None:
+def test_member_without_liveness_settings_never_goes_offline() -> None:
     assert (
         decide_liveness(
             state="ready", is_lost=False, silent_for=9999.0, heartbeat=None, lost=None
@@ -112,7 +112,7 @@ def states() -> dict[str, str]:
     return dict(Member.objects.values_list("name", "state"))
 
 
-def test_one_that_beats_stays_and_one_that_does_not_goes_offline(pool: Pool) -> None:
+def test_silent_member_goes_offline_and_keeps_its_claims(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     claim, slot, _ = hold(pool)
     pass_time(60)
@@ -137,7 +137,7 @@ def test_one_that_beats_stays_and_one_that_does_not_goes_offline(pool: Pool) -> 
     )
 
 
-def test_offline_comes_back_with_the_next_heartbeat(pool: Pool) -> None:
+def test_offline_member_returns_with_the_next_heartbeat(pool: Pool) -> None:
     pass_time(121)
     look_at_members()
     a = Member.objects.get(name="a")
@@ -148,7 +148,7 @@ def test_offline_comes_back_with_the_next_heartbeat(pool: Pool) -> None:
     assert states() == {"a": "ready", "b": "offline"}
 
 
-def test_offline_for_long_is_lost_and_its_claims_are_named(pool: Pool) -> None:
+def test_member_offline_for_long_is_lost_and_listed_with_its_claims(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     claim, slot, generation = hold(pool)
     pass_time(121)
@@ -170,7 +170,7 @@ def test_offline_for_long_is_lost_and_its_claims_are_named(pool: Pool) -> None:
     assert open_slots(pool) == 2
 
 
-def test_lost_never_means_never() -> None:
+def test_members_are_never_lost_where_lost_is_never() -> None:
     create_pool(CONFIG | {"name": "lab2", "liveness": {"heartbeat": "2m", "lost": "never"}})
     pass_time(121)
     look_at_members()
@@ -180,7 +180,7 @@ def test_lost_never_means_never() -> None:
     assert not Member.objects.exclude(lost_at=None).exists()
 
 
-def test_a_heartbeat_of_an_earlier_incarnation_changes_nothing(pool: Pool) -> None:
+def test_heartbeat_of_an_earlier_incarnation_is_ignored(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     Member.objects.filter(pk=a.pk).update(incarnation=3)
     with pytest.raises(StaleGeneration) as caught:
@@ -196,7 +196,7 @@ def test_a_heartbeat_of_an_earlier_incarnation_changes_nothing(pool: Pool) -> No
         beat_member(member_id=a.pk)
 
 
-def test_gone_outside_leaves_for_good_once_its_claims_are_lost(pool: Pool) -> None:
+def test_member_gone_outside_leaves_once_its_claims_are_lost(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     claim, _, generation = hold(pool)
     lose_member(member_id=a.pk, reason="not found", is_gone=True)
@@ -208,7 +208,7 @@ def test_gone_outside_leaves_for_good_once_its_claims_are_lost(pool: Pool) -> No
     assert a.state == "gone"
 
 
-def test_a_pool_that_begins_to_listen_counts_from_then_and_one_that_stops_forgives() -> None:
+def test_enabling_liveness_starts_the_clock_and_disabling_it_restores() -> None:
     plain = {k: v for k, v in CONFIG.items() if k != "liveness"}
     pool = create_pool(plain)
     beat_member(member_id=Member.objects.get(name="a").pk)

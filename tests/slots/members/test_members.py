@@ -1,5 +1,5 @@
-"""Members: added while claims run, edited, cordoned, removed and kept. Each test ends
-with I8 true.
+"""Members are added, edited, cordoned, removed and kept while claims run. Each test ends with I8
+true.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def member(name: str) -> Member:
     return Member.objects.get(name=name)
 
 
-def test_members_are_added_while_claims_run_and_nothing_moves() -> None:
+def test_adding_members_moves_no_running_claim() -> None:
     pool = a_pool()
     claim, slot, generation = hold(pool)
     before = Slot.objects.get(pk=slot)
@@ -61,7 +61,7 @@ def test_members_are_added_while_claims_run_and_nothing_moves() -> None:
     assert pool.revision == 2
 
 
-def test_every_fault_of_new_members_is_told_and_none_is_added() -> None:
+def test_faulty_members_are_all_reported_and_none_is_added() -> None:
     pool = a_pool()
     with pytest.raises(Invalid) as caught:
         add_members(
@@ -73,7 +73,7 @@ def test_every_fault_of_new_members_is_told_and_none_is_added() -> None:
     assert Member.objects.count() == 2
 
 
-def test_members_never_exceed_the_most() -> None:
+def test_members_never_exceed_the_maximum() -> None:
     pool = a_pool()
     with pytest.raises(Invalid, match="of at most 4"):
         add_members(pool_id=pool.pk, declared=["c", "d", "e"])
@@ -82,7 +82,7 @@ def test_members_never_exceed_the_most() -> None:
         add_members(pool_id=pool.pk, declared=["e"])
 
 
-def test_cordon_closes_what_is_free_and_keeps_who_is_there() -> None:
+def test_cordon_closes_free_slots_and_keeps_holders() -> None:
     pool = a_pool()
     claim, slot, _ = hold(pool)
     cordoned = cordon_member(member_id=member("a").pk, reason="new disk")
@@ -114,7 +114,7 @@ def test_cordon_twice_is_one_event_and_needs_a_reason() -> None:
     assert open_slots(pool) == 2
 
 
-def test_an_empty_member_is_removed_at_once() -> None:
+def test_empty_member_is_removed_at_once() -> None:
     pool = a_pool()
     removal = remove_member(member_id=member("b").pk, reason="sold")
     assert (removal.state, removal.holders) == ("gone", ())
@@ -134,7 +134,7 @@ def test_an_empty_member_is_removed_at_once() -> None:
     add_members(pool_id=pool.pk, declared=["b"])  # its name is free again
 
 
-def test_a_held_member_leaves_when_it_is_empty_and_names_who_holds_it() -> None:
+def test_removed_member_waits_for_its_holders_and_names_them() -> None:
     pool = a_pool()
     claim, slot, generation = hold(pool)
     removal = remove_member(member_id=member("a").pk, reason="sold")
@@ -150,7 +150,7 @@ def test_a_held_member_leaves_when_it_is_empty_and_names_who_holds_it() -> None:
         remove_member(member_id=removal.member_id, reason="again")
 
 
-def test_a_removal_that_waits_is_taken_back() -> None:
+def test_pending_removal_can_be_taken_back() -> None:
     pool = a_pool()
     claim, _, generation = hold(pool)
     removal = remove_member(member_id=member("a").pk, reason="sold")
@@ -164,7 +164,7 @@ def test_a_removal_that_waits_is_taken_back() -> None:
         keep_member(member_id=removal.member_id)
 
 
-def test_a_cordoned_member_that_is_kept_stays_closed() -> None:
+def test_kept_member_that_is_cordoned_stays_closed() -> None:
     pool = a_pool()
     hold(pool)
     cordon_member(member_id=member("a").pk, reason="disk")
@@ -175,7 +175,7 @@ def test_a_cordoned_member_that_is_kept_stays_closed() -> None:
     assert open_slots(pool) == 3
 
 
-def test_labels_are_edited_and_the_event_says_what_changed() -> None:
+def test_edited_labels_are_recorded_in_an_event() -> None:
     pool = a_pool()
     edited = edit_member(member_id=member("a").pk, labels={"gpu": "h200"}, reason="upgraded")
     assert edited.labels == {"gpu": "h200"}
@@ -190,7 +190,7 @@ def test_labels_are_edited_and_the_event_says_what_changed() -> None:
     assert Event.objects.filter(verb="edit").count() == 1
 
 
-def test_a_member_grows_and_shrinks_but_never_under_its_holders() -> None:
+def test_member_is_resized_but_never_below_its_held_slots() -> None:
     pool = a_pool()
     a = member("a")
     edit_member(member_id=a.pk, slots=5)
@@ -210,7 +210,7 @@ def test_a_member_grows_and_shrinks_but_never_under_its_holders() -> None:
     assert len(places(a.pk)) == 2
 
 
-def test_what_a_member_is_never_changes() -> None:
+def test_name_external_id_and_ports_of_a_member_are_fixed() -> None:
     a_pool()
     with pytest.raises(Invalid) as caught:
         edit_member(member_id=member("a").pk, name="z", external_id="lb-1", ports="1-2")
@@ -245,7 +245,7 @@ def test_two_pools_on_one_load_balancer_never_share_a_port() -> None:
     assert Member.objects.get(pool=pool).ports.lower == 30050
 
 
-def test_a_foreign_listener_counts_against_the_quota_and_its_number_is_skipped() -> None:
+def test_foreign_listener_counts_against_the_quota_and_is_skipped() -> None:
     layout = {"ports": "30000-30099", "shared": True, "quota": 4, "foreign": [30001]}
     pool = create_pool(
         {

@@ -1,4 +1,4 @@
-"""What Prometheus reads of slots, members and providers."""
+"""Prometheus metrics of slots, members and providers."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,7 @@ def test_slots_and_members_are_counted_by_pool_and_state() -> None:
     assert value("berth_members", pool="lab", state="ready") == 2
 
 
-def test_a_slot_that_drains_too_long_counts_as_overdue() -> None:
+def test_slot_that_drains_too_long_counts_as_overdue() -> None:
     pool, _ = shelf()
     let_drain(pool)
     assert value("berth_slots_draining_overdue", pool="shelf") == 0
@@ -49,7 +49,7 @@ def test_a_slot_that_drains_too_long_counts_as_overdue() -> None:
     assert value("berth_slots_draining_overdue", pool="shelf") == 1
 
 
-def test_calls_of_providers_are_timed_by_call_and_outcome() -> None:
+def test_provider_calls_are_timed_by_call_and_outcome() -> None:
     def count(call: str, outcome: str) -> float:
         return (
             value("berth_provider_seconds_count", provider="shelf", call=call, outcome=outcome)
@@ -66,7 +66,7 @@ def test_calls_of_providers_are_timed_by_call_and_outcome() -> None:
     assert count("sync", "unavailable") == before["sync", "unavailable"] + 1
 
 
-def test_strays_outside_are_counted_when_they_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_found_strays_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, _ = shelf()
     (gone,) = Member.objects.filter(name="a")
     remove_member(member_id=gone.pk, reason="test")

@@ -1,4 +1,4 @@
-"""Pools as a whole: paused, resumed, configured anew, closed; and what their numbers say."""
+"""Pools as a whole: paused, resumed, reconfigured and closed; and their statistics."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ def soon(minutes: float = 10) -> datetime:
     return timezone.now() + timedelta(minutes=minutes)
 
 
-def test_a_pause_closes_what_is_free_and_ends_by_itself(pool: Pool) -> None:
+def test_pause_closes_free_slots_and_ends_by_itself(pool: Pool) -> None:
     claim, slot, _ = hold(pool)
     paused = pause_pool(pool_id=pool.pk, until=soon(), reason="firmware")
     assert (paused.pause_reason, paused.state, open_slots(pool)) == ("firmware", "active", 0)
@@ -66,7 +66,7 @@ def test_a_pause_closes_what_is_free_and_ends_by_itself(pool: Pool) -> None:
     assert told == [("pause", "active", "paused"), ("resume", "paused", "active")]
 
 
-def test_a_pause_that_was_made_longer_does_not_end_early(pool: Pool) -> None:
+def test_extended_pause_does_not_end_early(pool: Pool) -> None:
     pause_pool(pool_id=pool.pk, until=soon(), reason="firmware")
     resume_pool(pool_id=pool.pk, only_if_over=True)
     assert open_slots(pool) == 0
@@ -82,7 +82,7 @@ def test_a_pause_that_was_made_longer_does_not_end_early(pool: Pool) -> None:
         (datetime(2999, 1, 1, tzinfo=UTC), "more than a year"),
     ],
 )
-def test_a_pause_needs_a_moment_to_come(pool: Pool, until: datetime, words: str) -> None:
+def test_pause_must_end_in_the_future(pool: Pool, until: datetime, words: str) -> None:
     with pytest.raises(Invalid, match=words):
         pause_pool(pool_id=pool.pk, until=until, reason="firmware")
 
@@ -97,7 +97,7 @@ def test_uncordon_in_a_paused_pool_opens_nothing_until_the_pause_ends(pool: Pool
     assert open_slots(pool) == 4
 
 
-def test_what_would_move_claims_is_fixed_while_members_are_there(pool: Pool) -> None:
+def test_slot_count_is_fixed_while_members_exist(pool: Pool) -> None:
     with pytest.raises(Refused) as caught:
         update_pool("lab", {**CONFIG, "slots": 3})
     [fault] = caught.value.fields
@@ -110,7 +110,7 @@ def test_what_would_move_claims_is_fixed_while_members_are_there(pool: Pool) -> 
     assert places(Member.objects.get(name="c").pk) == [("any", 0), ("plan", 1)]
 
 
-def test_each_part_of_a_port_layout_is_named_when_it_is_fixed() -> None:
+def test_each_fixed_part_of_a_port_layout_is_named() -> None:
     layout = {"ports": "30000-30099", "shared": True}
     config = {"name": "net", "slots": layout, "members": {"list": ["x"]}}
     create_pool(config)
@@ -135,7 +135,7 @@ def test_each_part_of_a_port_layout_is_named_when_it_is_fixed() -> None:
     assert places(Member.objects.get(name="x").pk)[0] == ("port", 30000)
 
 
-def test_an_old_revision_is_refused_and_a_change_says_what_changed(pool: Pool) -> None:
+def test_old_revision_is_refused_and_changes_are_recorded(pool: Pool) -> None:
     changed = update_pool(
         "lab", {**CONFIG, "description": "benches"}, revision=1, reason="say more"
     )
@@ -148,14 +148,14 @@ def test_an_old_revision_is_refused_and_a_change_says_what_changed(pool: Pool) -
     assert (event.before, event.after, event.reason) == ("revision 1", "revision 2", "say more")
 
 
-def test_the_same_configuration_again_changes_nothing(pool: Pool) -> None:
+def test_same_configuration_again_changes_no_row(pool: Pool) -> None:
     events = Event.objects.count()
     assert update_pool("lab", config_of(pool)).revision == 1
     assert update_pool("lab", CONFIG).revision == 1
     assert Event.objects.count() == events
 
 
-def test_the_list_makes_the_members(pool: Pool) -> None:
+def test_member_list_creates_and_removes_members(pool: Pool) -> None:
     claim, _, generation = hold(pool)
     update_pool(
         "lab",
@@ -184,13 +184,13 @@ def test_the_list_makes_the_members(pool: Pool) -> None:
     assert open_slots(pool) == 5
 
 
-def test_the_most_may_not_fall_below_who_is_there(pool: Pool) -> None:
+def test_maximum_may_not_fall_below_the_present_members(pool: Pool) -> None:
     with pytest.raises(Invalid) as caught:
         update_pool("lab", {"name": "lab", "slots": 2, "members": {"max": 1}})
     assert [f.field for f in caught.value.fields] == ["members.max"]
 
 
-def test_another_placement_ranks_anew_and_moves_nobody(pool: Pool) -> None:
+def test_changed_placement_reranks_slots_and_moves_no_claim(pool: Pool) -> None:
     claim, slot, _ = hold(pool)
     update_pool("lab", {**CONFIG, "placement": "spread"})
     assert Slot.objects.get(pk=slot).claim_id == claim
@@ -199,7 +199,7 @@ def test_another_placement_ranks_anew_and_moves_nobody(pool: Pool) -> None:
     assert hold(pool)[1] == Slot.objects.get(member__name="b", number=0).pk
 
 
-def test_a_check_tells_what_only_the_present_state_knows_and_changes_nothing(pool: Pool) -> None:
+def test_check_finds_conflicts_with_the_present_state_without_a_change(pool: Pool) -> None:
     events = Event.objects.count()
     faults = check_config({**CONFIG, "slots": 3, "members": {"max": 1}}, "pools.yaml")
     assert {f.field for f in faults} == {"pools.yaml.slots", "pools.yaml.members.max"}
@@ -207,7 +207,7 @@ def test_a_check_tells_what_only_the_present_state_knows_and_changes_nothing(poo
     assert Event.objects.count() == events
 
 
-def test_a_pool_that_is_closed_goes_with_its_last_member(pool: Pool) -> None:
+def test_closed_pool_is_gone_with_its_last_member(pool: Pool) -> None:
     claim, _, generation = hold(pool)
     closed = close_pool(pool_id=pool.pk, reason="moved away")
     assert (closed.state, open_slots(pool)) == ("deleting", 0)
@@ -223,7 +223,7 @@ def test_a_pool_that_is_closed_goes_with_its_last_member(pool: Pool) -> None:
     create_pool(CONFIG)
 
 
-def test_many_pools_are_counted_at_once(pool: Pool) -> None:
+def test_statistics_cover_many_pools_at_once(pool: Pool) -> None:
     other = create_pool(
         {"name": "net", "slots": ["any", "plan"], "members": {"list": ["x", "y", "z"]}}
     )
@@ -242,9 +242,7 @@ def test_many_pools_are_counted_at_once(pool: Pool) -> None:
     assert counts[999].slots.total == 0
 
 
-def test_a_member_is_seen_with_its_slots_and_holders(
-    pool: Pool, django_assert_num_queries: Any
-) -> None:
+def test_member_view_contains_slots_and_holders(pool: Pool, django_assert_num_queries: Any) -> None:
     claim, slot, generation = hold(pool)
     seen = view_member(Member.objects.get(name="a").pk)
     assert seen.holders == [claim]
@@ -265,7 +263,7 @@ def test_a_member_is_seen_with_its_slots_and_holders(
 
 
 @pytest.mark.parametrize("seconds", [1.0, 60.0, 600.0, 5400.0, 86400.0, 90061.5, 0.25])
-def test_the_database_reads_a_stored_duration_as_we_do(seconds: float) -> None:
+def test_database_parses_stored_durations_like_python(seconds: float) -> None:
     """The statements take the limit of a drain from the pool's row."""
     with connection.cursor() as cursor:
         cursor.execute(

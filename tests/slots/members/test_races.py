@@ -1,5 +1,5 @@
-"""Two at once, both ways round. Each of these was red with its lock taken away; beside each
-stands which.
+"""Races of member services, in both orders. Each test was red without its lock; a comment names
+the lock.
 """
 
 from datetime import timedelta
@@ -67,7 +67,7 @@ def test_cordon_waits_for_a_bind_under_way(pool: Pool, member: Member) -> None:
     assert open_slots(pool) == 0
 
 
-def test_a_bind_finds_nothing_that_a_cordon_is_closing(
+def test_bind_does_not_take_slots_that_a_cordon_is_closing(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate().after(monkeypatch, "slots.members.services.align_slots")
@@ -81,7 +81,7 @@ def test_a_bind_finds_nothing_that_a_cordon_is_closing(
     assert is_consistent()
 
 
-def test_a_member_is_not_removed_under_a_bind(pool: Pool, member: Member) -> None:
+def test_member_is_not_removed_under_a_bind(pool: Pool, member: Member) -> None:
     """let_go closes, which waits for the bind, and asks afterwards. Asked before, it found the
     member empty, and a trigger refused.
     """
@@ -98,7 +98,7 @@ def test_a_member_is_not_removed_under_a_bind(pool: Pool, member: Member) -> Non
     assert settle_leaving(member.pk)
 
 
-def test_a_bind_finds_nothing_on_a_member_that_goes(
+def test_bind_does_not_take_slots_of_a_leaving_member(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate().after(monkeypatch, "slots.members.services.mark_leaving")
@@ -110,7 +110,7 @@ def test_a_bind_finds_nothing_on_a_member_that_goes(
     assert is_consistent()
 
 
-def test_uncordon_opens_nothing_in_a_pool_that_is_being_paused(
+def test_uncordon_opens_no_slot_in_a_pool_that_is_being_paused(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The locks of pool and of its members; without both the pause closed the slots before they
@@ -127,7 +127,7 @@ def test_uncordon_opens_nothing_in_a_pool_that_is_being_paused(
     assert (is_consistent(), open_slots(pool)) == (True, 0)
 
 
-def test_a_pause_closes_what_is_being_uncordoned(
+def test_pause_closes_slots_that_are_being_uncordoned(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """lock_member locks the pool first; without it the uncordon read the pool as it was before
@@ -144,7 +144,7 @@ def test_a_pause_closes_what_is_being_uncordoned(
     assert (is_consistent(), open_slots(pool)) == (True, 0)
 
 
-def test_resume_does_not_open_what_is_being_cordoned(
+def test_resume_does_not_open_slots_that_are_being_cordoned(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The locks of pool and member; without both the resume opened what the cordon had found
@@ -161,7 +161,7 @@ def test_resume_does_not_open_what_is_being_cordoned(
     assert (is_consistent(), open_slots(pool)) == (True, 0)
 
 
-def test_members_never_exceed_the_most_when_two_add_at_once(
+def test_concurrent_adds_never_exceed_the_maximum(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of the pool; without it there were five of three."""
@@ -176,7 +176,7 @@ def test_members_never_exceed_the_most_when_two_add_at_once(
     assert Member.objects.count() == 3
 
 
-def test_keep_or_go_one_of_them_wins(
+def test_keep_after_a_committed_removal_is_refused(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of the member, or that of its pool: without both the keeper brought back
@@ -196,7 +196,9 @@ def test_keep_or_go_one_of_them_wins(
     assert is_consistent()
 
 
-def test_one_of_two_pools_with_one_name_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_pools_with_the_same_name_create_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gate = Gate().after(monkeypatch, "pools.lifecycle.services.record")
     first = gate.stops(lambda: create_pool({"name": "net", "slots": 1}))
     second = Actor(lambda: create_pool({"name": "net", "slots": 1})).begin()
@@ -207,7 +209,7 @@ def test_one_of_two_pools_with_one_name_is_made(monkeypatch: pytest.MonkeyPatch)
         second.result()
 
 
-def test_one_of_two_members_on_the_same_ports_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_members_on_the_same_ports_add_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pool sees only committed members of the other: the exclusion constraint decides, and
     is told in words.
     """

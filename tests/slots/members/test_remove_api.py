@@ -1,4 +1,4 @@
-"""DELETE of a member: its schema asks for what the call asks for."""
+"""DELETE of a member: schema and call both require a reason."""
 
 from django.test import Client
 
@@ -7,7 +7,7 @@ from tests.api.conftest import Callers
 from tests.api.helpers import make_pool
 
 
-def test_the_schema_says_that_a_reason_is_needed(client: Client) -> None:
+def test_delete_schema_requires_a_reason(client: Client) -> None:
     paths = client.get("/api/schema/?format=json").json()["paths"]
     reason = next(
         one
@@ -17,7 +17,7 @@ def test_the_schema_says_that_a_reason_is_needed(client: Client) -> None:
     assert (reason["required"], reason["schema"]["minLength"]) == (True, 1)
 
 
-def test_without_a_reason_nothing_is_removed(caller: Callers) -> None:
+def test_member_is_not_removed_without_a_reason(caller: Callers) -> None:
     make_pool()
     admin, member = caller("admin"), Member.objects.get(name="a")
     answer = admin("DELETE", f"members/{member.pk}/")

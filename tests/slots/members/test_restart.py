@@ -1,5 +1,5 @@
-"""Members that are started again: a new incarnation under the locks, with what it holds kept. By
-the database's clock.
+"""Restarted members get a new incarnation under the locks and keep their claims. Times are the
+database's.
 """
 
 from collections.abc import Iterator
@@ -69,23 +69,21 @@ def verbs(member: Member) -> list[str]:
     )
 
 
-def test_a_member_is_ready_from_its_first_word_on(pool: Pool) -> None:
+def test_member_is_ready_from_its_first_heartbeat(pool: Pool) -> None:
     member = Member.objects.get(pool=pool)
     assert (member.state, open_slots(pool)) == ("creating", 0)
     assert beat_member(member_id=member.pk, incarnation=1).state == "ready"
     assert open_slots(pool) == 3
 
 
-def test_the_word_of_another_incarnation_opens_nothing(pool: Pool) -> None:
+def test_heartbeat_of_another_incarnation_opens_no_slot(pool: Pool) -> None:
     member = Member.objects.get(pool=pool)
     with pytest.raises(BerthError):
         beat_member(member_id=member.pk, incarnation=2)
     assert Member.objects.get().state == "creating"
 
 
-def test_one_whose_process_has_ended_is_started_again_at_once_and_keeps_what_it_holds(
-    pool: Pool, member: Member
-) -> None:
+def test_ended_member_is_restarted_at_once_and_keeps_its_claims(pool: Pool, member: Member) -> None:
     claim, slot, _ = hold(pool, lane="plan")
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     member.refresh_from_db()
@@ -105,7 +103,7 @@ def test_one_whose_process_has_ended_is_started_again_at_once_and_keeps_what_it_
     assert verbs(member) == ["add", "ready", "offline", "restart", "ready"]
 
 
-def test_a_silent_one_has_two_minutes(member: Member) -> None:
+def test_silent_member_is_restarted_after_two_minutes(member: Member) -> None:
     take_offline(member_id=member.pk, reason="no heartbeat for 2 min", next_look=600)
     later(member, 119)
     assert step(member).state == "offline"
@@ -113,7 +111,7 @@ def test_a_silent_one_has_two_minutes(member: Member) -> None:
     assert (step(member).state, member.restarts) == ("creating", 1)
 
 
-def test_a_silent_one_with_a_task_is_left_alone_until_that_is_lost(
+def test_silent_member_with_a_task_is_not_restarted_before_it_is_lost(
     pool: Pool, member: Member
 ) -> None:
     hold(pool, lane="plan")
@@ -124,7 +122,7 @@ def test_a_silent_one_with_a_task_is_left_alone_until_that_is_lost(
     assert step(member).state == "creating"
 
 
-def test_five_times_in_a_row_then_it_is_left_to_a_person(member: Member) -> None:
+def test_after_five_restarts_a_member_is_left_to_a_person(member: Member) -> None:
     for restarts, wait in enumerate([0, 60, 120, 240, 480]):
         note_down(
             member_id=member.pk, incarnation=member.incarnation, reason="its process has ended"
@@ -149,7 +147,7 @@ def test_five_times_in_a_row_then_it_is_left_to_a_person(member: Member) -> None
     assert (member.state, member.lost_at) == ("ready", None)
 
 
-def test_restarts_are_forgotten_after_ten_minutes(member: Member) -> None:
+def test_restart_count_is_reset_after_ten_minutes(member: Member) -> None:
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     beat_member(member_id=step(member).pk, incarnation=2)
     later(member, 599)
@@ -158,12 +156,12 @@ def test_restarts_are_forgotten_after_ten_minutes(member: Member) -> None:
     assert step(member).restarts == 0
 
 
-def test_what_was_ended_on_purpose_does_not_count(member: Member) -> None:
+def test_planned_end_does_not_count_as_a_restart(member: Member) -> None:
     note_down(member_id=member.pk, incarnation=1, reason="it was asked to end", is_planned=True)
     assert (step(member).incarnation, member.restarts) == (2, 0)
 
 
-def test_word_of_an_older_incarnation_that_it_is_down_is_passed_over(member: Member) -> None:
+def test_down_report_of_an_older_incarnation_is_ignored(member: Member) -> None:
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     step(member)
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
@@ -171,7 +169,7 @@ def test_word_of_an_older_incarnation_that_it_is_down_is_passed_over(member: Mem
     assert (member.state, member.down_at) == ("creating", None)
 
 
-def test_the_token_of_an_older_incarnation_opens_nothing(member: Member) -> None:
+def test_token_of_an_older_incarnation_is_refused(member: Member) -> None:
     secret = issue_token(member_id=member.pk)
     assert identify_member(secret).incarnation == 1
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
@@ -180,21 +178,21 @@ def test_the_token_of_an_older_incarnation_opens_nothing(member: Member) -> None
         identify_member(secret)
 
 
-def test_one_that_leaves_is_not_started_again(pool: Pool, member: Member) -> None:
+def test_leaving_member_is_not_restarted(pool: Pool, member: Member) -> None:
     hold(pool, lane="plan")
     remove_member(member_id=member.pk, reason="too many")
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     assert step(member).incarnation == 1
 
 
-def test_a_person_may_not_restart_it_under_a_task(pool: Pool, member: Member) -> None:
+def test_person_cannot_restart_a_member_with_a_task(pool: Pool, member: Member) -> None:
     hold(pool, lane="plan")
     with pytest.raises(BerthError, match="may run"):
         restart_member(member_id=member.pk, reason="try")
     assert Member.objects.get(pk=member.pk).incarnation == 1
 
 
-def test_agents_that_run_elsewhere_are_not_ours_to_start() -> None:
+def test_remote_agents_cannot_be_restarted() -> None:
     create_pool({"name": "far", "provider": "agents", "members": {"list": ["x"]}})
     member = Member.objects.get(name="x")
     with pytest.raises(BerthError, match="not ours"):
@@ -203,7 +201,7 @@ def test_agents_that_run_elsewhere_are_not_ours_to_start() -> None:
     assert step(member).incarnation == 1
 
 
-def test_only_members_with_agents_are_looked_at(settings: Any) -> None:
+def test_only_members_with_agents_are_considered_for_restart(settings: Any) -> None:
     create_pool({"name": "plain", "slots": 1, "members": {"list": ["x"]}})
     member = Member.objects.get(name="x")
     take_offline(member_id=member.pk, reason="test")

@@ -1,4 +1,4 @@
-"""P13: who is started again, when, and when nobody tries any more. Pure."""
+"""The restart policy (P13): which members are restarted, when, and when attempts stop. Pure."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def down(for_s: float, **more: Any) -> RestartCondition:
 
 
 @pytest.mark.parametrize("restarts", range(MOST_RESTARTS))
-def test_one_whose_process_has_ended_waits_for_the_back_off_alone(restarts: int) -> None:
+def test_ended_member_waits_for_the_back_off_only(restarts: int) -> None:
     wait = BACK_OFF[restarts]
     assert decide_restart(down(wait, restarts=restarts), LOST).action == "restart"
     if wait:
@@ -35,7 +35,9 @@ def test_one_whose_process_has_ended_waits_for_the_back_off_alone(restarts: int)
 
 @pytest.mark.parametrize("restarts", range(MOST_RESTARTS))
 @pytest.mark.parametrize("state", ["offline", "creating"])
-def test_one_that_is_silent_has_two_minutes_more(state: str, restarts: int) -> None:
+def test_silent_member_waits_two_minutes_longer_than_the_back_off(
+    state: str, restarts: int
+) -> None:
     wait = GRACE + BACK_OFF[restarts]
     assert (
         decide_restart(RestartCondition(state=state, for_s=wait, restarts=restarts), LOST).action
@@ -47,19 +49,19 @@ def test_one_that_is_silent_has_two_minutes_more(state: str, restarts: int) -> N
     )
 
 
-def test_the_waits_are_those_that_were_promised() -> None:
+def test_restart_constants_match_the_documented_waits() -> None:
     assert [seconds / 60 for seconds in BACK_OFF] == [0, 1, 2, 4, 8]
     assert (GRACE, MOST_RESTARTS, WELL_AFTER) == (120, 5, 600)
 
 
-def test_after_five_in_vain_nobody_tries_any_more() -> None:
+def test_restarts_stop_after_five_failures() -> None:
     verdict = decide_restart(down(0.0, restarts=5), LOST)
     assert (verdict.action, verdict.reason) == ("give_up", "started 5 times in a row in vain")
     assert decide_restart(offline(119.9, restarts=5), LOST) == STAY
     assert decide_restart(offline(120.0, restarts=5), LOST).action == "give_up"
 
 
-def test_what_was_there_is_lost_some_time_after_that() -> None:
+def test_member_that_gave_up_is_lost_after_the_lost_time() -> None:
     tired = {"restarts": 5, "has_given_up": True}
     assert decide_restart(down(599.9, **tired), LOST) == STAY
     assert decide_restart(down(600.0, **tired), LOST).action == "lose"
@@ -67,18 +69,18 @@ def test_what_was_there_is_lost_some_time_after_that() -> None:
     assert decide_restart(down(99999.0, **tired), None) == STAY
 
 
-def test_one_that_was_ended_on_purpose_is_started_at_once_and_it_does_not_count() -> None:
+def test_planned_end_restarts_at_once_without_counting() -> None:
     verdict = decide_restart(down(0.0, is_planned=True, restarts=5, has_given_up=True), LOST)
     assert (verdict.action, verdict.is_counted) == ("restart", False)
 
 
-def test_a_silent_one_is_not_started_anew_under_its_task() -> None:
+def test_silent_member_is_not_restarted_under_its_task() -> None:
     assert decide_restart(offline(3000.0, is_busy=True), LOST) == STAY
     assert decide_restart(offline(3000.0, is_busy=True, is_lost=True), LOST).action == "restart"
     assert decide_restart(down(0.0, is_busy=True), LOST).action == "restart"
 
 
-def test_restarts_are_forgotten_once_it_has_been_well_for_a_while() -> None:
+def test_restart_count_is_reset_once_a_member_stayed_well() -> None:
     assert decide_restart(RestartCondition(state="ready", for_s=599.9, restarts=3), LOST) == STAY
     assert (
         decide_restart(RestartCondition(state="ready", for_s=600.0, restarts=3), LOST).action
@@ -92,5 +94,5 @@ def test_restarts_are_forgotten_once_it_has_been_well_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("state", ["deleting", "gone"])
-def test_who_leaves_is_left_alone(state: str) -> None:
+def test_leaving_member_is_left_alone(state: str) -> None:
     assert decide_restart(RestartCondition(state=state, for_s=99999.0, is_down=True), LOST) == STAY

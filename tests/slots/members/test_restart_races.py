@@ -1,5 +1,5 @@
-"""A restart and somebody's word at once, both ways round. All but one were red with a lock taken
-away; beside each stands which.
+"""Races of a restart and a heartbeat, in both orders. All but one were red without a lock; a
+comment names it.
 """
 
 from datetime import timedelta
@@ -42,7 +42,7 @@ def age(member: Member, seconds: float) -> None:
     Member.objects.filter(pk=member.pk).update(state_at=F("state_at") - timedelta(seconds=seconds))
 
 
-def test_the_first_word_of_an_incarnation_that_is_being_replaced_opens_nothing(
+def test_first_heartbeat_of_a_replaced_incarnation_opens_no_slot(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """welcome_member waits for the member's lock and looks at its incarnation again; looked at
@@ -60,7 +60,7 @@ def test_the_first_word_of_an_incarnation_that_is_being_replaced_opens_nothing(
     assert open_slots(pool) == 0 and is_consistent()
 
 
-def test_one_whose_first_word_is_being_heard_is_not_started_again(
+def test_member_whose_first_heartbeat_is_being_handled_is_not_restarted(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """settle_condition decides again under the lock; decided before, a member that had just come
@@ -78,7 +78,7 @@ def test_one_whose_first_word_is_being_heard_is_not_started_again(
     assert open_slots(pool) == 3 and is_consistent()
 
 
-def test_two_finalizers_start_it_again_once(
+def test_two_finalizers_restart_a_member_once(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second decides again under the lock; without that the incarnation that the first had
@@ -96,7 +96,7 @@ def test_two_finalizers_start_it_again_once(
     assert (member.incarnation, member.restarts) == (2, 1)
 
 
-def test_a_heartbeat_that_brings_it_back_and_a_restart_agree(
+def test_concurrent_heartbeat_and_restart_stay_consistent(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the guard of the move would do without the lock: it stayed green."""
@@ -114,7 +114,7 @@ def test_a_heartbeat_that_brings_it_back_and_a_restart_agree(
     assert open_slots(pool) == 0 and is_consistent()
 
 
-def test_a_person_does_not_restart_it_under_a_claim_that_is_being_bound(
+def test_person_cannot_restart_a_member_while_a_claim_is_being_bound(
     pool: Pool, member: Member
 ) -> None:
     """restart_member locks the slots, which waits for the bind, and looks afterwards; looked at

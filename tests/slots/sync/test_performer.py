@@ -1,5 +1,5 @@
-"""What a provider is asked and what becomes of its answers: through the rows, the outbox and
-the watch.
+"""The sync performer: provider calls and the effect of their answers, through rows, outbox and
+watch.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def overdue() -> None:
     due_now()
 
 
-def test_a_slot_is_free_again_once_its_provider_says_so() -> None:
+def test_slot_is_free_again_once_its_provider_confirms() -> None:
     pool, _ = shelf()
     slot = let_drain(pool)
     assert (slot.state, slot.claim_id) == ("draining", None)
@@ -80,7 +80,7 @@ def test_a_slot_is_free_again_once_its_provider_says_so() -> None:
     )
 
 
-def test_cleaning_that_fails_keeps_the_slot_draining_visible_and_retried() -> None:
+def test_failed_cleaning_keeps_the_slot_draining_and_is_retried() -> None:
     pool, world = shelf()
     world.errors = [Throttled("slow down"), ProviderError("no answer")]
     slot = let_drain_without_sync(pool, world)
@@ -103,7 +103,7 @@ def let_drain_without_sync(pool: Pool, world: World) -> Slot:
     return slot
 
 
-def test_cleaning_that_can_never_work_stays_for_a_person_and_holds_up_nobody(settings: Any) -> None:
+def test_permanently_failed_cleaning_blocks_no_other_slot(settings: Any) -> None:
     pool = create_pool(
         {"name": "jammed", "provider": "broken", "slots": 2, "members": {"list": ["a"]}}
     )
@@ -118,7 +118,7 @@ def test_cleaning_that_can_never_work_stays_for_a_person_and_holds_up_nobody(set
     assert hold(pool)[1] != slot.pk  # the other slot is handed out all the same
 
 
-def test_not_found_is_success_for_what_should_go() -> None:
+def test_not_found_is_success_for_a_deletion() -> None:
     pool, world = shelf()
     slot = let_drain(pool)
     world.vanished.add("a")
@@ -127,7 +127,7 @@ def test_not_found_is_success_for_what_should_go() -> None:
     assert slot.state == "idle"
 
 
-def test_whoever_lingers_is_looked_at_again_and_put_out_at_the_deadline() -> None:
+def test_lingering_session_is_checked_again_and_ended_at_the_deadline() -> None:
     pool, world = shelf()
     slot = let_drain(pool)
     world.sessions.add(slot.pk)
@@ -142,7 +142,7 @@ def test_whoever_lingers_is_looked_at_again_and_put_out_at_the_deadline() -> Non
     assert not Operation.objects.filter(done_at=None).exists()
 
 
-def test_the_finalizer_asks_again_where_nobody_does() -> None:
+def test_finalizer_adds_one_operation_for_an_overdue_slot_without_one() -> None:
     pool, _ = shelf()
     slot = let_drain(pool)
     Operation.objects.filter(done_at=None).delete()
@@ -155,7 +155,7 @@ def test_the_finalizer_asks_again_where_nobody_does() -> None:
     assert slot.state == "idle"
 
 
-def test_what_was_said_of_it_on_its_way_is_not_said_of_one_that_is_ready_by_now() -> None:
+def test_provider_status_of_a_starting_member_is_dropped_once_ready() -> None:
     """A look takes seconds; its first word may come meanwhile, and nothing would take the old
     words back for a while.
     """
@@ -179,7 +179,7 @@ def test_what_was_said_of_it_on_its_way_is_not_said_of_one_that_is_ready_by_now(
     assert member.outside == "its disk is full"
 
 
-def test_a_late_answer_leaves_the_next_holder_alone() -> None:
+def test_late_answer_does_not_affect_the_next_holder() -> None:
     pool, _ = shelf()
     slot = let_drain(pool)
     old = slot.generation
@@ -199,7 +199,7 @@ def test_no_provider_is_called_inside_a_transaction() -> None:
         ask_provider(*found)
 
 
-def test_a_member_is_made_outside_then_ready_and_taken_away_again() -> None:
+def test_member_is_created_at_its_provider_becomes_ready_and_is_deleted() -> None:
     pool = create_pool(
         {"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}}
     )
@@ -224,7 +224,7 @@ def test_a_member_is_made_outside_then_ready_and_taken_away_again() -> None:
     assert (member.state, CraneProvider.world.things) == ("gone", {})
 
 
-def test_a_member_on_its_way_without_an_operation_gets_one() -> None:
+def test_creating_member_without_an_operation_gets_one() -> None:
     create_pool({"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}})
     Operation.objects.all().delete()
     sync_again()
@@ -234,7 +234,7 @@ def test_a_member_on_its_way_without_an_operation_gets_one() -> None:
     assert Member.objects.get().state == "ready"
 
 
-def test_the_watch_stamps_a_pool_after_a_full_look_only() -> None:
+def test_watcher_stamps_a_pool_after_a_full_look_only() -> None:
     pool, world = shelf()
     first = Pool.objects.get().observed_at
     assert first is not None
@@ -252,7 +252,7 @@ def test_the_watch_stamps_a_pool_after_a_full_look_only() -> None:
     assert pool.pk == Pool.objects.get().pk
 
 
-def test_a_provider_that_is_no_longer_known_holds_up_no_other(settings: Any) -> None:
+def test_unknown_provider_delays_no_other_pool(settings: Any) -> None:
     shelf()
     create_pool({"name": "lab", "slots": 1, "members": {"list": ["a"]}})
     with connection.cursor() as cursor:
@@ -270,7 +270,7 @@ def test_a_provider_that_is_no_longer_known_holds_up_no_other(settings: Any) -> 
     assert {o.error_code for o in Operation.objects.filter(done_at=None)} == {"permanent"}
 
 
-def test_a_member_that_vanished_leaves_placement_at_once_and_its_claims_are_named() -> None:
+def test_vanished_member_leaves_placement_at_once_and_is_listed_as_lost() -> None:
     pool, world = shelf()
     claim, _, generation = hold(pool)
     world.vanished.add("a")
@@ -285,7 +285,7 @@ def test_a_member_that_vanished_leaves_placement_at_once_and_its_claims_are_name
     assert member.state == "gone"
 
 
-def test_a_member_that_is_not_ready_takes_nothing_until_it_is() -> None:
+def test_unready_member_takes_no_claims_until_it_is_ready() -> None:
     pool, world = shelf()
     world.sick.add("a")
     look_at_pool(pool)
@@ -296,7 +296,7 @@ def test_a_member_that_is_not_ready_takes_nothing_until_it_is() -> None:
     assert (Member.objects.get().state, open_slots(pool)) == ("ready", 2)
 
 
-def test_a_pool_is_gone_when_its_provider_has_confirmed_the_last_member() -> None:
+def test_pool_is_gone_once_the_deletion_of_its_last_member_is_confirmed() -> None:
     pool, _ = shelf()
     close_pool(pool_id=pool.pk, reason="moved")
     end_pools()

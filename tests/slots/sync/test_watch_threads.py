@@ -1,4 +1,4 @@
-"""Threads that hear of changes outside end together."""
+"""Threads that follow changes outside are stopped together."""
 
 import threading
 
@@ -18,7 +18,7 @@ class Slow(Follower):
         self.both.wait()
 
 
-def test_one_place_that_does_not_answer_does_not_make_the_end_of_others_wait() -> None:
+def test_followers_are_stopped_in_parallel() -> None:
     followers = Followers(Told(lambda: None))
     followers._running.update({"one": Slow(), "two": Slow()})
     followers.stop()

@@ -1,4 +1,4 @@
-"""A small repository."""
+"""A small git repository for tests."""
 
 import os
 import subprocess

@@ -1,6 +1,4 @@
-"""The command executor: what the claim's own commands are given, and what is made of
-how they end.
-"""
+"""The command executor: what a claim's commands get, and how their end becomes an outcome."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +51,9 @@ ADDS = {
         ("yes | head -c 100 >&2; exit 3", "failed", "exit_code"),
     ],
 )
-def test_how_a_plan_ends(plan: str, outcome: str, code: str, server: Server, agent: Agent) -> None:
+def test_plan_command_ends_with_its_outcome_and_code(
+    plan: str, outcome: str, code: str, server: Server, agent: Agent
+) -> None:
     server.order(1, 10, commands={"plan": plan})
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == (outcome, code), result
@@ -68,7 +68,7 @@ def test_how_a_plan_ends(plan: str, outcome: str, code: str, server: Server, age
         }
 
 
-def test_digests(server: Server, agent: Agent) -> None:
+def test_plan_digest_covers_saved_plan_output_and_json(server: Server, agent: Agent) -> None:
     """Of the saved plan where there is one; of source, output and JSON where not."""
     found = []
     for number, plan in enumerate(
@@ -87,7 +87,7 @@ def test_digests(server: Server, agent: Agent) -> None:
     assert len({len(digest) for digest in found}) == 1
 
 
-def test_what_a_task_finds(server: Server, agent: Agent) -> None:
+def test_task_gets_its_environment_folder_limits_and_secrets(server: Server, agent: Agent) -> None:
     source = server.archive(pack({"sub/a.txt": "content"})) | {"path": "sub"}
     plan = "env; pwd; cat a.txt; id -u; ulimit -c; ulimit -t; ls -la $HOME $TMPDIR"
     work: dict[str, Any] = {
@@ -144,14 +144,14 @@ def test_what_a_task_finds(server: Server, agent: Agent) -> None:
     assert "content" in text and "\n0\n33\n" in text
 
 
-def test_a_secret_that_is_missing(server: Server, agent: Agent) -> None:
+def test_missing_secret_fails_the_task(server: Server, agent: Agent) -> None:
     server.order(1, 10, secrets={"GONE": None})
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == ("failed", "secret_missing")
     assert "GONE" in result["reason"]
 
 
-def test_memory_and_processor_time_are_bounded(server: Server, agent: Agent) -> None:
+def test_task_memory_and_cpu_time_are_limited(server: Server, agent: Agent) -> None:
     server.order(
         1,
         10,
@@ -166,7 +166,7 @@ def test_memory_and_processor_time_are_bounded(server: Server, agent: Agent) -> 
     assert "processor time" in result["reason"]
 
 
-def test_an_apply_on_another_agent_starts_from_the_same(
+def test_apply_on_another_agent_needs_the_same_source(
     server: Server, agent: Agent, start_agent: Callable[..., Agent], tmp_path: Path
 ) -> None:
     source = server.archive(pack({"a.txt": "content"}))
@@ -187,14 +187,14 @@ def test_an_apply_on_another_agent_starts_from_the_same(
     assert (result["outcome"], result["code"]) == ("plan_again", "binary_differs")
 
 
-def test_an_apply_without_a_plan_does_not_run(server: Server, agent: Agent) -> None:
+def test_apply_without_a_plan_does_not_run(server: Server, agent: Agent) -> None:
     server.order(1, 10, "apply", commands={"apply": f"echo ran > {agent.folder}/proof"})
     assert server.result(1, 10)["outcome"] == "failed"
     assert not (agent.folder / "proof").exists()
 
 
 @pytest.mark.parametrize("task", ["plan", "drift_check"])
-def test_other_tasks(task: str, server: Server, agent: Agent) -> None:
+def test_drift_is_counted_for_drift_checks_only(task: str, server: Server, agent: Agent) -> None:
     drift = {"resource_drift": [{"change": {"actions": ["update"]}}], "resource_changes": []}
     server.order(
         1, 10, commands={"plan": f"echo '{json.dumps(drift)}' > $BERTH_PLAN_JSON"}, task=task
@@ -204,7 +204,7 @@ def test_other_tasks(task: str, server: Server, agent: Agent) -> None:
     assert result["summary"].get("drift") == (1 if task == "drift_check" else None)
 
 
-def test_a_path_that_leads_out(server: Server, agent: Agent) -> None:
+def test_source_path_outside_the_source_is_refused(server: Server, agent: Agent) -> None:
     for number, path in enumerate(["../x", "/etc", "a/../../b", "gone"]):
         server.order(number, 10 + number, source=server.archive(pack({"a": "b"})) | {"path": path})
         result = server.result(number, 10 + number)
@@ -214,7 +214,7 @@ def test_a_path_that_leads_out(server: Server, agent: Agent) -> None:
         )
 
 
-def test_json_is_bounded_for_the_server(server: Server, agent: Agent) -> None:
+def test_plan_json_is_bounded_for_the_server(server: Server, agent: Agent) -> None:
     server.limits["json_bytes"] = 1000
     big = {
         **ADDS,
@@ -230,9 +230,7 @@ def test_json_is_bounded_for_the_server(server: Server, agent: Agent) -> None:
     assert server.result(2, 20)["code"] == "plan_too_large"
 
 
-def test_a_json_that_becomes_gigabytes_fails_its_plan_and_no_other(
-    server: Server, agent: Agent
-) -> None:
+def test_exploding_plan_json_fails_its_own_plan_only(server: Server, agent: Agent) -> None:
     """180 MB of empty lists: each takes twenty times its text once it is read."""
     server.limits["json_bytes"] = 64_000_000
     agent.end()
@@ -255,7 +253,7 @@ def test_a_json_that_becomes_gigabytes_fails_its_plan_and_no_other(
     assert server.result(2, 20)["outcome"] == "planned"
 
 
-def test_half_a_secret_is_none_that_is_told(server: Server, agent: Agent) -> None:
+def test_failure_reason_is_masked_before_it_is_truncated(server: Server, agent: Agent) -> None:
     """A reason is masked before it is cut."""
     server.order(
         1,

@@ -1,5 +1,5 @@
-"""Sources from git: addresses and refs that are refused, and a real fetch over an `ssh` that
-ends on this machine.
+"""Git sources: refused addresses and refs, and a real fetch over an `ssh` that ends on this
+machine.
 """
 
 import os
@@ -35,7 +35,7 @@ HOSTS = ("git.example", "*.corp.example")
         "https://GIT.example/a",
     ],
 )
-def test_good_addresses(url: str) -> None:
+def test_valid_git_address_is_accepted(url: str) -> None:
     check_url(url, HOSTS)
 
 
@@ -78,19 +78,19 @@ def test_good_addresses(url: str) -> None:
         ),
     ],
 )
-def test_bad_addresses(url: str) -> None:
+def test_invalid_git_address_is_refused(url: str) -> None:
     with pytest.raises(TaskFailed) as caught:
         check_url(url, HOSTS)
     assert caught.value.code == "source_refused"
 
 
-def test_no_host_is_allowed_unless_named() -> None:
+def test_git_host_is_allowed_only_if_named() -> None:
     with pytest.raises(TaskFailed, match="none"):
         check_url("https://git.example/a", ())
 
 
 @pytest.mark.parametrize("ref", ["main", "v1.2.3", "feature/x-1", "a" * 40, "refs/heads/main"])
-def test_good_refs(ref: str) -> None:
+def test_valid_git_ref_is_accepted(ref: str) -> None:
     check_ref(ref)
 
 
@@ -114,12 +114,12 @@ def test_good_refs(ref: str) -> None:
         "a" * 300,
     ],
 )
-def test_bad_refs(ref: str) -> None:
+def test_invalid_git_ref_is_refused(ref: str) -> None:
     with pytest.raises(TaskFailed):
         check_ref(ref)
 
 
-def test_a_password_comes_from_the_secrets_only() -> None:
+def test_git_password_comes_from_the_secrets_only() -> None:
     def ask(**secrets: str) -> str:
         env = {**os.environ, **ENVIRONMENT, **secrets}
         command = ["git", "-c", f"credential.helper={HELPER}", "credential", "fill"]
@@ -135,7 +135,7 @@ def test_a_password_comes_from_the_secrets_only() -> None:
     assert "password" not in ask()
 
 
-def test_paths() -> None:
+def test_source_path_is_normalised_or_refused() -> None:
     assert check_path("./a//b/") == "a/b"
     for path in ("../a", "a/../..", "/a", "a\0b"):
         with pytest.raises(TaskFailed):
@@ -166,7 +166,7 @@ def source(origin: Path, ref: str = "main", path: str = "infra") -> dict[str, st
     return {"kind": "git", "url": f"ssh://git@git.example{origin}", "ref": ref, "path": path}
 
 
-def test_a_branch_and_then_its_commit(
+def test_branch_is_fetched_and_an_earlier_commit_too(
     server: Server, git_agent: Agent, origin: Path, tmp_path: Path
 ) -> None:
     first = (tmp_path / "first").read_text()
@@ -200,7 +200,7 @@ def test_a_branch_and_then_its_commit(
         ("main", "infra", [], "source_refused"),
     ],
 )
-def test_what_does_not_come(
+def test_unavailable_git_source_fails_the_plan_with_a_code(
     ref: str, path: str, hosts: list[str], code: str, server: Server, git_agent: Agent, origin: Path
 ) -> None:
     server.order(
@@ -210,7 +210,7 @@ def test_what_does_not_come(
     assert (result["outcome"], result["code"]) == ("failed", code), server.log(1, 10)
 
 
-def test_the_apply_elsewhere_takes_the_planned_commit(
+def test_apply_on_another_agent_uses_the_planned_commit(
     server: Server, git_agent: Agent, origin: Path, tmp_path: Path
 ) -> None:
     work = {
@@ -228,7 +228,7 @@ def test_the_apply_elsewhere_takes_the_planned_commit(
     assert "first\n" in server.log(1, 11)
 
 
-def test_what_git_says_is_masked_before_it_is_cut() -> None:
+def test_git_output_is_masked_before_it_is_truncated() -> None:
     secrets = [b"hunter2hunter2"]
     job = SimpleNamespace(
         tail=b"fatal: " + b"x" * 350 + b" hunter2hunter2",

@@ -1,5 +1,5 @@
-"""A source over https, end to end: the real git, a real git http-backend behind TLS with its own
-authority, a password as a secret.
+"""A git source over https end to end: real git, git http-backend behind TLS with its own CA, a
+password as a secret.
 """
 
 import base64
@@ -124,7 +124,7 @@ def work(
     }
 
 
-def test_a_branch_and_a_commit_come_with_the_authority_and_the_password(
+def test_branch_and_commit_are_fetched_over_https_with_ca_and_password(
     server: Server, start_agent: Callable[..., Agent], origin: GitServer, tmp_path: Path
 ) -> None:
     start_agent()
@@ -150,7 +150,7 @@ def test_a_branch_and_a_commit_come_with_the_authority_and_the_password(
     ],
     ids=["nobody vouches for it", "wrong password", "no such branch", "no such commit"],
 )
-def test_what_does_not_come(
+def test_unavailable_https_source_fails_the_plan_with_a_reason(
     server: Server,
     start_agent: Callable[..., Agent],
     origin: GitServer,

@@ -1,4 +1,4 @@
-"""How far an apply came, as its own output tells."""
+"""How far an apply came, read from its output."""
 
 import pytest
 
@@ -22,7 +22,7 @@ files_object.four (deposed object 12ab): Destruction complete after 1s
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_what_was_done_failed_and_not_finished_is_told(size: int) -> None:
+def test_progress_counts_done_failed_and_unfinished_changes(size: int) -> None:
     progress, data = Progress(PLANNED), SAID.encode()
     for at in range(0, len(data), size):
         progress.feed(data[at : at + size])
@@ -34,13 +34,13 @@ def test_what_was_done_failed_and_not_finished_is_told(size: int) -> None:
     assert progress.describe() == expected
 
 
-def test_without_the_plan_s_counts_only_what_was_done_is_told() -> None:
+def test_without_plan_counts_only_done_changes_are_reported() -> None:
     progress = Progress({})
     progress.feed(b"a.b: Creating...\na.b: Creation complete after 1s\n")
     assert progress.describe() == "1 change was done."
 
 
-def test_many_names_are_counted() -> None:
+def test_many_resource_names_are_counted() -> None:
     progress = Progress({})
     progress.feed(b"".join(b"a.b[%d]: Creating...\n" % number for number in range(8)))
     assert (
@@ -49,7 +49,7 @@ def test_many_names_are_counted() -> None:
     )
 
 
-def test_an_endless_line_takes_little_memory() -> None:
+def test_endless_output_line_uses_little_memory() -> None:
     progress = Progress({})
     for _ in range(100):
         progress.feed(b"x" * 10_000)

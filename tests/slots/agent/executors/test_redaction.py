@@ -1,4 +1,4 @@
-"""What of a plan's JSON leaves the agent."""
+"""Redaction: which parts of a plan's JSON leave the agent."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ S = "s3cret-value"
         ({"a": 1}, [], {"a": 1}),
     ],
 )
-def test_marks(value: Any, marks: Any, kept: Any) -> None:
+def test_sensitive_marks_replace_values(value: Any, marks: Any, kept: Any) -> None:
     assert redact_by(value, marks) == kept
 
 
@@ -91,7 +91,7 @@ def plan() -> dict[str, Any]:
     }
 
 
-def test_nothing_marked_is_left_anywhere() -> None:
+def test_marked_value_is_removed_from_the_whole_plan() -> None:
     kept = redact_plan(plan(), [])
     assert S not in json.dumps(kept)
     assert kept["variables"]["name"] == {"value": "n"}
@@ -109,7 +109,7 @@ def test_nothing_marked_is_left_anywhere() -> None:
     )
 
 
-def test_what_nobody_knows_is_left_out() -> None:
+def test_unknown_plan_sections_are_dropped() -> None:
     change = {
         "actions": ["create"],
         "after": {"password": S},
@@ -129,7 +129,7 @@ def test_what_nobody_knows_is_left_out() -> None:
     )
 
 
-def test_named_secrets_go_by_value_from_texts_and_numbers() -> None:
+def test_named_secrets_are_masked_in_texts_and_numbers() -> None:
     given = {
         "resource_changes": [
             {
@@ -182,7 +182,7 @@ def risky_plan() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("secret", WORDS_OF_A_PLAN)
-def test_no_secret_blanks_what_the_plan_does(secret: str) -> None:
+def test_masking_keeps_actions_and_structure_of_the_plan(secret: str) -> None:
     """Whether it is a named secret or the value of a sensitive variable."""
     named = risky_plan()
     as_variable = {
@@ -203,7 +203,7 @@ def test_no_secret_blanks_what_the_plan_does(secret: str) -> None:
         assert kept["output_changes"]["shown"]["actions"] == ["update"]
 
 
-def test_keys_below_before_and_after_stay_and_their_values_do_not() -> None:
+def test_secret_keys_below_before_and_after_stay_and_values_are_masked() -> None:
     change = {
         "actions": ["update"],
         "before": {"swordfish": "a swordfish"},
@@ -230,7 +230,7 @@ def test_values_that_a_newer_version_adds_to_a_change_are_masked() -> None:
     assert "swordfish" not in json.dumps(kept)
 
 
-def test_two_values_that_look_alike_once_they_are_masked_say_that_one_replaces_the_other() -> None:
+def test_masked_before_and_after_values_stay_distinguishable() -> None:
     change = {
         "actions": ["update"],
         "before": {"url": "u:old-secret@h", "same": "old-secret", "list": ["old-secret", 1]},
@@ -295,7 +295,7 @@ def test_secrets_in_states_outputs_variables_and_checks_are_masked() -> None:
         {"prior_state": "x"},
     ],
 )
-def test_odd_forms_do_no_harm(broken: dict[str, Any]) -> None:
+def test_malformed_plan_json_does_not_crash_redaction(broken: dict[str, Any]) -> None:
     redact_plan(broken, spell(["abc"]))
     summarize_plan(broken)
     changes_anything(broken)
@@ -312,7 +312,7 @@ def test_odd_forms_do_no_harm(broken: dict[str, Any]) -> None:
         (["forget"], "destroy"),
     ],
 )
-def test_counts(actions: list[str], kind: str) -> None:
+def test_plan_summary_counts_actions(actions: list[str], kind: str) -> None:
     summary = summarize_plan(
         {
             "resource_changes": [
@@ -332,7 +332,7 @@ def test_drift_counts_what_differs() -> None:
 
 
 @pytest.mark.parametrize("given", ["hunter2-of-a-variable", {"db": ["hunter2-of-a-variable"]}])
-def test_what_a_provider_made_of_a_sensitive_variable_is_masked_though_nothing_marks_it(
+def test_unmarked_value_derived_from_a_sensitive_variable_is_masked(
     given: Any,
 ) -> None:
     made = plan()
@@ -365,7 +365,7 @@ def test_what_a_provider_made_of_a_sensitive_variable_is_masked_though_nothing_m
     assert kept["variables"]["short"] == {"value": SENSITIVE}
 
 
-def test_a_sensitive_number_is_masked_where_it_comes_back_as_a_number_or_in_a_text() -> None:
+def test_sensitive_number_is_masked_in_numbers_and_texts() -> None:
     made = plan()
     made["variables"] = {"account": {"value": 471147114711}, "count": {"value": 3}}
     made["configuration"] = {

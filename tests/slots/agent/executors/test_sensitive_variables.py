@@ -57,7 +57,7 @@ def find(folder: Path, variables: Any = None, environment: Any = None) -> set[st
     return set(find_sensitive(folder, folder, variables or {}, environment or {}))
 
 
-def test_defaults_of_sensitive_variables_are_found_and_no_others(tmp_path: Path) -> None:
+def test_only_defaults_of_sensitive_variables_are_found(tmp_path: Path) -> None:
     (tmp_path / "main.tf").write_text(MAIN)
     assert find(tmp_path) == OF_MAIN
 
@@ -101,13 +101,13 @@ def test_variables_written_as_json_are_found(form: Any, tmp_path: Path) -> None:
     assert find(tmp_path) == {"value-of-a", "value-of-b"}
 
 
-def test_short_values_are_left_out(tmp_path: Path) -> None:
+def test_short_values_are_ignored(tmp_path: Path) -> None:
     """They stand everywhere."""
     (tmp_path / "main.tf").write_text('variable "a" {\n sensitive = true\n default = "short"\n}\n')
     assert find(tmp_path, {"a": "x"}) == set()
 
 
-def test_nothing_above_the_source_is_read(tmp_path: Path) -> None:
+def test_files_outside_the_source_are_not_read(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (tmp_path / "main.tf").write_text(MAIN)
@@ -121,7 +121,7 @@ def test_nothing_above_the_source_is_read(tmp_path: Path) -> None:
 
 
 @given(st.text(st.sampled_from('ab{}[]()"\\$%=\n#/*<-E 1'), max_size=60))
-def test_any_text_is_read_to_its_end(text: str) -> None:
+def test_any_text_is_tokenized_to_its_end(text: str) -> None:
     tokens = list(tokenize(text))
     read_variables(f'{text}\nvariable "x" {{\n{text}')
     assert all(token.kind for token in tokens)
@@ -136,7 +136,7 @@ def test_any_text_is_read_to_its_end(text: str) -> None:
         max_size=40,
     )
 )
-def test_a_literal_comes_back_as_it_was_written(value: str) -> None:
+def test_string_literal_round_trips(value: str) -> None:
     written = json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
     (block,) = read_variables(f'variable "x" {{\n  sensitive = true\n  default = {written}\n}}')
     assert block.values["default"][0].text == value

@@ -1,5 +1,5 @@
-"""A state that its backend did not take, kept while what is left of its task may still write
-beside it.
+"""Rescue of a state that its backend refused, while processes of its task may still write beside
+it.
 """
 
 import errno
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, record: Record) -> Iterator[int]:
     os.close(handle)
 
 
-def test_it_is_kept(tmp_path: Path, record: Record, left: Path) -> None:
+def test_unsaved_state_is_kept_privately(tmp_path: Path, record: Record, left: Path) -> None:
     left.write_bytes(b"s" * 3_000_000)
     kept = Path(state_rescue.rescue_state(tmp_path, record))
     assert kept.read_bytes() == left.read_bytes()
@@ -39,7 +39,7 @@ def test_it_is_kept(tmp_path: Path, record: Record, left: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["link", "symlink", "folder"])
-def test_what_was_put_in_its_place_since_it_was_looked_at_is_not_taken_for_it(
+def test_state_replaced_by_a_link_or_folder_is_not_rescued(
     how: str, tmp_path: Path, record: Record, left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret").write_text("of somebody else")
@@ -55,7 +55,7 @@ def test_what_was_put_in_its_place_since_it_was_looked_at_is_not_taken_for_it(
     assert (tmp_path / "secret").read_text() == "of somebody else"
 
 
-def test_no_more_is_copied_than_there_was(
+def test_copy_of_a_growing_state_stops_at_its_first_size(
     folder: int, tmp_path: Path, left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left.write_bytes(b"state")
@@ -72,7 +72,7 @@ def test_no_more_is_copied_than_there_was(
     assert (tmp_path / "kept").read_bytes() == b"state"
 
 
-def test_half_of_it_is_not_left_where_it_can_be_neither_copied_nor_moved(
+def test_failed_rescue_leaves_no_partial_copy(
     tmp_path: Path, record: Record, left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left.write_bytes(b"state")

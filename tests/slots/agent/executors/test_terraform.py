@@ -1,5 +1,5 @@
-"""The terraform executor against a program that behaves as it is told: what it is called with,
-and how it may fail.
+"""The terraform executor against a scripted program: its calls, its failures, and the rescue of
+unsaved states.
 """
 
 import json
@@ -80,7 +80,7 @@ def fake(server: Server, start_agent: Callable[..., Agent], tmp_path: Path) -> F
     return fake
 
 
-def test_what_it_is_called_with(fake: Fake, server: Server) -> None:
+def test_terraform_is_called_with_the_expected_arguments(fake: Fake, server: Server) -> None:
     planned = fake.run(variables={"region": "eu", "count": 3})
     assert planned["summary"] == {"add": 0, "change": 0, "destroy": 0, "replace": 1}
     assert planned["facts"]["version"] == "9.9.9" and planned["facts"]["platform"] == "plan9_mips"
@@ -132,7 +132,7 @@ def test_values_of_sensitive_variables_are_masked_in_the_log_of_plan_and_apply(
     assert "hunter2" not in server.log(1, 10) + server.log(1, 11)
 
 
-def test_a_lock_file_of_the_source_is_followed(fake: Fake, server: Server) -> None:
+def test_lock_file_of_the_source_is_used(fake: Fake, server: Server) -> None:
     planned = fake.run(source=server.archive(pack({".terraform.lock.hcl": "# locked\n"})))
     assert fake.calls[1] == "1 init -input=false -lockfile=readonly"
     assert len(planned["facts"]["lock_digest"]) == 64
@@ -172,7 +172,9 @@ def test_a_lock_file_of_the_source_is_followed(fake: Fake, server: Server) -> No
         ({"plan": "echo 'Error: write: no space left on device'; exit 1"}, "disk_full"),
     ],
 )
-def test_how_a_plan_fails(parts: dict[str, str], code: str, fake: Fake, server: Server) -> None:
+def test_failed_plan_has_its_code_and_reason(
+    parts: dict[str, str], code: str, fake: Fake, server: Server
+) -> None:
     fake.behave(**parts)
     result = fake.run(timeout_s=2 if code == "timeout" else 60)
     assert (result["outcome"], result["code"]) == ("failed", code), result
@@ -184,7 +186,7 @@ def test_how_a_plan_fails(parts: dict[str, str], code: str, fake: Fake, server: 
     ("part", "code"),
     [(LOCKED, "state_locked"), (CRASHED, "provider_crash"), ("exit 1", "exit_code")],
 )
-def test_how_an_apply_fails(part: str, code: str, fake: Fake) -> None:
+def test_failed_apply_has_its_code_and_reason(part: str, code: str, fake: Fake) -> None:
     planned = fake.run()
     fake.behave(apply=part)
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
@@ -211,9 +213,7 @@ UNSAVED = "echo state > errored.tfstate; echo 'Error: Failed to save state'; exi
         (LOCKED, "state_locked"),
     ],
 )
-def test_a_backend_that_is_slow_to_lock_hides_no_other_reason(
-    part: str, code: str, fake: Fake
-) -> None:
+def test_slow_backend_lock_hides_no_other_reason(part: str, code: str, fake: Fake) -> None:
     planned = fake.run()
     fake.behave(apply=SLOW_LOCK + part)
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
@@ -226,7 +226,7 @@ def files_left(folder: Path) -> list[str]:
     return sorted(file.name for file in (folder / "state/rescued").glob("*"))
 
 
-def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_time(
+def test_unsaved_state_is_kept_after_an_apply_timeout(
     fake: Fake, server: Server, tmp_path: Path
 ) -> None:
     planned = fake.run()
@@ -243,7 +243,7 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_apply_ran_out_of_tim
     assert files_left(tmp_path) == []
 
 
-def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(
+def test_unsaved_state_is_kept_after_the_agent_was_killed(
     fake: Fake, server: Server, tmp_path: Path
 ) -> None:
     planned = fake.run()
@@ -272,9 +272,7 @@ def test_a_state_that_could_not_be_saved_is_kept_though_its_agent_was_killed(
     )
 
 
-def test_a_state_that_could_not_be_saved_is_kept_though_the_errors_of_resources_fill_the_tail(
-    fake: Fake, server: Server
-) -> None:
+def test_unsaved_state_is_kept_despite_many_resource_errors(fake: Fake, server: Server) -> None:
     """Red where only the tail of the output says so: credentials that expire during an apply
     fail its resources and its backend, too.
     """
@@ -300,7 +298,7 @@ def unsaved(fake: Fake, server: Server) -> None:
     server.order(1, 11, "apply", executor="terraform", binary="terraform", plan=plan)
 
 
-def test_a_state_is_uploaded_before_the_result_also_while_the_server_is_away(
+def test_state_is_uploaded_before_the_result_despite_an_outage(
     fake: Fake, server: Server, tmp_path: Path
 ) -> None:
     tries = []
@@ -317,7 +315,7 @@ def test_a_state_is_uploaded_before_the_result_also_while_the_server_is_away(
     assert server.states == {(1, 11): b"state\n"}
 
 
-def test_a_state_that_the_server_refuses_stays_and_the_result_says_so(
+def test_state_that_the_server_refuses_stays_and_the_result_says_so(
     fake: Fake, server: Server, tmp_path: Path
 ) -> None:
     server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.refuse(413, "too_large")
@@ -334,7 +332,7 @@ def test_a_state_that_the_server_refuses_stays_and_the_result_says_so(
     until(lambda: files_left(tmp_path) == [])
 
 
-def test_a_slot_is_not_said_to_be_stopped_while_its_state_is_on_the_way(
+def test_slot_is_not_reported_stopped_while_its_state_is_uploading(
     fake: Fake, server: Server
 ) -> None:
     server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(507, raw=b"full")
@@ -349,9 +347,7 @@ def test_a_slot_is_not_said_to_be_stopped_while_its_state_is_on_the_way(
     assert server.states == {(1, 11): b"state\n"}
 
 
-def test_a_state_that_a_person_has_given_up_is_removed(
-    fake: Fake, server: Server, tmp_path: Path
-) -> None:
+def test_state_that_a_person_gave_up_is_removed(fake: Fake, server: Server, tmp_path: Path) -> None:
     server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(
         200, {"is_kept": False, "digest": ""}
     )
@@ -360,7 +356,7 @@ def test_a_state_that_a_person_has_given_up_is_removed(
     assert files_left(tmp_path) == []
 
 
-def test_a_server_that_does_not_confirm_the_state_does_not_have_it(
+def test_state_upload_counts_only_when_confirmed(
     fake: Fake, server: Server, tmp_path: Path
 ) -> None:
     server.hooks["tasks/1/11/state/"] = lambda exchange: exchange.answer(200, {})
@@ -370,9 +366,7 @@ def test_a_server_that_does_not_confirm_the_state_does_not_have_it(
     assert files_left(tmp_path) == ["1-11.tfstate"]
 
 
-def test_an_agent_that_is_told_to_end_uploads_its_state_first(
-    fake: Fake, server: Server, tmp_path: Path
-) -> None:
+def test_ending_agent_uploads_its_state_first(fake: Fake, server: Server, tmp_path: Path) -> None:
     planned = fake.run()
     fake.behave(
         apply=(
@@ -388,7 +382,7 @@ def test_an_agent_that_is_told_to_end_uploads_its_state_first(
     assert server.hellos[-1]["runs"][0]["status"] == "lost"
 
 
-def test_a_state_that_was_there_before_is_none_that_was_not_saved(
+def test_state_file_from_before_the_apply_is_not_rescued(
     fake: Fake, server: Server, tmp_path: Path
 ) -> None:
     fake.behave(apply="exit 1")
@@ -402,12 +396,12 @@ def test_a_state_that_was_there_before_is_none_that_was_not_saved(
 
 
 @pytest.mark.parametrize("binary", ["no-such", "../terraform", "a b", "-x", "/no/such"])
-def test_binaries_that_are_not_there(binary: str, fake: Fake) -> None:
+def test_missing_terraform_binary_is_reported(binary: str, fake: Fake) -> None:
     result = fake.run(binary=binary)
     assert (result["outcome"], result["code"]) == ("failed", "command_not_found")
 
 
-def test_a_sensitive_value_is_not_in_what_is_uploaded(fake: Fake, server: Server) -> None:
+def test_sensitive_value_is_not_uploaded(fake: Fake, server: Server) -> None:
     after = {"password": "hunter2", "url": "https://u:named-secret@h"}
     change = {
         "actions": ["create"],
@@ -427,20 +421,20 @@ def test_a_sensitive_value_is_not_in_what_is_uploaded(fake: Fake, server: Server
     "record",
     ["", "[]", "{", '{"backend": null}', '{"backend": {"type": "local"}}', '{"backend": "http"}'],
 )
-def test_a_record_of_init_that_names_no_backend_is_none(record: str, fake: Fake) -> None:
+def test_init_record_without_a_backend_stops_the_plan(record: str, fake: Fake) -> None:
     fake.behave(init=f"mkdir -p .terraform; echo '{record}' > .terraform/terraform.tfstate")
     assert fake.run()["code"] == "no_backend"
     assert [call.split()[1] for call in fake.calls] == ["version", "init"], "nothing was planned"
 
 
 @pytest.mark.parametrize("kind", ["cloud", "s3", "http"])
-def test_a_cloud_block_is_a_backend(kind: str, fake: Fake) -> None:
+def test_cloud_block_counts_as_a_backend(kind: str, fake: Fake) -> None:
     record = json.dumps({"backend": {"type": kind, "config": {}}})
     fake.behave(init=f"mkdir -p .terraform; echo '{record}' > .terraform/terraform.tfstate")
     assert fake.run()["facts"]["backend"] == kind
 
 
-def test_a_record_that_is_a_link_out_of_the_folder_is_not_read(fake: Fake, tmp_path: Path) -> None:
+def test_init_record_linked_out_of_the_folder_is_not_read(fake: Fake, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text(KEPT)
     fake.behave(
         init=f"mkdir -p .terraform; ln -s {tmp_path}/elsewhere .terraform/terraform.tfstate"
@@ -451,7 +445,7 @@ def test_a_record_that_is_a_link_out_of_the_folder_is_not_read(fake: Fake, tmp_p
 @pytest.mark.parametrize(
     "said", ["Error: Saved plan is stale", "Error: Saved plan does not match the given state"]
 )
-def test_a_stale_plan_is_told_as_such(said: str, fake: Fake) -> None:
+def test_stale_plan_is_reported_as_stale(said: str, fake: Fake) -> None:
     planned = fake.run()
     fake.behave(apply=f"echo '{said}'; exit 1")
     plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}

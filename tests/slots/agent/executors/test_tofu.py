@@ -1,4 +1,4 @@
-"""The terraform executor on a real OpenTofu. Its built-in terraform_data needs no download."""
+"""The terraform executor with a real OpenTofu. The built-in terraform_data needs no download."""
 
 import gzip
 import io
@@ -91,9 +91,7 @@ def bench(
     )
 
 
-def test_what_a_provider_derives_from_a_sensitive_variable_is_in_no_log(
-    bench: Bench, server: Server
-) -> None:
+def test_value_derived_from_a_sensitive_variable_is_in_no_log(bench: Bench, server: Server) -> None:
     """`output` of terraform_data repeats its input without the mark."""
     planned = bench.run(1, 10)
     assert bench.run(1, 11, "apply", plan=bench.plan_of(planned))["outcome"] == "applied"
@@ -102,9 +100,7 @@ def test_what_a_provider_derives_from_a_sensitive_variable_is_in_no_log(
     assert "hunter2" not in server.log(1, 10) + server.log(1, 11) + server.log(2, 20)
 
 
-def test_tofu_plans_and_applies_once_and_then_has_nothing_to_do(
-    bench: Bench, server: Server
-) -> None:
+def test_tofu_plans_and_applies_once_and_then_has_no_changes(bench: Bench, server: Server) -> None:
     planned = bench.run(1, 10)
     assert (planned["outcome"], planned["exit_code"]) == ("planned", 2), server.log(1, 10)
     assert planned["summary"] == {"add": 1, "change": 0, "destroy": 0, "replace": 0}
@@ -124,7 +120,7 @@ def test_tofu_plans_and_applies_once_and_then_has_nothing_to_do(
     assert (2, 20) not in server.plans
 
 
-def test_tofu_drift_check_sees_what_changed_outside(bench: Bench, server: Server) -> None:
+def test_tofu_drift_check_sees_external_changes(bench: Bench, server: Server) -> None:
     planned = bench.run(1, 10)
     assert bench.run(1, 11, "apply", plan=bench.plan_of(planned))["outcome"] == "applied"
     checked = bench.run(2, 20, task="drift_check")
@@ -132,7 +128,7 @@ def test_tofu_drift_check_sees_what_changed_outside(bench: Bench, server: Server
     assert checked["summary"]["drift"] == 0
 
 
-def test_tofu_applies_elsewhere_what_was_planned_here(
+def test_tofu_applies_a_plan_of_another_agent(
     bench: Bench, server: Server, start_agent: Callable[..., Agent], tmp_path: Path
 ) -> None:
     planned = bench.run(1, 10)
@@ -156,7 +152,7 @@ def test_tofu_of_another_version_plans_again(bench: Bench, server: Server) -> No
     assert not bench.proof.exists()
 
 
-def test_tofu_that_fails_says_why(bench: Bench, server: Server) -> None:
+def test_tofu_failure_names_its_reason(bench: Bench, server: Server) -> None:
     broken = (
         f"terraform {{\n  {bench.kept.block('broken')}\n"
         f'}}\nresource "terraform_data" "one" {{ input = local.nothing }}\n'
@@ -171,7 +167,7 @@ def test_tofu_that_fails_says_why(bench: Bench, server: Server) -> None:
     assert not server.plans
 
 
-def test_tofu_state_that_is_locked(bench: Bench, server: Server) -> None:
+def test_tofu_locked_state_fails_the_plan(bench: Bench, server: Server) -> None:
     """Somebody else applies with the same state: held from outside for as long as the agent
     waits for it.
     """
@@ -204,7 +200,7 @@ def test_tofu_state_that_is_locked(bench: Bench, server: Server) -> None:
     server.wait(lambda: (3, 31) in server.stopped)
 
 
-def test_tofu_state_that_its_backend_does_not_take_is_rescued(
+def test_tofu_state_that_its_backend_refuses_is_rescued(
     bench: Bench, server: Server, tmp_path: Path
 ) -> None:
     """The apply changed resources, and only the agent knows: it uploads the state before its
@@ -272,7 +268,7 @@ BACKENDS = {
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_tofu_without_a_backend_that_keeps_the_state_is_refused_after_init(
+def test_tofu_without_a_persistent_backend_is_refused_after_init(
     name: str, bench: Bench, server: Server
 ) -> None:
     files, what = BACKENDS[name]
@@ -295,9 +291,7 @@ def test_tofu_backend_by_json_keeps_the_state(bench: Bench, server: Server) -> N
     )
 
 
-def test_tofu_whose_run_discards_the_state_applies_without_a_backend(
-    bench: Bench, server: Server
-) -> None:
+def test_tofu_run_that_discards_its_state_needs_no_backend(bench: Bench, server: Server) -> None:
     source = server.archive(pack({"main.tf": NO_BACKEND % bench.proof}))
     planned = bench.run(1, 10, source=source, variables={}, state="discard")
     assert (planned["outcome"], planned["facts"]["backend"]) == ("planned", "discard"), server.log(
@@ -311,13 +305,13 @@ def test_tofu_whose_run_discards_the_state_applies_without_a_backend(
     assert bench.proof.read_text() == "applied\n"
 
 
-def test_tofu_whose_run_discards_a_state_that_is_kept_is_refused(bench: Bench) -> None:
+def test_tofu_run_that_discards_a_persistent_state_is_refused(bench: Bench) -> None:
     refused = bench.run(1, 10, state="discard")
     assert (refused["outcome"], refused["code"]) == ("failed", "has_backend")
     assert "the http backend" in refused["reason"]
 
 
-def test_tofu_apply_of_a_plan_from_before_this_rule_is_refused_too(
+def test_tofu_apply_of_an_older_plan_without_a_backend_is_refused(
     bench: Bench, server: Server
 ) -> None:
     """Planned by an agent that did not look, or by way of another task."""
@@ -338,7 +332,7 @@ def test_tofu_apply_of_a_plan_from_before_this_rule_is_refused_too(
     assert not bench.proof.exists()
 
 
-def test_tofu_plan_that_is_stale_is_told_as_such(bench: Bench, server: Server) -> None:
+def test_tofu_stale_plan_is_reported_as_stale(bench: Bench, server: Server) -> None:
     first = bench.run(1, 10)
     second = bench.run(2, 20)
     assert bench.run(1, 11, "apply", plan=bench.plan_of(first))["outcome"] == "applied"

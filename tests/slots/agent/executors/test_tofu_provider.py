@@ -1,4 +1,4 @@
-"""Applies with a real provider process, which tests/tofu_provider builds. Its objects are files."""
+"""Applies with a real provider process, built from tests/tofu_provider, whose objects are files."""
 
 import json
 import os
@@ -137,7 +137,7 @@ def world(
     return world
 
 
-def test_apply_makes_the_objects_of_a_provider(world: World, server: Server) -> None:
+def test_apply_creates_the_objects_of_a_provider(world: World, server: Server) -> None:
     world.gate.touch()
     world.begin_apply()
     assert server.result(1, 11, 60)["outcome"] == "applied", server.log(1, 11)
@@ -145,7 +145,7 @@ def test_apply_makes_the_objects_of_a_provider(world: World, server: Server) -> 
     assert world.backend.locked == 2 and world.backend.lock == b""
 
 
-def test_cancelled_apply_knows_the_finished_object_and_the_one_in_flight(
+def test_cancelled_apply_keeps_finished_and_in_flight_objects_in_its_state(
     world: World, server: Server
 ) -> None:
     world.begin_apply()
@@ -168,7 +168,7 @@ def test_cancelled_apply_knows_the_finished_object_and_the_one_in_flight(
     assert "Two interrupts" not in server.log(1, 11)
 
 
-def test_apply_that_runs_out_of_time_knows_its_objects(world: World, server: Server) -> None:
+def test_timed_out_apply_keeps_its_objects_in_its_state(world: World, server: Server) -> None:
     world.begin_apply(timeout_s=5)
     until(lambda: world.is_begun("two"), 60)
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
@@ -179,9 +179,7 @@ def test_apply_that_runs_out_of_time_knows_its_objects(world: World, server: Ser
     assert world.backend.lock == b""
 
 
-def test_apply_that_does_not_obey_its_interrupt_in_time_is_killed(
-    world: World, server: Server
-) -> None:
+def test_apply_that_ignores_its_interrupt_is_killed(world: World, server: Server) -> None:
     world.begin_apply(stop_timeout_s=2)
     until(lambda: world.is_begun("two"), 60)
     server.cancel(1, 11)

@@ -1,5 +1,5 @@
-"""The log on the agent's disk: whole up to its limit, then head and tail, in chunks that
-never change.
+"""The log on the agent's disk: whole up to its limit, then head and tail, in chunks that never
+change.
 """
 
 import os
@@ -40,7 +40,7 @@ def filled(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
 )
 @given(st.lists(st.text(max_size=300), max_size=30), st.integers(20, 64))
-def test_text_comes_out_as_it_went_in(tmp_path_factory, pieces: list[str], most: int) -> None:  # type: ignore[no-untyped-def]
+def test_log_text_round_trips(tmp_path_factory, pieces: list[str], most: int) -> None:  # type: ignore[no-untyped-def]
     whole = "".join(pieces).encode("utf-8", "replace")
     spool = filled(
         tmp_path_factory.mktemp("spool"),
@@ -52,7 +52,7 @@ def test_text_comes_out_as_it_went_in(tmp_path_factory, pieces: list[str], most:
     spool.close()
 
 
-def test_a_character_is_not_cut_while_more_may_come(tmp_path: Path) -> None:
+def test_character_is_not_split_while_more_bytes_may_come(tmp_path: Path) -> None:
     spool = filled(tmp_path, "aä".encode()[:2])
     assert spool.chunk(0, MOST).text == "a"  # type: ignore[union-attr]
     assert spool.chunk(1, MOST) is None
@@ -67,14 +67,14 @@ def test_invalid_bytes_and_nul_are_replaced_within_the_limit(tmp_path: Path) -> 
     assert 30 <= fit(b"\xff" * 100, 100, True)[0] <= 33
 
 
-def test_what_is_no_text_counts_as_it_is_sent(tmp_path: Path) -> None:
+def test_binary_output_counts_by_its_encoded_size(tmp_path: Path) -> None:
     spool = filled(tmp_path, *[os.urandom(4096)] * 50)
     spool.end()
     assert len(read_all(spool).encode()) < 11_200
     assert spool.left_out > 200_000
 
 
-def test_head_and_tail_and_a_word_between(tmp_path: Path) -> None:
+def test_long_log_keeps_head_and_tail_with_a_note_between(tmp_path: Path) -> None:
     lines = [b"line %06d\n" % number for number in range(100_000)]
     spool = filled(tmp_path, *(b"".join(lines[at : at + 1000]) for at in range(0, 100_000, 1000)))
     disk = sum(path.stat().st_size for path in tmp_path.iterdir())
@@ -96,14 +96,14 @@ def test_head_and_tail_and_a_word_between(tmp_path: Path) -> None:
     assert [chunk.left_out for chunk in marked] == [said]
 
 
-def test_just_over_the_head_leaves_nothing_out(tmp_path: Path) -> None:
+def test_log_slightly_over_the_head_is_kept_whole(tmp_path: Path) -> None:
     spool = filled(tmp_path, b"a" * 10_000, b"b" * 900)
     spool.end()
     assert read_all(spool) == "a" * 10_000 + "b" * 900
     assert spool.left_out == 0
 
 
-def test_what_was_cut_stays_cut_for_a_later_start(tmp_path: Path) -> None:
+def test_chunks_stay_unchanged_after_a_restart(tmp_path: Path) -> None:
     spool = filled(tmp_path, b"one")
     first = spool.chunk(0, MOST)
     spool.write(b"two")
@@ -119,7 +119,7 @@ def test_what_was_cut_stays_cut_for_a_later_start(tmp_path: Path) -> None:
     assert read_all(Spool.again(tmp_path)) == text  # and a third time
 
 
-def test_a_full_disk_stops_no_task_and_is_counted(
+def test_full_disk_stops_no_task_and_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = filled(tmp_path, b"first\n")

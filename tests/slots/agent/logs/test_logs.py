@@ -1,4 +1,4 @@
-"""Logs on their way: in order, whole, bounded, through cuts and restarts."""
+"""Logs reach the server in order, whole and bounded, through network cuts and restarts."""
 
 import itertools
 import time
@@ -21,7 +21,7 @@ def test_chunks_are_a_second_apart_unless_full(server: Server, agent: Agent) -> 
     assert all(later - earlier > 0.9 for earlier, later in itertools.pairwise(at[:-1]))
 
 
-def test_a_gigabyte_fills_nothing(server: Server, agent: Agent) -> None:
+def test_gigabyte_of_output_is_sent_bounded(server: Server, agent: Agent) -> None:
     server.order(
         1,
         10,
@@ -55,7 +55,7 @@ def test_a_gigabyte_fills_nothing(server: Server, agent: Agent) -> None:
     assert int(status["VmHWM"].split()[0]) < 100_000  # kB
 
 
-def test_a_cut_of_the_network_loses_nothing(server: Server, agent: Agent) -> None:
+def test_network_cut_loses_no_log_line(server: Server, agent: Agent) -> None:
     server.order(1, 10, commands={"plan": "for i in $(seq 1 30); do echo line $i; sleep 0.1; done"})
     server.wait(lambda: server.log(1, 10))
     cut_until = time.monotonic() + 2.5
@@ -72,7 +72,7 @@ def test_a_cut_of_the_network_loses_nothing(server: Server, agent: Agent) -> Non
     assert server.log(1, 10) == "".join(f"line {number}\n" for number in range(1, 31))
 
 
-def test_a_server_that_forgot_gets_it_again(server: Server, agent: Agent) -> None:
+def test_server_that_lost_chunks_gets_them_again(server: Server, agent: Agent) -> None:
     server.order(1, 10, commands={"plan": "for i in $(seq 1 30); do echo line $i; sleep 0.1; done"})
     server.wait(lambda: len(server.logs.get((1, 10), [])) >= 2)
     with server.changed:
@@ -81,7 +81,7 @@ def test_a_server_that_forgot_gets_it_again(server: Server, agent: Agent) -> Non
     assert server.log(1, 10) == "".join(f"line {number}\n" for number in range(1, 31))
 
 
-def test_colours_stay_and_secrets_do_not(server: Server, agent: Agent) -> None:
+def test_log_keeps_colours_and_masks_secrets(server: Server, agent: Agent) -> None:
     command = (
         "printf '\\033[31mred\\033[0m pass'; sleep 0.3; printf 'word-one\\n'; echo $KEY | base64"
     )

@@ -1,4 +1,4 @@
-"""Secrets in what a task prints, however it is cut."""
+"""Secrets are masked in the output of a task, however the output is split."""
 
 import base64
 import itertools
@@ -43,26 +43,30 @@ def naive(data: bytes, secrets: list[bytes]) -> bytes:
 
 
 @given(LETTERS, SECRETS, st.lists(st.integers(0, 40), max_size=6))
-def test_cuts_change_nothing(data: bytes, secrets: list[bytes], cuts: list[int]) -> None:
+def test_masking_is_independent_of_chunk_boundaries(
+    data: bytes, secrets: list[bytes], cuts: list[int]
+) -> None:
     at = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     pieces = [data[begin:end] for begin, end in itertools.pairwise(at)]
     assert mask(pieces, secrets) == naive(data, secrets)
 
 
 @given(LETTERS, SECRETS)
-def test_byte_by_byte(data: bytes, secrets: list[bytes]) -> None:
+def test_masking_byte_by_byte_equals_masking_at_once(data: bytes, secrets: list[bytes]) -> None:
     assert mask([bytes([byte]) for byte in data], secrets) == naive(data, secrets)
 
 
 @given(st.binary(max_size=300), SECRETS)
-def test_never_more_is_held_back_than_may_begin_a_secret(data: bytes, secrets: list[bytes]) -> None:
+def test_masker_holds_back_at_most_the_possible_start_of_a_secret(
+    data: bytes, secrets: list[bytes]
+) -> None:
     masker = Masker(secrets)
     masker.feed(data)
     assert len(masker.held) < max(map(len, secrets))
     assert not masker.held or any(one.startswith(masker.held) for one in secrets)
 
 
-def test_what_looks_like_nothing_comes_at_once() -> None:
+def test_output_without_the_start_of_a_secret_is_passed_at_once() -> None:
     masker = Masker([b"swordfish"])
     assert masker.feed(b"password: ") == b"password: "
     assert masker.feed(b"sword") == b""
@@ -78,7 +82,7 @@ def test_what_looks_like_nothing_comes_at_once() -> None:
         "x=tr0ub4dor&3;tr0ub4dor&3",
     ],
 )
-def test_usual_spellings(printed: str) -> None:
+def test_encoded_secret_is_masked(printed: str) -> None:
     masked = mask_text(printed, spell(["tr0ub4dor&3"]))
     assert "tr0ub4dor" not in masked
     assert "***" in masked
@@ -112,14 +116,14 @@ LONG = "".join(f"{number:03}correct-horse" for number in range(30))
         KEY.encode().hex().upper(),
     ],
 )
-def test_spellings_in_which_programs_pass_a_secret_on(printed: str) -> None:
+def test_secret_is_masked_as_programs_encode_it(printed: str) -> None:
     masked = mask_text(f"curl -H '{printed}' x", spell([KEY]))
     assert "***" in masked and masked.startswith("curl -H '") and masked.endswith("' x")
     assert len(masked) < len(printed) / 2 + 20, masked
 
 
 @pytest.mark.parametrize("width", [64, 76])
-def test_a_long_secret_in_base64_is_masked_though_its_lines_are_broken(width: int) -> None:
+def test_long_base64_secret_is_masked_across_line_breaks(width: int) -> None:
     printed = wrapped(base64.b64encode(LONG.encode()).decode(), width)
     masked = mask_text(printed, spell([LONG]))
     assert not any(line in masked for line in printed.splitlines() if len(line) == width)
@@ -129,9 +133,7 @@ def test_a_long_secret_in_base64_is_masked_though_its_lines_are_broken(width: in
 @pytest.mark.parametrize(
     "before", ["", "x", "ab", "x-access-token:", "{'auths': {'registry.example.com': {'auth': '"]
 )
-def test_a_token_behind_something_else_is_masked_though_its_lines_are_broken(
-    width: int, before: str
-) -> None:
+def test_base64_of_a_prefixed_token_is_masked_across_line_breaks(width: int, before: str) -> None:
     """What a break cuts in two may be seen, at most the block that it cuts and the ends."""
     token = "github_pat_" + "".join(chr(97 + i * 7 % 26) + str(i % 10) for i in range(41))
     whole = base64.b64encode(f"{before}{token}".encode()).decode()
@@ -144,25 +146,25 @@ def test_a_token_behind_something_else_is_masked_though_its_lines_are_broken(
     assert all(len(text) < begin + BLOCK + 2 for text in seen), shown
 
 
-def test_a_quote_in_a_secret_as_shells_write_it() -> None:
+def test_secret_with_a_quote_is_masked_as_shells_write_it() -> None:
     secrets = spell(["it's-secret"])
     for printed in ("+ echo 'it'\\''s-secret'", "+ echo 'it'\"'\"'s-secret'"):
         assert "secret" not in mask_text(printed, secrets)
 
 
-def test_line_breaks_stay_where_a_secret_ends_with_one() -> None:
+def test_line_break_at_the_end_of_a_secret_stays() -> None:
     assert mask_text("a swordfish\nb\n", spell(["swordfish\n"])) == "a ***\nb\n"
 
 
-def test_a_key_of_several_lines_is_masked_line_by_line() -> None:
+def test_multi_line_key_is_masked_line_by_line() -> None:
     key = "-----BEGIN KEY-----\nabcdefghijkl\nmnopqrstuvwx\n-----END KEY-----\n"
     assert "abcdefghijkl" not in mask_text("  abcdefghijkl\r\n  mnopqrstuvwx\r\n", spell([key]))
 
 
-def test_quotes_and_newlines_as_json_has_them() -> None:
+def test_secret_with_quotes_and_newlines_is_masked_as_in_json() -> None:
     assert 'pa\\"ss\\nword' not in mask_text('{"key": "pa\\"ss\\nword"}', spell(['pa"ss\nword']))
 
 
-def test_an_empty_secret_masks_nothing() -> None:
+def test_empty_secret_masks_no_text() -> None:
     assert spell(["", " "]) == [b" "]
     assert mask_text("abc", spell([""])) == "abc"

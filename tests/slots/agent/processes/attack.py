@@ -1,8 +1,8 @@
-"""What a task of somebody who may only claim tries, to get hold of Berth's passwords. Runs as a
-task: `python3 attack.py HOME CODE PID`.
+"""An attack that a claimant's task tries, to get hold of Berth's passwords. Runs as a task:
+`python3 attack.py HOME CODE PID`.
 
-It knows the secret backwards, and says by which way it has seen it, or has left something that runs
-outside of the task later on.
+The script knows the secret backwards. It reports by which way it has seen the secret, or leaves a
+process that runs outside of the task later on.
 """
 
 import ctypes

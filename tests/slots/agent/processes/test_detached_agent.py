@@ -1,4 +1,4 @@
-"""A process that says that it is an agent of ours is one only if it is ours."""
+"""A process that claims to be an agent of this Berth is accepted only if it is one."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ CLAIM = (
 
 
 @pytest.mark.parametrize(("code", "is_found"), [(SLEEP, True), (CLAIM, False)])
-def test_agents_of_others_are_not_ours(code: str, is_found: bool, tmp_path: Path) -> None:
+def test_foreign_agent_process_is_not_ours(code: str, is_found: bool, tmp_path: Path) -> None:
     if not is_found and os.geteuid() != 0:
         pytest.skip("only root becomes another")
     words = [AGENT, "--token-file", str(tmp_path / "token-7"), "--state", str(tmp_path)]

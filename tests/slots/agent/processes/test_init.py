@@ -63,7 +63,7 @@ def order(server: Server, folder: Path) -> None:
     server.wait(lambda: "begun" in server.log(1, 10))
 
 
-def test_term_reaches_the_agent_which_lets_its_task_end(
+def test_sigterm_reaches_the_agent_which_lets_its_task_end(
     server: Server, start_container: Callable[..., Container]
 ) -> None:
     container = start_container()

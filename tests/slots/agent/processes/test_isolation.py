@@ -1,5 +1,5 @@
-"""An agent of an ordinary user: its tasks run as the same user as Berth, and see neither its
-state nor its processes.
+"""Tasks of an ordinary user's agent run as Berth's user in namespaces, and see neither its state
+nor its processes.
 """
 
 import os
@@ -169,14 +169,16 @@ def attack(server: Server, machine: Machine) -> dict[str, str]:
     return found
 
 
-def test_a_task_gets_at_nothing_of_berth(server: Server, machine: Machine) -> None:
+def test_isolated_task_cannot_reach_secrets_of_berth(server: Server, machine: Machine) -> None:
     machine.start(*isolated(machine))
     found = attack(server, machine)
     assert set(found.values()) == {"kept"}, found
     assert (machine.code / "code.py").read_text() == ""
 
 
-def test_without_namespaces_the_same_task_gets_at_it(server: Server, machine: Machine) -> None:
+def test_without_namespaces_the_same_task_reaches_a_secret(
+    server: Server, machine: Machine
+) -> None:
     machine.start()
     found = attack(server, machine)
     ways = {
@@ -196,7 +198,7 @@ def test_without_namespaces_the_same_task_gets_at_it(server: Server, machine: Ma
     }, found
 
 
-def test_a_task_works_in_its_own_folder(server: Server, machine: Machine) -> None:
+def test_isolated_task_works_in_its_own_folder(server: Server, machine: Machine) -> None:
     machine.start(*isolated(machine, "--writable", str(machine.folder / "shared")))
     shared = machine.folder / "shared"
     plan = [
@@ -238,7 +240,7 @@ def test_a_task_works_in_its_own_folder(server: Server, machine: Machine) -> Non
 @pytest.mark.parametrize(
     ("command", "code"), [("exit 7", 7), ("kill -9 $$", -9), ("no-such-program", 127)]
 )
-def test_a_program_ends_as_it_ends(
+def test_isolated_program_keeps_its_exit_status(
     server: Server, machine: Machine, command: str, code: int
 ) -> None:
     machine.start(*isolated(machine))
@@ -248,7 +250,9 @@ def test_a_program_ends_as_it_ends(
 
 
 @own_user
-def test_a_cancelled_task_hears_of_it_and_leaves_nothing(server: Server, machine: Machine) -> None:
+def test_cancelled_isolated_task_is_interrupted_and_leaves_no_process(
+    server: Server, machine: Machine
+) -> None:
     agent = machine.start(*isolated(machine))
     wait = "while :; do sleep 0.1; done"
     plan = (
@@ -264,7 +268,7 @@ def test_a_cancelled_task_hears_of_it_and_leaves_nothing(server: Server, machine
 
 
 @own_user
-def test_what_a_task_leaves_in_the_background_ends_with_it(
+def test_background_processes_end_with_their_isolated_task(
     server: Server, machine: Machine
 ) -> None:
     agent = machine.start(*isolated(machine))
@@ -275,9 +279,7 @@ def test_what_a_task_leaves_in_the_background_ends_with_it(
     until(lambda: set(ordinary_user.list_processes()) == {agent.process.pid, machine.victim})
 
 
-def test_folders_that_its_user_cannot_enter_keep_no_task_from_running(
-    server: Server, machine: Machine
-) -> None:
+def test_unreadable_folders_stop_no_isolated_task(server: Server, machine: Machine) -> None:
     """In PATH and among what is hidden. In /tmp, of which the task has one of its own."""
     shut = Path(tempfile.mkdtemp(prefix="berth-shut-"))
     try:
@@ -296,7 +298,7 @@ def test_folders_that_its_user_cannot_enter_keep_no_task_from_running(
         shutil.rmtree(shut)
 
 
-def test_an_agent_that_cannot_isolate_begins_no_task(server: Server, machine: Machine) -> None:
+def test_agent_that_cannot_isolate_begins_no_task(server: Server, machine: Machine) -> None:
     """The system gives its user no further process here."""
     state = machine.home / "agents/lab-m.1"
     code = (
@@ -333,7 +335,7 @@ def test_an_agent_that_cannot_isolate_begins_no_task(server: Server, machine: Ma
     assert not server.hellos
 
 
-def test_a_cancelled_apply_in_namespaces_finishes_the_object_in_flight(
+def test_cancelled_isolated_apply_finishes_the_object_in_flight(
     server: Server, machine: Machine, tofu: Path, tofu_provider: dict[str, str]
 ) -> None:
     """A real provider process. Program and provider lie in /tmp, of which the task has one
@@ -356,7 +358,7 @@ def test_a_cancelled_apply_in_namespaces_finishes_the_object_in_flight(
 
 
 @own_user
-def test_a_task_whose_agent_is_killed_ends(server: Server, machine: Machine) -> None:
+def test_isolated_task_ends_when_its_agent_is_killed(server: Server, machine: Machine) -> None:
     agent = machine.start(*isolated(machine))
     server.order(1, 10, commands={"plan": "setsid sleep 300 & echo begun; exec sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
@@ -365,7 +367,7 @@ def test_a_task_whose_agent_is_killed_ends(server: Server, machine: Machine) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
-def test_a_task_of_a_root_agent_gets_at_nothing_of_berth(server: Server) -> None:
+def test_task_of_a_root_agent_cannot_reach_secrets_of_berth(server: Server) -> None:
     """Berth as root: its state is root's alone, and the task has a user of its own. Nothing else
     keeps it from Berth.
     """

@@ -1,5 +1,5 @@
-"""kill -9 of the agent at each state of a run: nothing runs twice, what ended is reported, what
-began is lost, nothing is left running.
+"""SIGKILL of the agent in each state of a run: no run is repeated, finished runs are reported,
+and no process stays.
 """
 
 import json
@@ -35,7 +35,9 @@ def mark(agent: Agent) -> str:
     return f".{(agent.state / 'id').read_text()}"
 
 
-def test_accepted_and_not_begun(server: Server, agent: Agent) -> None:
+def test_killed_agent_restarts_a_run_that_was_accepted_and_not_begun(
+    server: Server, agent: Agent
+) -> None:
     hold(server, "tasks/1/10/")
     server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
     until(lambda: phase(agent)["phase"] == "accepted")
@@ -50,7 +52,9 @@ def test_accepted_and_not_begun(server: Server, agent: Agent) -> None:
     assert server.started == [(1, 10)]
 
 
-def test_an_apply_that_had_not_come_to_its_own_program(server: Server, agent: Agent) -> None:
+def test_apply_killed_while_preparing_is_not_started_and_not_repeated(
+    server: Server, agent: Agent
+) -> None:
     """It fetched and prepared, and applied nothing: no workspace needs a person. Under its
     number it is not begun again all the same.
     """
@@ -70,7 +74,7 @@ def test_an_apply_that_had_not_come_to_its_own_program(server: Server, agent: Ag
     assert server.started == [(1, 10), (2, 20)]
 
 
-def test_running_is_lost_and_ended_and_its_log_kept(server: Server, agent: Agent) -> None:
+def test_run_of_a_killed_agent_is_lost_ended_and_its_log_kept(server: Server, agent: Agent) -> None:
     command = (
         f"echo ran >> {agent.folder}/proof; echo begun; (setsid sleep 300 &) ; sleep "
         "300 & sleep 300"
@@ -99,7 +103,7 @@ def test_running_is_lost_and_ended_and_its_log_kept(server: Server, agent: Agent
     assert (1, 10) not in server.results
 
 
-def test_a_session_of_its_own_does_not_outlive_the_task(server: Server, agent: Agent) -> None:
+def test_process_in_its_own_session_does_not_outlive_the_task(server: Server, agent: Agent) -> None:
     server.order(
         1, 10, commands={"plan": "(setsid sleep 300 >/dev/null 2>&1 &); sleep 300 & echo done"}
     )
@@ -108,7 +112,9 @@ def test_a_session_of_its_own_does_not_outlive_the_task(server: Server, agent: A
 
 
 @pytest.mark.parametrize("call", ["tasks/1/10/plan/", "tasks/1/10/result/", "tasks/1/10/log/"])
-def test_finished_and_not_reported(call: str, server: Server, agent: Agent) -> None:
+def test_finished_run_is_reported_after_the_agent_was_killed(
+    call: str, server: Server, agent: Agent
+) -> None:
     hold(server, call)
     command = f"echo ran >> {agent.folder}/proof; echo said; echo plan > $BERTH_PLAN_FILE"
     server.order(1, 10, commands={"plan": command})
@@ -127,7 +133,7 @@ def test_finished_and_not_reported(call: str, server: Server, agent: Agent) -> N
     assert (agent.folder / "proof").read_text() == "ran\n"
 
 
-def test_the_answer_to_the_result_is_lost(server: Server, agent: Agent) -> None:
+def test_result_is_reported_again_when_its_answer_was_lost(server: Server, agent: Agent) -> None:
     """The server has it, the agent does not know: it says it once more, and the server knows it."""
     seen: list[Any] = []
 
@@ -144,9 +150,7 @@ def test_the_answer_to_the_result_is_lost(server: Server, agent: Agent) -> None:
     assert server.result(1, 10) == seen[0]
 
 
-def test_reported_is_not_run_again_though_the_order_comes_again(
-    server: Server, agent: Agent
-) -> None:
+def test_reported_run_is_not_repeated_for_a_repeated_order(server: Server, agent: Agent) -> None:
     server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
     server.result(1, 10)
     until(lambda: phase(agent)["phase"] == "reported")
@@ -159,7 +163,7 @@ def test_reported_is_not_run_again_though_the_order_comes_again(
     assert (agent.folder / "proof").read_text() == "ran\n"
 
 
-def test_the_folder_of_a_plan_outlives_the_agent(server: Server, agent: Agent) -> None:
+def test_plan_folder_outlives_the_agent(server: Server, agent: Agent) -> None:
     commands = {"plan": "echo made > made", "apply": "cat made"}
     server.order(1, 10, commands=commands)
     planned = server.result(1, 10)
@@ -173,7 +177,7 @@ def test_the_folder_of_a_plan_outlives_the_agent(server: Server, agent: Agent) -
     until(lambda: not list((agent.state / "work").iterdir()))
 
 
-def test_a_torn_record_is_taken_as_lost(server: Server, agent: Agent) -> None:
+def test_torn_run_record_is_reported_as_lost(server: Server, agent: Agent) -> None:
     agent.kill()
     (agent.state / "runs").mkdir(parents=True, exist_ok=True)
     (agent.state / "runs" / "1-10.json").write_text('{"claim": 1, "gener')
@@ -187,7 +191,7 @@ def test_a_torn_record_is_taken_as_lost(server: Server, agent: Agent) -> None:
     }
 
 
-def test_a_process_that_took_the_number_is_left_alone(
+def test_process_with_a_reused_id_is_not_killed(
     server: Server, agent: Agent, tmp_path: Path
 ) -> None:
     """The record names this test's own process group, without its start: it is not what the
@@ -211,7 +215,7 @@ def test_a_process_that_took_the_number_is_left_alone(
     )
 
 
-def test_the_second_agent_on_a_folder_is_refused(server: Server, agent: Agent) -> None:
+def test_second_agent_on_a_folder_is_refused(server: Server, agent: Agent) -> None:
     server.wait(lambda: server.hellos)
     pid = agent.process.pid
     first = agent.process
@@ -221,7 +225,7 @@ def test_the_second_agent_on_a_folder_is_refused(server: Server, agent: Agent) -
     agent.process = first
 
 
-def test_sweep_ends_what_a_dead_agent_left(
+def test_sweep_ends_processes_of_a_dead_agent(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     agent = start_agent()
@@ -238,7 +242,7 @@ def test_sweep_ends_what_a_dead_agent_left(
     assert list_marked(mark(agent)) == []
 
 
-def test_sweep_leaves_plans_that_wait(tmp_path: Path) -> None:
+def test_sweep_keeps_waiting_plans(tmp_path: Path) -> None:
     """A member that is down comes back: its claims wait in its folders."""
     kept = base_elsewhere(tmp_path / "state") / "1-10"
     kept.mkdir(parents=True)

@@ -1,6 +1,4 @@
-"""What a task leaves running: ended, however well it hides; and where it cannot be ended, its
-slot is not called free.
-"""
+"""Processes that a task leaves behind are ended, or the slot is not reported free."""
 
 import os
 import subprocess
@@ -37,7 +35,7 @@ def hidden(proof: Path, foreground: str) -> str:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others have no such call")
 @pytest.mark.parametrize("how", ["it ends", "it is cancelled"])
-def test_a_process_without_marks_session_or_parents_is_ended_with_its_task(
+def test_unmarked_orphan_process_is_ended_with_its_task(
     server: Server, start_agent: Callable[..., Agent], tmp_path: Path, how: str
 ) -> None:
     """Red where nobody adopts what a task lets go of."""
@@ -79,7 +77,7 @@ def leftover(tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[bytes
         process.wait()
 
 
-def test_a_slot_is_not_called_free_before_the_last_of_it_has_gone(
+def test_slot_is_not_reported_free_before_its_last_process_ended(
     server: Server,
     start_agent: Callable[..., Agent],
     leftover: Callable[[str], "subprocess.Popen[bytes]"],
@@ -100,7 +98,7 @@ def test_a_slot_is_not_called_free_before_the_last_of_it_has_gone(
     server.wait(lambda: (3, 41) in server.stopped, 60)
 
 
-def test_what_could_not_be_ended_is_of_one_task_and_no_other_waits_for_it() -> None:
+def test_unkillable_process_blocks_no_other_task() -> None:
     """Red where whatever is left counts for whoever ends next: one disk that does not answer
     would take all slots of its agent.
     """
@@ -125,7 +123,7 @@ def test_what_could_not_be_ended_is_of_one_task_and_no_other_waits_for_it() -> N
     assert stuck.pid not in children.left
 
 
-def test_who_adopts_nobody_takes_nobody_else_s_child_for_a_task_s() -> None:
+def test_agent_without_subreaper_ignores_foreign_children() -> None:
     """Red where every child in another session is a task's: an agent inside another program
     would end what that one has started.
     """

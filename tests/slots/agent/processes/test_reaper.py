@@ -1,4 +1,4 @@
-"""What a reaper does once its agent has died."""
+"""What a reaper does after its agent has died."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,7 @@ from .test_kills import mark
 SECRET = "correct-horse-battery"
 
 
-def test_log_of_a_task_whose_agent_died_goes_on_and_hides_secrets(
-    server: Server, agent: Agent
-) -> None:
+def test_log_of_an_orphaned_task_continues_and_masks_secrets(server: Server, agent: Agent) -> None:
     command = (
         "trap 'echo interrupted; echo password: $DB_PASSWORD; exit 3' INT; echo begun; while :; do "
         "sleep 0.1; done"
@@ -31,7 +29,7 @@ def test_log_of_a_task_whose_agent_died_goes_on_and_hides_secrets(
     assert SECRET not in server.log(1, 10)
 
 
-def test_program_that_ignores_its_interrupt_is_killed_after_its_time_though_its_agent_died(
+def test_orphaned_program_that_ignores_its_interrupt_is_killed_in_time(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     agent = start_agent()
@@ -51,7 +49,5 @@ def test_program_that_ignores_its_interrupt_is_killed_after_its_time_though_its_
         (b"", b""),
     ],
 )
-def test_first_line_that_begins_with_the_rest_of_a_secret_is_left_out(
-    said: bytes, kept: bytes
-) -> None:
+def test_first_line_that_may_hold_the_rest_of_a_secret_is_dropped(said: bytes, kept: bytes) -> None:
     assert leave_out_rest(said, [SECRET.encode(), b"abc"]) == kept

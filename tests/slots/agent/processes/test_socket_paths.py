@@ -19,7 +19,7 @@ def deep(tmp_path: Path) -> Folder:
     return folder
 
 
-def test_provider_can_listen_however_deep_the_folder_of_its_task_is(deep: Folder) -> None:
+def test_provider_can_listen_in_a_deep_task_folder(deep: Folder) -> None:
     with socket.socket(socket.AF_UNIX) as long, pytest.raises(OSError, match="too long"):
         long.bind(str(deep.tmp / PROVIDER_NAME))
     with socket.socket(socket.AF_UNIX) as listener:
@@ -28,14 +28,14 @@ def test_provider_can_listen_however_deep_the_folder_of_its_task_is(deep: Folder
     assert remove(deep.top)
 
 
-def test_link_goes_with_the_folder_of_its_task(deep: Folder) -> None:
+def test_socket_link_is_removed_with_the_task_folder(deep: Folder) -> None:
     link = Path(deep.name_sockets())
     assert link.is_symlink()
     assert remove(deep.top)
     assert not link.is_symlink()
 
 
-def test_name_that_leads_elsewhere_is_not_used(deep: Folder, tmp_path: Path) -> None:
+def test_existing_link_that_leads_elsewhere_is_not_used(deep: Folder, tmp_path: Path) -> None:
     link = link_for(deep.top)
     link.unlink()
     link.symlink_to(tmp_path)

@@ -1,4 +1,4 @@
-"""The server, or the one who runs the agent, ends tasks."""
+"""Tasks are ended by the server or by the person who runs the agent."""
 
 import json
 import os
@@ -59,9 +59,7 @@ def test_cancel_waits_for_what_an_interrupted_program_finishes(
     assert "finished" in server.log(1, 10) and "terminated" not in server.log(1, 10)
 
 
-def test_what_runs_in_the_background_of_an_interrupted_shell_is_not_waited_for(
-    server: Server, agent: Agent
-) -> None:
+def test_cancel_does_not_wait_for_background_jobs_of_a_shell(server: Server, agent: Agent) -> None:
     """A shell lets its background ignore SIGINT: it would use up all the time that the
     program has.
     """
@@ -72,7 +70,7 @@ def test_what_runs_in_the_background_of_an_interrupted_shell_is_not_waited_for(
     assert list_marked(mark(agent)) == []
 
 
-def test_a_program_whose_reaper_is_killed_is_ended(server: Server, agent: Agent) -> None:
+def test_program_ends_when_its_reaper_is_killed(server: Server, agent: Agent) -> None:
     server.order(
         1,
         10,
@@ -89,7 +87,9 @@ def test_a_program_whose_reaper_is_killed_is_ended(server: Server, agent: Agent)
     until(lambda: not started_at(int((agent.folder / "pid").read_text())))
 
 
-def test_the_next_order_in_the_slot_waits_for_the_end(server: Server, agent: Agent) -> None:
+def test_next_order_of_a_slot_waits_until_the_stopped_run_ended(
+    server: Server, agent: Agent
+) -> None:
     server.order(
         1,
         10,
@@ -105,9 +105,7 @@ def test_the_next_order_in_the_slot_waits_for_the_end(server: Server, agent: Age
     assert server.result(2, 20)["outcome"] == "planned"
 
 
-def test_an_order_that_was_refused_and_still_stands_is_tried_again(
-    server: Server, agent: Agent
-) -> None:
+def test_refused_order_that_still_stands_is_retried(server: Server, agent: Agent) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.refuse(409, "stale_generation")
     server.order(1, 10)
     server.wait(lambda: ("POST", "tasks/1/10/started/") in server.calls)
@@ -115,7 +113,7 @@ def test_an_order_that_was_refused_and_still_stands_is_tried_again(
     assert server.result(1, 10, 30)["outcome"] == "planned"
 
 
-def test_what_the_server_does_not_know_any_more_is_stopped(server: Server, agent: Agent) -> None:
+def test_run_without_an_order_is_cancelled(server: Server, agent: Agent) -> None:
     server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
     with server.changed:
@@ -124,16 +122,14 @@ def test_what_the_server_does_not_know_any_more_is_stopped(server: Server, agent
     assert server.result(1, 10)["outcome"] == "cancelled"
 
 
-def test_a_slot_where_nothing_runs_is_said_to_be_stopped_at_once(
-    server: Server, agent: Agent
-) -> None:
+def test_idle_slot_is_reported_stopped_at_once(server: Server, agent: Agent) -> None:
     with server.changed:
         server.stops.append({"slot": 5, "generation": 50})
         server.changed.notify_all()
     server.wait(lambda: (5, 50) in server.stopped)
 
 
-def test_a_timeout_kills(server: Server, agent: Agent) -> None:
+def test_timed_out_task_is_killed(server: Server, agent: Agent) -> None:
     server.order(
         1,
         10,
@@ -147,7 +143,7 @@ def test_a_timeout_kills(server: Server, agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT,)])
-def test_told_twice_it_ends_its_tasks(
+def test_second_signal_ends_the_running_tasks(
     signals: tuple[int, ...], server: Server, agent: Agent
 ) -> None:
     server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
@@ -164,7 +160,7 @@ def test_told_twice_it_ends_its_tasks(
     assert list_marked(mark(agent)) == []
 
 
-def test_it_ends_when_the_server_stays_away_and_nothing_runs(
+def test_agent_exits_when_the_server_stays_away_and_no_task_runs(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     agent = start_agent("--exit-when-away", "3")
@@ -196,7 +192,7 @@ def test_agent_told_to_end_gives_up_a_task_that_cannot_begin(
     ]["runs"]
 
 
-def test_agent_told_to_end_while_the_server_is_away_ends_and_tells_its_next_start(
+def test_agent_ended_during_an_outage_reports_at_its_next_start(
     server: Server, agent: Agent
 ) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.answer(503)
@@ -211,7 +207,7 @@ def test_agent_told_to_end_while_the_server_is_away_ends_and_tells_its_next_star
     )
 
 
-def test_what_waits_to_be_reported_holds_up_no_end(
+def test_unreported_result_does_not_keep_the_agent_running(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     agent = start_agent("--exit-when-away", "1")
@@ -225,7 +221,7 @@ def test_what_waits_to_be_reported_holds_up_no_end(
     assert server.result(1, 10)["outcome"] == "planned"
 
 
-def test_the_first_process_of_a_container_collects_what_tasks_left() -> None:
+def test_process_1_of_a_container_reaps_orphans_of_tasks() -> None:
     child = subprocess.Popen(["true"])
     waited = subprocess.Popen(["true"])
     until(lambda: {child.pid, waited.pid} <= collect_orphans({waited.pid}, set()))
@@ -236,7 +232,7 @@ def test_the_first_process_of_a_container_collects_what_tasks_left() -> None:
     child.returncode = 0  # collected
 
 
-def test_a_token_that_is_refused_for_long(
+def test_agent_exits_when_its_token_is_refused_for_long(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     agent = start_agent("--give-up", "0.5")
@@ -255,7 +251,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_token_that_is_refused_for_long_ends_its_tasks(
+def test_agent_whose_token_is_refused_for_long_ends_its_tasks(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     """The server has called them lost and may plan elsewhere. What became of them is told once
@@ -277,7 +273,7 @@ def test_a_token_that_is_refused_for_long_ends_its_tasks(
     assert (1, 10) not in server.results
 
 
-def test_a_token_that_was_rotated_is_read_again(server: Server, agent: Agent) -> None:
+def test_rotated_token_is_read_again(server: Server, agent: Agent) -> None:
     server.wait(lambda: server.hellos)
     agent.token.write_text("berthm_7_another-secret")
     server.token = "berthm_7_another-secret"

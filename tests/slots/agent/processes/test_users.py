@@ -1,4 +1,6 @@
-"""Where the agent is root, tasks run as others, who can reach neither its token nor each other."""
+"""Where the agent is root, tasks run as other users, who can reach neither its token nor each
+other.
+"""
 
 import os
 import shutil
@@ -22,7 +24,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks 
 
 
 @needs_root
-def test_a_task_of_a_root_agent(server: Server, start_agent: Callable[..., Agent]) -> None:
+def test_task_of_a_root_agent_runs_as_an_unprivileged_user(
+    server: Server, start_agent: Callable[..., Agent]
+) -> None:
     agent = start_agent("--task-user", "auto")
     reads = [
         f"cat {agent.token} || echo kept out",
@@ -61,7 +65,7 @@ def test_a_task_of_a_root_agent(server: Server, start_agent: Callable[..., Agent
 
 
 @needs_root
-def test_two_tasks_at_once_are_two_users_and_a_kept_folder_is_shut(
+def test_concurrent_tasks_are_two_users_and_a_kept_folder_is_closed(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     start_agent("--task-user", "auto")
@@ -82,7 +86,7 @@ def test_two_tasks_at_once_are_two_users_and_a_kept_folder_is_shut(
 
 
 @needs_root
-def test_a_program_that_the_user_may_not_run(
+def test_program_that_the_task_user_may_not_run_is_reported(
     server: Server, start_agent: Callable[..., Agent], tmp_path: Path
 ) -> None:
     start_agent("--task-user", "nobody")
@@ -96,7 +100,7 @@ def test_a_program_that_the_user_may_not_run(
 
 
 @needs_root
-def test_a_missing_command_is_told_as_missing(
+def test_missing_command_is_reported_as_missing(
     server: Server, start_agent: Callable[..., Agent], tmp_path: Path
 ) -> None:
     """A shell says `Permission denied` of a program it does not find, while a folder of its PATH
@@ -114,7 +118,7 @@ def test_a_missing_command_is_told_as_missing(
 
 
 @needs_root
-def test_a_program_is_looked_for_as_the_user_of_the_task(
+def test_program_is_searched_as_the_task_user(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     """Also where Python itself is out of that user's reach: what the search needs is
@@ -163,7 +167,9 @@ def test_next_start_of_the_agent_does_not_end_the_user_of_a_task_that_a_reaper_e
 
 
 @needs_root
-def test_a_machine_that_lets_nobody_become_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_needs_the_same_user_where_switching_is_forbidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     TaskUsers("auto").check()
     monkeypatch.setattr(users, "BECOME", "raise PermissionError(1, 'Operation not permitted')")
     with pytest.raises(Unusable, match="--task-user same"):
@@ -173,15 +179,13 @@ def test_a_machine_that_lets_nobody_become_another(monkeypatch: pytest.MonkeyPat
 
 @needs_root
 @pytest.mark.parametrize("option", ["root", "0", "no-such-user", "1000:staff", "1000:0"])
-def test_users_that_cannot_be(option: str) -> None:
+def test_invalid_task_user_option_is_refused(option: str) -> None:
     with pytest.raises(Unusable):
         TaskUsers(option)
 
 
 @needs_root
-def test_a_token_that_lies_open_is_refused(
-    server: Server, start_agent: Callable[..., Agent]
-) -> None:
+def test_world_readable_token_is_refused(server: Server, start_agent: Callable[..., Agent]) -> None:
     folder = Path(tempfile.mkdtemp())  # unlike pytest's own, below folders that everybody may enter
     try:
         folder.chmod(0o755)
@@ -197,7 +201,7 @@ def test_a_token_that_lies_open_is_refused(
 
 
 @needs_root
-def test_numbers_are_taken_and_given_back_on_all_agents_of_a_machine() -> None:
+def test_user_ids_are_shared_by_all_agents_of_a_machine() -> None:
     one, other = TaskUsers("auto"), TaskUsers("auto")
     first, second, third = one.take(), one.take(), other.take()
     assert first and second and third and len({first.uid, second.uid, third.uid}) == 3
@@ -210,7 +214,9 @@ def test_numbers_are_taken_and_given_back_on_all_agents_of_a_machine() -> None:
 
 
 @needs_root
-def test_where_numbers_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unlockable_user_ids_are_refused_unless_tasks_share_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.setattr(users, "LOCKS", (Path("/proc/none"), tmp_path / "open", tmp_path / "new"))
@@ -222,7 +228,7 @@ def test_where_numbers_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @needs_root
-def test_what_lets_go_of_all_marks_does_not_outlive_its_task(
+def test_unmarked_process_of_a_task_user_ends_with_its_task(
     server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     start_agent("--task-user", "auto")
@@ -238,7 +244,7 @@ def test_what_lets_go_of_all_marks_does_not_outlive_its_task(
 
 
 @needs_root
-def test_what_a_dead_agent_left_is_ended_and_what_a_living_one_runs_is_not() -> None:
+def test_only_processes_of_dead_agents_are_ended() -> None:
     taken = TaskUsers("auto")
     user = taken.take()
     assert user
@@ -263,7 +269,7 @@ def test_what_a_dead_agent_left_is_ended_and_what_a_living_one_runs_is_not() -> 
 
 
 @needs_root
-def test_all_of_a_user_are_killed_and_never_roots() -> None:
+def test_all_processes_of_a_task_user_are_killed_and_never_root() -> None:
     kill_user(0)
     taken = TaskUsers("auto")
     user = taken.take()
@@ -288,7 +294,7 @@ def test_all_of_a_user_are_killed_and_never_roots() -> None:
             taken.give_back(user)
 
 
-def test_a_process_that_has_ended_keeps_its_number_until_it_is_waited_for() -> None:
+def test_ended_process_keeps_its_id_until_it_is_waited_for() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         assert not has_ended(process)
         process.kill()
@@ -297,7 +303,7 @@ def test_a_process_that_has_ended_keeps_its_number_until_it_is_waited_for() -> N
         assert process.wait() == -9 and has_ended(process)
 
 
-def test_a_mark_is_not_hidden_by_another_before_it() -> None:
+def test_mark_is_not_hidden_by_another_before_it() -> None:
     code = "import time; print(flush=True); time.sleep(60)"
     environment = {"X": "BERTH_RUN=not.mine", "BERTH_RUN": "1.10.hidden-test"}
     with subprocess.Popen(
@@ -310,7 +316,7 @@ def test_a_mark_is_not_hidden_by_another_before_it() -> None:
             process.kill()
 
 
-def test_an_agent_that_is_not_root_has_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_root_agent_cannot_switch_task_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert TaskUsers("").take() is None
     with pytest.raises(Unusable, match="only an agent that runs as root"):

@@ -1,4 +1,4 @@
-"""Archives made to do harm."""
+"""Unpacking of source archives, including malicious ones."""
 
 import gzip
 import io
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_files_folders_and_links_inside(tmp_path: Path, folder: Path) -> None:
+def test_files_folders_and_inner_links_are_unpacked(tmp_path: Path, folder: Path) -> None:
     entries = [
         entry("d", kind=tarfile.DIRTYPE),
         entry("d/run.sh", b"#!/bin/sh", mode=0o4777),
@@ -76,7 +76,7 @@ ATTACKS: dict[str, list[tuple[Entry, bytes]]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_refused(attack: str, tmp_path: Path, folder: Path) -> None:
+def test_harmful_archive_is_refused(attack: str, tmp_path: Path, folder: Path) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(TaskFailed) as caught:
         archive.unpack(pack(tmp_path, *ATTACKS[attack]), folder)
@@ -89,7 +89,7 @@ def test_refused(attack: str, tmp_path: Path, folder: Path) -> None:
         )
 
 
-def test_a_bomb_ends_at_the_limit(tmp_path: Path, folder: Path) -> None:
+def test_archive_bomb_stops_at_the_limit(tmp_path: Path, folder: Path) -> None:
     file = tmp_path / "bomb.tar.gz"
     with gzip.open(file, "wb") as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         one = tarfile.TarInfo("zeros")
@@ -100,7 +100,9 @@ def test_a_bomb_ends_at_the_limit(tmp_path: Path, folder: Path) -> None:
     assert sum(path.stat().st_size for path in folder.iterdir()) <= archive.FREE_BYTES
 
 
-def test_too_many_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_with_too_many_files_is_refused(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archive, "MOST_FILES", 5)
     with pytest.raises(TaskFailed, match="more than 5 files"):
         archive.unpack(pack(tmp_path, *(entry(f"f{number}") for number in range(6))), folder)
@@ -115,7 +117,9 @@ def test_too_many_files(tmp_path: Path, folder: Path, monkeypatch: pytest.Monkey
         lambda data: b"",
     ],
 )
-def test_broken(tmp_path: Path, folder: Path, spoil: Callable[[bytes], bytes]) -> None:
+def test_corrupt_archive_is_refused(
+    tmp_path: Path, folder: Path, spoil: Callable[[bytes], bytes]
+) -> None:
     file = pack(tmp_path, entry("a", os.urandom(5000)))
     file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(TaskFailed):
@@ -126,7 +130,7 @@ def test_broken(tmp_path: Path, folder: Path, spoil: Callable[[bytes], bytes]) -
     "body",
     [b"1" * 16_000, b"99 a=b\n", b"22 GNU.sparse.major=1\n", b"20000 a=" + b"x" * 19_991 + b"\n"],
 )
-def test_a_harmful_header_is_refused_before_tarfile_interprets_it(
+def test_harmful_header_is_refused_before_tarfile_interprets_it(
     body: bytes, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tarfile.TarInfo, "_proc_pax", None)
@@ -145,7 +149,7 @@ def test_a_harmful_header_is_refused_before_tarfile_interprets_it(
     assert caught.value.code == "source_refused"
 
 
-def test_headers_without_end_are_refused(tmp_path: Path, folder: Path) -> None:
+def test_endless_headers_are_refused(tmp_path: Path, folder: Path) -> None:
     info = tarfile.TarInfo("header")
     info.type, info.size = tarfile.XHDTYPE, len(b"6 a=b\n")
     file = tmp_path / "a.tar.gz"

@@ -1,5 +1,5 @@
-"""Folders of tasks: whatever a task made of them, they are handed on and removed, and nothing
-beside them is touched.
+"""Task folders are handed over and removed whatever a task put there, and no file beside them is
+touched.
 """
 
 import os
@@ -29,7 +29,7 @@ def nest(top: Path, depth: int) -> None:
     os.close(handle)
 
 
-def test_folders_nested_thousands_deep_are_removed(tmp_path: Path) -> None:
+def test_deeply_nested_folders_are_removed(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "1-10")
     folder.make()
     nest(folder.source, 3_000)
@@ -37,7 +37,7 @@ def test_folders_nested_thousands_deep_are_removed(tmp_path: Path) -> None:
     assert not folder.top.exists()
 
 
-def test_the_folder_of_an_agent_is_removed_whatever_lies_in_it(tmp_path: Path) -> None:
+def test_agent_folder_is_removed_whatever_it_contains(tmp_path: Path) -> None:
     top = tmp_path / "agent"
     top.mkdir()
     nest(top, 1_200)
@@ -46,7 +46,7 @@ def test_the_folder_of_an_agent_is_removed_whatever_lies_in_it(tmp_path: Path) -
     assert not top.exists() and tmp_path.exists()
 
 
-def test_folders_that_are_shut_are_removed_and_what_links_lead_to_stays(tmp_path: Path) -> None:
+def test_unwritable_folders_are_removed_and_link_targets_stay(tmp_path: Path) -> None:
     beside = tmp_path / "beside"
     beside.mkdir(mode=0o755)
     (beside / "file").touch()
@@ -76,7 +76,7 @@ def test_folders_that_are_shut_are_removed_and_what_links_lead_to_stays(tmp_path
     assert (beside / "file").exists() and beside.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "beside").mkdir(mode=0o755)
     (tmp_path / "top").symlink_to(tmp_path / "beside")
     assert not remove(tmp_path / "top")
@@ -84,7 +84,7 @@ def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_source_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+def test_source_nested_too_deep_is_refused(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "1-10")
     folder.make()
     nest(folder.source, 1_200)
@@ -95,7 +95,7 @@ def test_a_source_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_only_what_is_of_the_task_is_handed_over(tmp_path: Path) -> None:
+def test_only_files_of_the_task_change_their_owner(tmp_path: Path) -> None:
     folder, secret, link = Folder(tmp_path / "1-10"), tmp_path / "secret", tmp_path / "link"
     folder.make()
     secret.touch()
