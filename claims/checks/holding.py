@@ -21,8 +21,8 @@ from slots.rules import SLOT_SOUND
 REPAIRS = Statements(Path(__file__).with_name("repairs.sql"))
 REASON = "found by the doctor"
 
-# The triggers that refuse, by table. Without one of them a bug in any program that writes to the
-# database goes unseen.
+# The triggers, by table. Without one that refuses, a bug in any program that writes to the database
+# goes unseen; `slot_counts_use` alone counts instead (pools/config/placement.py).
 RULES: Mapping[str, tuple[str, ...]] = {
     "pools_pool": ("pool_move",),
     "pools_member": ("member_move", "member_leaves_empty"),
@@ -35,6 +35,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "slot_born_free",
         "slot_kept",
         "slot_agrees",
+        "slot_counts_use",
     ),
     "claims_claim": (
         "claim_move",

@@ -2,8 +2,9 @@
 
 A claim takes the free slot with the lowest rank, and of equal ranks the one with the lowest number
 (`ORDER BY rank, number` in the statements of claims). A policy computes the rank of each slot when
-the slot is made and when the pool's placement changes, so that nothing is counted when a claim is
-bound. The parser, the form, the page of the pool and the OpenAPI schema read `PLACEMENTS`.
+the slot is made and when the pool's placement changes, so that binding a claim computes nothing. Of
+a policy that counts uses, a trigger (slot_counts_use) raises the rank of a slot by one whenever a
+claim takes it. The parser, the form, the page of the pool and the OpenAPI schema read `PLACEMENTS`.
 docs/howto/add-a-placement.md describes how to add a policy. Standard library only.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST_NAME = 16  # characters of the column pools_pool.placement
+LOWEST_RANK = -(2**31)  # negative ranks are those that count uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,9 @@ class MemberSlots:
 class Placement:
     name: str
     text: str  # what the policy does, for people; empty: the name says it
-    rank: Callable[[MemberSlots], list[int]]  # returns one rank for each slot, in the same order
+    # Returns one rank for each slot, in the same order, from 0 to 2**31 - 1.
+    rank: Callable[[MemberSlots], list[int]]
+    counts_uses: bool = False  # each use of a slot raises its rank by one
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text}" if self.text else self.name
@@ -67,7 +71,9 @@ DEFAULT_PLACEMENT = "pack"
 def ranks_of(
     placement: str, position: int, slots: Sequence[tuple[str, int]], draw: Callable[[], int]
 ) -> list[int]:
-    return PLACEMENTS[placement].rank(MemberSlots(position, slots, draw))
+    policy = PLACEMENTS[placement]
+    ranks = policy.rank(MemberSlots(position, slots, draw))
+    return [LOWEST_RANK + rank for rank in ranks] if policy.counts_uses else ranks
 
 
 def placement_options() -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,7 @@ from claims.lifecycle.api.pool_schemas import CONFIG_PROPERTIES
 from pools.config.layout import slots_of, tasks
 from pools.config.placement import (
     LONGEST_NAME,
+    LOWEST_RANK,
     PLACEMENTS,
     MemberSlots,
     Placement,
@@ -13,9 +14,11 @@ from pools.config.placement import (
     ranks_of,
 )
 from pools.lifecycle.services import create_pool, update_pool
+from pools.models import Pool
 from slots.models import Slot
 from tests.dashboard.helpers import chief
 from tests.dashboard.plain_browser import browser_of, get
+from tests.slots.helpers import give_back, hold
 
 
 @pytest.mark.parametrize(
@@ -70,3 +73,36 @@ def test_a_new_policy_is_accepted_ranks_slots_and_appears_in_schema_form_and_pag
     sentence = "newest: the last member is filled first"
     assert f'<option value="newest" selected>{sentence}</option>' in get(client, "/pools/lab/edit/")
     assert sentence in get(client, "/pools/lab/?tab=policy")
+
+
+@pytest.mark.django_db
+def test_a_policy_that_counts_uses_gives_the_slot_with_the_fewest_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = Placement(
+        "least-used", "the slot with the fewest uses", lambda m: [0] * len(m.slots), True
+    )
+    monkeypatch.setitem(PLACEMENTS, policy.name, policy)
+    pool = create_pool(
+        {"name": "lab", "slots": 3, "placement": "least-used", "members": {"list": ["a"]}}
+    )
+
+    def use() -> int:
+        claim, slot, generation = hold(pool)
+        give_back(claim, generation)
+        return Slot.objects.get(pk=slot).number
+
+    assert [use() for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert [rank - LOWEST_RANK for rank in ranks_by_number(pool)] == [3, 2, 2]
+
+
+@pytest.mark.django_db
+def test_a_use_leaves_the_ranks_of_other_policies() -> None:
+    pool = create_pool({"name": "lab", "slots": 3, "members": {"list": ["a"]}})
+    claim, _, generation = hold(pool)
+    give_back(claim, generation)
+    assert ranks_by_number(pool) == [0, 0, 0]
+
+
+def ranks_by_number(pool: Pool) -> list[int]:
+    return list(Slot.objects.filter(pool=pool).order_by("number").values_list("rank", flat=True))
