@@ -25,15 +25,19 @@ from project.kernel.yaml_text import load_yaml
 TASKS_DEFAULT = "any, plan, plan"
 PORTS_DEFAULT = "30000-30049"
 FORMS = (
-    ("plain", "Slots of one kind", "Environments, seats, licences: each member has so many."),
+    (
+        "plain",
+        "Identical slots",
+        "Environments, seats, licences: every member has the same number.",
+    ),
     (
         "tasks",
         "Task slots",
-        "Terraform and the like: any takes plan_and_apply, plan takes plans only.",
+        "Terraform and similar: an any slot takes plan_and_apply, a plan slot takes plans only.",
     ),
-    ("ports", "Ports", "Each member offers numbers of a range."),
-    ("node", "The whole member", "One claim has all of it."),
-    ("classes", "Written out", "Classes with the kinds of claims that each accepts."),
+    ("ports", "Ports", "Every member offers the port numbers of a range."),
+    ("node", "Whole member", "One claim takes the whole member."),
+    ("classes", "Custom classes", "Slot classes, each with the kinds of claims that it accepts."),
 )
 CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
 
@@ -47,7 +51,7 @@ PATHS = (
 )  # fmt: skip
 NUMBERS = ("members.min", "members.max", "priority.max", "approval.needed")
 FLAGS = {"true": True, "false": False}
-OWN = (("", "counts while one yes is enough"), ("true", "counts"), ("false", "does not count"))
+OWN = (("", "yes, if one approval is required"), ("true", "yes"), ("false", "no"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +67,32 @@ CHOICES: Mapping[str, Callable[[], Sequence[tuple[str, str]]]] = {"placement": p
 ONCE = {"name", "provider", "list"}  # asked for when a pool is made
 SECTIONS = (
     Section(
-        "What it is",
+        "Pool",
         (
             Field(
                 "name",
                 "Name",
-                help="Small letters, digits, dots, dashes; it never changes",
+                help="Lower-case letters, digits, dots and dashes. It cannot be changed later",
                 is_needed=True,
             ),
-            Field("provider", "Members are", "select"),  # its options: sections()
-            Field("group", "Group", help="A heading on the overview"),
+            Field("provider", "Provider", "select"),  # its options: sections()
+            Field("group", "Group", help="Heading of the pool on the overview"),
             Field("description", "Description"),
         ),
     ),
     Section(
         "Members",
         (
-            Field("members.min", "At least", "number"),
-            Field("members.max", "At most", "number"),
+            Field("members.min", "Minimum members", "number"),
+            Field("members.max", "Maximum members", "number"),
             Field("placement", "Placement", "select"),  # its options: CHOICES
             Field(
                 "list",
-                "Members, one a line",
+                "Member list",
                 "textarea",
                 help=(
-                    "A name, then its labels: env-1 zone=eu-1 size=large. More can be added later."
+                    "One member per line, with its labels: env-1 zone=eu-1 size=large. More can "
+                    "be added later."
                 ),
             ),
         ),
@@ -97,80 +102,91 @@ SECTIONS = (
         (
             Field(
                 "lease.acknowledge",
-                "Acknowledge within",
-                help="Like 30s. Who doesn’t answer loses the slot",
+                "Acknowledge timeout",
+                help="Like 30s. A claim that is not acknowledged in time loses its slot",
             ),
             Field(
                 "lease.heartbeat",
-                "Heartbeat every",
-                help="Like 2m. Whoever falls silent loses the slot",
+                "Claim heartbeat interval",
+                help="Like 2m. A claim without a heartbeat loses its slot",
             ),
-            Field("lease.hold", "Hold at most", help="Like 8h"),
+            Field("lease.hold", "Maximum hold time", help="Like 8h"),
         ),
-        "What a holder owes. Empty: nothing is asked.",
+        "What the pool requires of the holder of a claim. Empty: not required.",
     ),
     Section(
-        "Are members alive?",
+        "Member liveness",
         (
             Field(
                 "liveness.heartbeat",
-                "Members’ heartbeat every",
-                help="Like 2m. Silent longer: offline, nothing new",
+                "Member heartbeat interval",
+                help=(
+                    "Like 2m. A member that is silent for longer is offline and takes no new claims"
+                ),
             ),
             Field(
                 "liveness.lost",
-                "Then lost after",
-                help="Like 10m, or never. Its claims are lost then",
+                "Lost after",
+                help="Like 10m offline, or never. The claims of a lost member are lost",
             ),
         ),
-        "Empty: members are taken to be there.",
+        "Empty: members are assumed to be alive.",
     ),
     Section(
         "Approval",
         (
-            Field("approval.needed", "Yes needed", "number", help="Of how many people"),
-            Field("approval.own", "One’s own yes", "select", options=OWN),
+            Field(
+                "approval.needed",
+                "Required approvals",
+                "number",
+                help="Number of people who must approve",
+            ),
+            Field("approval.own", "Requester may approve", "select", options=OWN),
             Field(
                 "approval.expires",
-                "Decide within",
-                help="Like 24h. Nobody decided: the plan is stale, the claim ends",
+                "Decision deadline",
+                help="Like 24h. Without a decision by then, the plan is stale and the claim ends",
             ),
-            Field("approval.notice", "Notice before", help="Like 2h before that"),
+            Field("approval.notice", "Reminder", help="Like 2h before the deadline"),
             Field(
                 "approval.hold",
-                "Hold the slot",
-                help="always, or like 4h: then the slot goes and the plan stays",
+                "Slot reservation",
+                help="always, or like 4h: after that the slot is released and the plan is kept",
             ),
         ),
-        "How plans are decided on, where tasks plan before they apply.",
+        "How plans are approved, for tasks that plan before they apply.",
     ),
     Section(
         "Tasks",
         (
-            Field("task.timeout", "A step takes at most", help="Like 1h"),
+            Field("task.timeout", "Step time limit", help="Like 1h"),
             Field(
                 "task.stop_timeout",
-                "An ended apply has",
-                help="Like 10m, to finish what it began, before it is killed",
+                "Apply stop timeout",
+                help="Like 10m. An interrupted apply may finish in this time before it is killed",
             ),
-            Field("task.cpu", "CPU time at most", help="Like 10m"),
-            Field("task.memory", "Memory at most", help="Like 2GB"),
-            Field("task.log", "Log kept", help="Like 8MB: its head and its tail"),
-            Field("task.plan", "Saved plan at most", help="Like 32MB"),
-            Field("task.binary", "Program", help="tofu, terraform, or its path on the agents"),
+            Field("task.cpu", "CPU time limit", help="Like 10m"),
+            Field("task.memory", "Memory limit", help="Like 2GB"),
+            Field(
+                "task.log",
+                "Log size limit",
+                help="Like 8MB. The start and the end of a longer log are kept",
+            ),
+            Field("task.plan", "Plan size limit", help="Like 32MB"),
+            Field("task.binary", "Binary", help="tofu, terraform, or a path on the agents"),
         ),
-        "What a task may take, where members are agents.",
+        "Limits of one task, for pools with agents.",
     ),
     Section(
         "Limits",
         (
             Field(
                 "priority.max",
-                "Highest priority of a claimant",
+                "Highest claimant priority",
                 "number",
-                help="Operators go up to 99",
+                help="Operators may set up to 99",
             ),
-            Field("drain.limit", "Drain at most", help="Like 10m"),
+            Field("drain.limit", "Drain limit", help="Like 10m. Default deadline of a drain"),
         ),
     ),
 )
@@ -391,7 +407,7 @@ def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict
         )
 
     protocols = (
-        ("tcp udp", "TCP and UDP, apart"),
+        ("tcp udp", "TCP and UDP, each its own"),
         ("tcp", "TCP"),
         ("udp", "UDP"),
         ("shared", "one listener for all protocols"),
@@ -399,21 +415,23 @@ def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict
     return {
         "count": make(
             "count",
-            "Slots of a member",
+            "Slots per member",
             "number",
             "" if form == "plain" and "count" in values else "4",
         ),
         "tasks": make(
             "tasks",
-            "Slots of a member",
+            "Slots per member",
             default=TASKS_DEFAULT,
             help="any takes plan_and_apply, plan takes plans only",
         ),
-        "ports": make("ports", "Ports", default=PORTS_DEFAULT, help="First and last"),
-        "protocols": make(
-            "protocols", "They serve", "select", default="tcp udp", options=protocols
+        "ports": make(
+            "ports", "Ports", default=PORTS_DEFAULT, help="Range from the first to the last port"
         ),
-        "segment": make("segment", "Segment", "number", "1", "Ports handed out together"),
-        "quota": make("quota", "Quota", "number", "50", "Listeners a member takes"),
-        "classes": make("classes", "Classes", "textarea", CLASSES_EXAMPLE, "As in a file"),
+        "protocols": make("protocols", "Protocols", "select", default="tcp udp", options=protocols),
+        "segment": make("segment", "Segment", "number", "1", "Ports allocated together"),
+        "quota": make("quota", "Quota", "number", "50", "Maximum listeners per member"),
+        "classes": make(
+            "classes", "Classes", "textarea", CLASSES_EXAMPLE, "YAML, as in a pool file"
+        ),
     }

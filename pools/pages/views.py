@@ -27,12 +27,12 @@ from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, I
 from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
 from project.kernel.yaml_text import load_yaml
 
-SCOPES = (("", "All that I may do"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
+SCOPES = (("", "all my roles"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
 FIRST_CALL = (  # %s: the address of this installation
     """python3 -c "from urllib.request import Request, urlopen; """
     """print(urlopen(Request('%s/api/v1/me/', headers={'Authorization': 'Bearer $TOKEN'})).read().decode())\""""  # noqa: E501
 )
-LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked"))
+LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("", "never"))
 
 
 @signed_in
@@ -88,7 +88,7 @@ def form_context(
     is_file = values.get("mode") == "file"
     fixed = (
         (
-            f"Fixed while {members} member{'s are' if members > 1 else ' is'} there: another "
+            f"Fixed while the pool has {members} member{'s' if members > 1 else ''}: another "
             "layout would move existing claims."
         )
         if members
@@ -136,7 +136,7 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
     refuse_outside(config)
     if pool is None:
         made = create_pool(config, reason=reason)
-        messages.success(request, f"{made.name} is made.")
+        messages.success(request, f"Pool {made.name} was created.")
         return made
     revision = values.get("revision", "")
     with transaction.atomic():
@@ -148,9 +148,9 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
             reason=reason,
         )
     said = (
-        f"{pool.name} is changed, revision {changed.revision}."
+        f"Pool {pool.name} was changed, revision {changed.revision}."
         if changed.revision != pool.revision
-        else f"{pool.name} is as it was."
+        else f"Pool {pool.name} is unchanged."
     )
     messages.success(request, said)
     return changed
@@ -183,16 +183,20 @@ def read_file(text: str) -> dict[str, Any]:
                 FieldError(
                     "",
                     (
-                        f"This is not YAML{where}: "
-                        f"{getattr(error, 'problem', '') or 'it can’t be read'}."
+                        f"The file is not valid YAML{where}: "
+                        f"{getattr(error, 'problem', '') or 'it cannot be read'}."
                     ),
-                    "Mend it, then save again.",
+                    "Correct the file, then save again.",
                 )
             ]
         )
     if not isinstance(config, dict):
         raise Invalid(
-            fields=[FieldError("", "A pool is a mapping.", "Begin with kind: Pool and name: …")]
+            fields=[
+                FieldError(
+                    "", "The pool file must be a mapping.", "Begin with kind: Pool and name: …"
+                )
+            ]
         )
     return config
 
@@ -227,17 +231,17 @@ def tokens(request: Any) -> HttpResponse:
         return Field(name, label, kind, given.get(name, default), help, options, errors=faults)
 
     fields = [
-        make("name", "Name", "text", help="Stands in events behind yours: ana/ci"),
+        make("name", "Name", "text", help="Events show it after your user name: ana/ci"),
         make(
             "role",
-            "It may",
+            "Role",
             "select",
             SCOPES,
-            "Never more than you may, at each moment",
+            "A token never has more rights than you have",
             "claimant",
         ),
-        make("pool", "In", "select", [("", "All pools"), *((str(p.pk), p.name) for p in pools)]),
-        make("lasts", "For", "select", LASTS, default="90"),
+        make("pool", "Pools", "select", [("", "All pools"), *((str(p.pk), p.name) for p in pools)]),
+        make("lasts", "Expires after", "select", LASTS, default="90"),
     ]
     names = {p.pk: p.name for p in pools}
     rows = [(token, scope_words(token.scopes, names)) for token in list_tokens(identity.user_id)]
@@ -263,9 +267,7 @@ def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
         )
         if pool is None:
             raise Invalid(
-                fields=[
-                    FieldError("pools", "This pool is not there any more.", "Choose another one.")
-                ]
+                fields=[FieldError("pools", "The pool no longer exists.", "Choose another pool.")]
             )
     return create_token(
         user=request.user,
@@ -280,11 +282,11 @@ def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
 
 def scope_words(scopes: dict[str, Any], names: dict[int, str]) -> str:
     roles, pools = scopes.get("roles"), scopes.get("pools")
-    what = "all that you may" if roles is None else ", ".join(roles)
+    what = "all your roles" if roles is None else ", ".join(roles)
     where = (
         "in all pools"
         if pools is None
-        else "in " + ", ".join(names.get(int(p), "a pool that is gone") for p in pools)
+        else "in " + ", ".join(names.get(int(p), "a deleted pool") for p in pools)
     )
     return f"{what}, {where}"
 
@@ -293,23 +295,23 @@ def scope_words(scopes: dict[str, Any], names: dict[int, str]) -> str:
 def revoke(request: Any, token_id: int) -> HttpResponse:
     token = next((t for t in list_tokens(request.identity.user_id) if t.pk == token_id), None)
     if token is None:
-        raise NotFound("There is no such token of yours.")
+        raise NotFound("You have no such token.")
     question = Question(
         title=f"Revoke {token.name}",
         verb="Revoke",
         href=request.path,
         intro=(
-            "From now on it opens nothing. What it holds stays held until it is released or "
-            "its time is up."
+            "Calls with this token are rejected from now on. Slots that its claims hold stay held "
+            "until they are released or expire."
         ),
         reason="optional",
         is_dangerous=True,
-        note="Can’t be undone; make a new one instead.",
-        nothing="It is revoked already." if token.revoked_at else "",
+        note="Cannot be undone. Create a new token instead.",
+        nothing="The token is already revoked." if token.revoked_at else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
         revoke_token(token.pk, reason=given.reason)
-        return Done(f"{token.name} is revoked.", reverse("tokens"))
+        return Done(f"Token {token.name} was revoked.", reverse("tokens"))
 
     return ask(request, question, perform, frame(request, "tokens"))
