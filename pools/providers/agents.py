@@ -22,10 +22,10 @@ class AgentsProvider(Provider):
     queue: ClassVar[str] = "default"
     has_agents: ClassVar[bool] = True
     texts: ClassVar[ProviderTexts] = ProviderTexts(
-        choice="somebody starts them elsewhere, each with a token",
-        adding="You start the agent of each: its page has a token and the lines for that.",
-        takes_claims="They take claims once their agents are here.",
-        creating="Its agent has not come yet. Make a token for it and start it.",
+        choice="an operator starts them elsewhere, each with a token",
+        adding="You start each agent: the member’s page shows a token and the commands.",
+        takes_claims="They take claims once their agents have connected.",
+        creating="Its agent has not connected yet. Create a token and start the agent.",
     )
 
     @classmethod

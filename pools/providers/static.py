@@ -18,10 +18,10 @@ from pools.providers.display import ProviderTexts
 class StaticProvider(Provider):
     kind: ClassVar[str] = "static"
     texts: ClassVar[ProviderTexts] = ProviderTexts(
-        choice="Berth only keeps the ledger",
-        adding="Nothing is created outside: it is there already; Berth keeps the ledger.",
+        choice="Berth only records who holds which slot",
+        adding="Berth creates nothing: the members exist already.",
         takes_claims="They take claims at once.",
-        creating="Not seen yet.",
+        creating="Not ready yet.",
     )
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:

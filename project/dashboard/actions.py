@@ -32,7 +32,7 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
     counts = count_members([pool.pk])[pool.pk]
     is_full = counts.there >= pool.max_members
     full = (
-        f"It has {counts.there} of {pool.max_members} members. Raise the maximum first."
+        f"The pool has {counts.there} of {pool.max_members} members. Raise the maximum first."
         if is_full
         else ""
     )
@@ -40,13 +40,13 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
         Action(
             "New claim…",
             f"{reverse('claim-new')}?pool={pool.name}",
-            "a slot, or a place in line",
+            "binds a slot or queues",
             why=why_not(identity, "claim", pool.pk) or leaving,
         ),
         Action(
             "Add members…",
             at("members-add"),
-            f"{counts.there:,} of {pool.max_members:,} are there",
+            f"{counts.there:,} of {pool.max_members:,} exist",
             why=why_not(identity, "add_member", pool.pk) or leaving or full,
         ),
     ]
@@ -55,7 +55,7 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
             Action(
                 "Drain members…",
                 at("members-drain"),
-                "says first who is there",
+                "shows the affected claims first",
                 why=why_not(identity, "drain", pool.pk) or leaving,
             )
         )
@@ -64,7 +64,7 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
             Action(
                 "Resume…",
                 at("pool-resume"),
-                "slots are handed out again",
+                "claims are bound again",
                 why=why_not(identity, "pause", pool.pk),
             )
         )
@@ -73,7 +73,7 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
             Action(
                 "Pause…",
                 at("pool-pause"),
-                "asks for how long and why",
+                "no new claims for a while",
                 why=why_not(identity, "pause", pool.pk) or leaving,
             )
         )
@@ -81,7 +81,7 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
         Action(
             "Edit",
             at("pool-edit"),
-            "the configuration",
+            "changes the configuration",
             why=why_not(identity, "configure", pool.pk) or leaving,
             is_page=True,
         )
@@ -90,7 +90,7 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
         Action(
             "Delete…",
             at("pool-delete"),
-            "says first whom it ends",
+            "shows the affected claims first",
             why=why_not(identity, "configure", pool.pk) or leaving,
             is_dangerous=True,
         )
@@ -106,9 +106,7 @@ def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Ac
         return []
     held = len({cell.claim_id for cell in board.held})
     stay = (
-        f"{formatting.plural(held, 'claim stays', 'claims stay')}."
-        if held
-        else "Nobody is here now."
+        f"{formatting.plural(held, 'claim stays', 'claims stay')}." if held else "No claim is here."
     )
     cordon, remove = (
         why_not(identity, "cordon", pool.pk),
@@ -117,38 +115,48 @@ def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Ac
     closing = "The pool is being deleted." if pool.state == "deleting" else ""
     may_drain = why_not(identity, "drain", pool.pk) or closing
     force = Action(
-        "Force…", at("member-force-drain"), force_words(board), why=may_drain, is_dangerous=True
+        "Force drain…",
+        at("member-force-drain"),
+        force_words(board),
+        why=may_drain,
+        is_dangerous=True,
     )
     if board.is_draining:
         force = replace(
-            force, why=may_drain or ("" if board.held else "Nobody holds a slot here any more.")
+            force, why=may_drain or ("" if board.held else "No claim holds a slot here.")
         )
-        leaves = "It leaves already." if board.is_leaving else remove or closing
+        leaves = "It is already being removed." if board.is_leaving else remove or closing
         deadline = (
             f"{board.drain_until:%d %b %H:%M} UTC"
             if board.drain_until
-            else "None yet: it leaves when the last has ended"
+            else "None: the drain ends with the last claim"
         )
         by = f", set by {board.drain_by}" if board.drain_by else ""
-        back = "Back to cordoned, as before" if board.stays_cordoned else "Takes new claims again"
+        back = "Stays cordoned" if board.stays_cordoned else "Takes new claims again"
         return [
             Action(
-                "Undrain…", at("member-undrain"), f"{back}; nobody here notices.", why=may_drain
+                "Undrain…",
+                at("member-undrain"),
+                f"{back}. Claims here are not affected.",
+                why=may_drain,
             ),
             Action(
-                "Deadline…", at("member-drain"), f"{deadline}{by}: “{board.note}”.", why=may_drain
+                "Change deadline…",
+                at("member-drain"),
+                f"{deadline}{by}: “{board.note}”.",
+                why=may_drain,
             ),
             force,
             *agent_actions(identity, pool, board),
             Action(
                 "Remove…",
                 at("member-remove"),
-                f"Goes when it is empty. {stay}",
+                f"Removed once it is empty. {stay}",
                 why=leaves,
                 is_dangerous=not leaves,
             ),
         ]
-    until = f"No new claims; empty by a deadline. {stay if held else ''}".strip()
+    until = f"No new claims; emptied by a deadline. {stay if held else ''}".strip()
     drain = Action("Drain…", at("member-drain"), until, why=may_drain)
     if board.is_cordoned:
         first = Action("Uncordon…", at("member-uncordon"), "Takes new claims again.", why=cordon)
@@ -156,11 +164,11 @@ def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Ac
         first = Action("Cordon…", at("member-cordon"), f"No new claims. {stay}", why=cordon)
     text = (
         (
-            "Takes nothing new and leaves when "
+            "Takes no new claims and is removed after "
             f"{formatting.plural(held, 'claim has', 'claims have')} ended."
         )
         if held
-        else "Nobody is here: it goes at once."
+        else "No claim is here: the member is removed at once."
     )
     return [
         first,
@@ -179,19 +187,22 @@ def force_words(board: MemberCard) -> str:
         sum(state == "reserved" for state in held.values()),
     )
     ends = (
-        f"Ends {formatting.plural(running, 'claim')} here: plans go back in line, applies are lost."
+        f"Ends {formatting.plural(running, 'claim')} here: plans are queued again, applies are lost."  # noqa: E501
         if running
         else ""
     )
     loses = (
         (
-            f"{formatting.plural(waiting, 'plan keeps all but its slot', 'plans keep all but their slots')}"  # noqa: E501
+            f"{formatting.plural(waiting, 'reserved plan loses its slot', 'reserved plans lose their slots')}"  # noqa: E501
             "."
         )
         if waiting
         else ""
     )
-    return " ".join(part for part in (ends, loses) if part) or "Nobody is here: it goes at once."
+    return (
+        " ".join(part for part in (ends, loses) if part)
+        or "No claim is here: the member is removed at once."
+    )
 
 
 def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Action]:
@@ -203,32 +214,32 @@ def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Act
     token = Action(
         "Token…",
         reverse("member-token", args=[board.id]),
-        "What it signs its heartbeat with.",
+        "Creates the token for the member’s heartbeat.",
         why=may_edit,
         is_page=True,
     )
     if provider is None or not provider.has_agents:
         return [] if spec_of(pool).liveness is None else [token]
     if not provider.is_owner:
-        return [replace(token, text="With the lines that start its agent, wherever it is to run.")]
+        return [replace(token, text="Creates a token and shows the commands that start the agent.")]
     running = (
-        "Something may run here."
+        "A task may be running here."
         if board.state != "creating" and any(c.state == "held" for c in board.cells)
         else ""
     )
-    leaving = "It leaves." if board.is_leaving else ""
+    leaving = "The member is being removed." if board.is_leaving else ""
     why = why_not(identity, "cordon", pool.pk) or running or leaving
     found = [
         Action(
             "Restart…",
             reverse("member-restart", args=[board.id]),
-            "A new process; what is reserved stays so.",
+            "Starts a new agent process; reserved slots stay reserved.",
             why=why,
         )
     ]
     if provider.rotates:
-        away = "" if board.state == "ready" else "It gets one with its next start."
-        text = "Another token for its agent; what runs goes on."
+        away = "" if board.state == "ready" else "The agent gets a new token at its next start."
+        text = "Gives the agent a new token; running tasks continue."
         found.append(
             Action(
                 "Rotate token…",

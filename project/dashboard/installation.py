@@ -53,7 +53,7 @@ def list_troubles(visible: Collection[int] | None = None) -> list[InstallationPr
     )
     found += [
         InstallationProblem(
-            f"{pool.name}:", f"its provider fails, tries again: {pool.provider_error[:200]}"
+            f"{pool.name}:", f"its provider fails, Berth retries: {pool.provider_error[:200]}"
         )
         for pool in failing
     ]
@@ -62,9 +62,9 @@ def list_troubles(visible: Collection[int] | None = None) -> list[InstallationPr
     operations = operations.exclude(pool_id__in=[pool.pk for pool in failing])
     for operation in operations.order_by("due_at")[:50]:
         again = (
-            "it waits for a person"
+            "an operator has to resolve it"
             if operation.error_code == "permanent"
-            else f"tried {formatting.plural(operation.attempts, 'time')}, tries again"
+            else f"tried {formatting.plural(operation.attempts, 'time')}, Berth retries"
         )
         found.append(
             InstallationProblem(
@@ -76,18 +76,18 @@ def list_troubles(visible: Collection[int] | None = None) -> list[InstallationPr
         .filter(LIVE, of_pool, gave_up_at__isnull=False)
         .order_by("gave_up_at")[:50]
     ):
-        tries = formatting.plural(member.restarts, "time")
+        tries = formatting.plural(member.restarts, "start")
         found.append(
             InstallationProblem(
                 f"{member.name} in {member.pool.name}:",
-                f"started {tries} in vain, not started again by itself",
+                f"{tries} failed, Berth does not start it again",
             )
         )
     for pool in pools.filter(roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
         found.append(
             InstallationProblem(
                 f"roll of {pool.name}:",
-                f"it has stopped, {pool.roll_stop_reason}; the others are as they were",
+                f"stopped, {pool.roll_stop_reason}; the other members are unchanged",
             )
         )
     for pool in pools.exclude(provider__in=list_allowed()).order_by("name")[:50]:
@@ -110,22 +110,24 @@ def list_troubles(visible: Collection[int] | None = None) -> list[InstallationPr
 
 def drain_words(stuck: Stuck) -> str:
     what = [formatting.plural(stuck.held, "slot") + " held"] * bool(stuck.held)
-    what += [formatting.plural(stuck.draining, "slot") + " not clean"] * bool(stuck.draining)
+    what += [formatting.plural(stuck.draining, "slot") + " still being cleaned"] * bool(
+        stuck.draining
+    )
     return (
-        f"should be empty since {formatting.coarse(stuck.over_for)}, "
-        f"{formatting.sentence(what) or 'it is about to go'}: “{stuck.note}”"
+        f"past its drain deadline since {formatting.coarse(stuck.over_for)}, "
+        f"{formatting.sentence(what) or 'about to be removed'}: “{stuck.note}”"
     )
 
 
 def token_words(old: OldToken) -> str:
     if old.is_untaken:
         return (
-            f"its agent has not taken the token that was made {formatting.coarse(old.age)} ago; "
-            "the one before still opens"
+            f"its agent does not use the token that was created {formatting.coarse(old.age)} ago; "
+            "the previous token is still valid"
         )
     if old.is_ours:
         return (
-            f"its token is {formatting.coarse(old.age)} old and was not replaced: see that watch "
+            f"its token is {formatting.coarse(old.age)} old and was not rotated: check that watch "
             "and a worker run"
         )
     when = (
@@ -134,8 +136,8 @@ def token_words(old: OldToken) -> str:
         else f"was due {formatting.coarse(-old.left)} ago"
     )
     return (
-        f"another token for its agent {when}: make it on its page and put it where its "
-        "agent reads it"
+        f"a new token for its agent {when}: create the token on the member’s page and put it where "
+        "the agent reads it"
     )
 
 

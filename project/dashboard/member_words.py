@@ -11,25 +11,28 @@ def describe_member(board: MemberCard, provider: str, liveness: Liveness | None)
     and the template writes them.
     """
     if board.is_cordoned:
-        return f"Takes no new claims: “{board.note}”. Who is here stays."
+        return f"Takes no new claims: “{board.note}”. Claims here stay."
     if board.css == "lost":
-        return "Silent for too long. Its claims are lost; it is back as soon as it is heard."
+        return (
+            "No heartbeat for too long. Its claims are lost. It is ready again after its "
+            "next heartbeat."
+        )
     if board.css == "unhealthy":
         limit = (
             f" for {formatting.duration(liveness.lost)}"
             if liveness is not None and liveness.lost
             else ""
         )
-        return f"Not heard in time. It takes nothing new and keeps its claims{limit}."
+        return f"No heartbeat in time. It takes no new claims and keeps its claims{limit}."
     if board.state == "creating":
         return known_providers().get(provider, Provider).describe_creation(board.outside)
     if board.state == "deleting":
-        return "Closed and empty, being removed."
+        return "Empty, being removed."
     if board.is_outdated:
         return (
-            "Made from an older configuration of its pool. It takes claims, and is renewed "
+            "Created from an older configuration of its pool. It takes claims and is renewed "
             "once it is idle."
         )
     if not board.held:
-        return "Nobody is here. It takes claims."
-    return "Takes claims." if board.open_count else "Takes claims, but is full."
+        return "Idle, takes claims."
+    return "Takes claims." if board.open_count else "All slots are taken."

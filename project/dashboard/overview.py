@@ -82,7 +82,7 @@ def open_first(identity: Identity, argument: str) -> Opened | None:
 
     def render() -> str:
         if list_pools().exists():
-            raise NotFound("There are pools now.")
+            raise NotFound("The installation has pools now.")
         return render_to_string(
             "dashboard/installation.html", {"installation": installation(), "now": timezone.now()}
         )
@@ -121,9 +121,10 @@ class PoolRow:
         if self.css in ("paused", "frozen"):
             return f"{self.css} until", href
         if self.css in ("deleting", "pending"):
-            return {"deleting": "goes when it is empty", "pending": "its provider is looked at"}[
-                self.css
-            ], href
+            return {
+                "deleting": "removed once it is empty",
+                "pending": "its provider is being checked",
+            }[self.css], href
         if not self.members.there:
             return "has no members", href
         troubles = [
@@ -217,8 +218,8 @@ def attention(identity: Identity) -> dict[str, Any]:
             AttentionCard(
                 0,
                 "drift",
-                "drift outside",
-                "Nothing that these pools use outside is unaccounted for",
+                "external drift",
+                "Providers and Berth agree on what exists",
             ),
             _paused([pool for pool in pools if closed_until(pool, now)], queues, now),
         ]
@@ -227,7 +228,9 @@ def attention(identity: Identity) -> dict[str, Any]:
 
 def _approvals(pending: list[PendingPlan], count: int, queues: dict[str, Queue]) -> AttentionCard:
     if not pending:
-        return AttentionCard(0, "apply_pending", "approvals waiting", "No claim waits for a person")
+        return AttentionCard(
+            0, "apply_pending", "approvals waiting", "No plan waits for an approval"
+        )
     first = pending[0]
     holding = sorted({p.pool for p in pending if p.member})
     waiting = sum(queues.get(name, Queue()).count for name in holding)
@@ -258,14 +261,14 @@ def _lost(pools: Iterable[Pool], slots: dict[int, ShownSlotCounts]) -> Attention
     where = [(pool, slots[pool.pk].shown.get("lost", 0)) for pool in pools]
     lost = [(pool, n) for pool, n in where if n]
     if not lost:
-        return AttentionCard(0, "lost", "slots lost", "Every member that had claims is there")
+        return AttentionCard(0, "lost", "slots lost", "No member with claims was lost")
     said = formatting.sentence([f"{n} in {pool.name}" for pool, n in lost[:3]])
     more = f", and {len(lost) - 3} more pools" if len(lost) > 3 else ""
     return AttentionCard(
         sum(n for _, n in lost),
         "lost",
         "slots lost",
-        f"{said}{more}. Each claim there has ended or stands in line again",
+        f"{said}{more}. Each of their claims has ended or is queued again",
         href="/claims/?q=state:lost",
     )
 
@@ -273,9 +276,7 @@ def _lost(pools: Iterable[Pool], slots: dict[int, ShownSlotCounts]) -> Attention
 def _errors(visible: set[int] | None) -> AttentionCard:
     troubles = list_troubles(visible)
     if not troubles:
-        return AttentionCard(
-            0, "error", "errors", "Controllers turn, and nothing outside is refused"
-        )
+        return AttentionCard(0, "error", "errors", "Controllers run, and no provider call fails")
     return AttentionCard(
         len(troubles),
         "error",
@@ -294,7 +295,7 @@ def closed_until(pool: Pool, now: datetime) -> datetime | None:
 def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> AttentionCard:
     if not paused:
         return AttentionCard(
-            0, "frozen", "pools paused or frozen", "Every pool hands out what is free"
+            0, "frozen", "pools paused or frozen", "Every pool allocates its free slots"
         )
     first = min(paused, key=lambda pool: closed_until(pool, now) or now)
     is_paused = first.paused_until is not None and first.paused_until > now
@@ -309,7 +310,7 @@ def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Atte
             f"{'it' if len(paused) == 1 else 'them'}"
         )
         if waiting
-        else "Nobody waits for it"
+        else "No claim waits for it"
     )
     return AttentionCard(
         len(paused),

@@ -171,9 +171,9 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
 def lease_terms(lease: LeaseSpec) -> list[tuple[str, float, str]]:
     """What the pool demands of holders: words, seconds, and what follows them."""
     terms = (
-        ("acknowledged within", lease.acknowledge, ""),
-        ("heard every", lease.heartbeat, ""),
-        ("held", lease.hold, " at most"),
+        ("acknowledge within", lease.acknowledge, ""),
+        ("heartbeat every", lease.heartbeat, ""),
+        ("hold at most", lease.hold, ""),
     )
     return [(verb, seconds, end) for verb, seconds, end in terms if seconds]
 
@@ -310,7 +310,7 @@ class Drain:
         if self.board.unclean:
             text += (
                 f"{', ' if self.keepers else ''}{formatting.plural(len(self.board.unclean), 'slot')} "  # noqa: E501
-                "not clean yet"
+                "still being cleaned"
             )
         return text
 

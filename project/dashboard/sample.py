@@ -23,7 +23,7 @@ def load(request: Any) -> HttpResponse:
     require(request.identity, "configure", None)
     load_sample()
     messages.success(
-        request, "The sample is loaded. Its driver begins to claim within a few seconds."
+        request, "The sample is loaded. Its driver creates claims within a few seconds."
     )
     return HttpResponseRedirect("/")
 
@@ -37,12 +37,13 @@ def remove(request: Any) -> HttpResponse:
         verb="Remove the sample",
         href=request.path,
         intro=(
-            "Its driver stops, its claims are cancelled, and its pools go. Nothing else is touched."
+            "Its driver stops, its claims are cancelled and its pools are deleted. Other pools "
+            "are not affected."
         ),
-        facts=[("Pools", names), ("Events", "stay")],
+        facts=[("Pools", names), ("Events", "are kept")],
         reason="none",
         note="It can be loaded again.",
-        nothing="" if is_sample_loaded() else "There is no sample here.",
+        nothing="" if is_sample_loaded() else "No sample is loaded.",
     )
 
     def perform(given: ConfirmInput) -> Done:

@@ -14,6 +14,7 @@ from claims.allocation.selectors import list_live_claims, queue_of_pool
 from claims.tasks.plans.selectors import PendingPlan, list_pending
 from pools.access.permissions import Identity
 from pools.models import Member, Pool
+from project.kernel.ui import formatting
 
 LINES = 6
 WAITING = 3  # who starts, at most: the queue says the rest
@@ -56,17 +57,19 @@ def in_order(found: Iterable[Upcoming], now: datetime) -> list[Upcoming]:
 
 def ends_of_orders(pool: Pool) -> list[Upcoming]:
     orders = (
-        (pool.paused_until, "the pause ends, slots are handed out again"),
+        (pool.paused_until, "the pause ends"),
         (pool.frozen_until, "the freeze ends"),
-        (pool.pin_until, f"the pin on {pool.pin_count} ends"),
-        (pool.scaling_paused_until, "the scaler goes on"),
+        (pool.pin_until, f"the pin to {formatting.plural(pool.pin_count or 0, 'member')} ends"),
+        (pool.scaling_paused_until, "the scaler’s pause ends"),
     )
     return [Upcoming(at, text) for at, text in orders if at is not None]
 
 
 def deadlines_of_drains(members: Iterable[Member]) -> list[Upcoming]:
     return [
-        Upcoming(member.drain_until, "has to be empty", member.name, f"?member={member.name}")
+        Upcoming(
+            member.drain_until, "reaches its drain deadline", member.name, f"?member={member.name}"
+        )
         for member in members
         if member.drain_until
     ]
@@ -76,7 +79,7 @@ def expiries(pending: Iterable[PendingPlan]) -> list[Upcoming]:
     return [
         Upcoming(
             plan.expires_at,
-            f"{plan.workspace or ''} expires unless somebody decides".strip(),
+            f"{in_brackets(plan.workspace)} expires without a decision".strip(),
             *claim_link(plan.claim_id),
         )
         for plan in pending
@@ -85,7 +88,11 @@ def expiries(pending: Iterable[PendingPlan]) -> list[Upcoming]:
 
 def ends_of_holds(claims: Iterable[ClaimView]) -> list[Upcoming]:
     return [
-        Upcoming(claim.expires_at, f"{claim.owner} has had its time".strip(), *claim_link(claim.id))
+        Upcoming(
+            claim.expires_at,
+            f"{in_brackets(claim.owner)} reaches its time limit".strip(),
+            *claim_link(claim.id),
+        )
         for claim in claims
         if claim.state == "bound" and claim.expires_at is not None
     ]
@@ -99,7 +106,7 @@ def starts(claims: Iterable[ClaimView], now: datetime) -> list[Upcoming]:
             found.append(
                 Upcoming(
                     first,
-                    f"{claim.owner} probably starts".strip(),
+                    f"{in_brackets(claim.owner)} probably starts".strip(),
                     *claim_link(claim.id),
                     until=last,
                 )
@@ -108,4 +115,8 @@ def starts(claims: Iterable[ClaimView], now: datetime) -> list[Upcoming]:
 
 
 def claim_link(claim_id: int) -> tuple[str, str]:
-    return str(claim_id), f"/claims/{claim_id}/"
+    return f"Claim {claim_id}", f"/claims/{claim_id}/"
+
+
+def in_brackets(name: str | None) -> str:
+    return f"({name})" if name else ""

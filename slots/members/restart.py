@@ -63,12 +63,12 @@ def restart_member(*, member_id: int, reason: str) -> Member:
             raise Conflict(
                 f"{member.name} is not ours to start.",
                 code="not_ours",
-                way_out="Start it where it runs.",
+                way_out="Restart the agent on its own machine.",
             )
         if member.state in ("deleting", "gone") or member.is_leaving:
             raise Conflict(
-                f"Member {member.name} is leaving.",
-                way_out="Keep it first, or add it anew once it is gone.",
+                f"Member {member.name} is being removed.",
+                way_out="Keep it first, or add it again once it is removed.",
             )
         busy = [
             row.claim_id
@@ -77,7 +77,7 @@ def restart_member(*, member_id: int, reason: str) -> Member:
         ]
         if busy and member.down_at is None:
             running = (
-                f"Something may run on {member.name}: {'claims' if len(busy) > 1 else 'claim'} "
+                f"A task may be running on {member.name}: {'claims' if len(busy) > 1 else 'claim'} "
                 f"{', '.join(map(str, busy[:5]))}."
             )
             raise Conflict(

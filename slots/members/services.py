@@ -210,7 +210,7 @@ def remove_member(*, member_id: int, reason: str) -> Removal:
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.state == "gone":
-            raise NotFound(f"Member {member.name} is gone already.")
+            raise NotFound(f"Member {member.name} was already removed.")
         mark_leaving(pool, member, note)
         raise_revision(pool)
         return Removal(member.pk, member.state, view_holders(member.pk))
@@ -222,8 +222,8 @@ def keep_member(*, member_id: int, reason: str = "") -> Member:
         pool, member = lock_member(member_id)
         if pool.state != "active" and pool.state != "pending":
             raise Conflict(
-                f"Pool {pool.name} is being deleted, so its members leave.",
-                way_out="Make the pool anew once it is gone.",
+                f"Pool {pool.name} is being deleted, so its members are removed.",
+                way_out="Create the pool again once it is deleted.",
             )
         refuse_unless_there(member)
         if member.is_leaving:
@@ -385,7 +385,7 @@ def _lock_living_pool(pool_id: int) -> Pool:
     if pool.state in ("deleting", "gone"):
         raise Conflict(
             f"Pool {pool.name} is being deleted.",
-            way_out="Wait until it is gone, then make it anew.",
+            way_out="Wait until it is deleted, then create it again.",
         )
     return pool
 
@@ -396,7 +396,7 @@ def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldEr
         found.append(
             FieldError(
                 "name",
-                f"The name of {before.name} never changes.",
+                f"The name of {before.name} cannot change.",
                 "Add another member and remove this one.",
             )
         )
@@ -404,7 +404,7 @@ def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldEr
         found.append(
             FieldError(
                 "external_id",
-                "What a member is outside never changes.",
+                "external_id of a member cannot change.",
                 "Add another member and remove this one.",
             )
         )

@@ -33,7 +33,7 @@ def token(request: Any, member_id: int) -> HttpResponse:
         or not may_sign_in(member)
     ):
         raise NotFound(
-            f"There is no member {member_id} that signs in.",
+            f"Member {member_id} does not exist or has no token.",
             way_out="Look at the members of the pool.",
         )
     require(request.identity, "edit_member", member.pool)
@@ -69,8 +69,8 @@ def restart(request: Any, member_id: int) -> HttpResponse:
         verb="Restart",
         href=request.path,
         intro=(
-            "Its agent is ended and started again. What is reserved here stays so; restarts in "
-            "vain are counted anew."
+            "The agent is stopped and started again. Reserved slots stay reserved; the count of "
+            "failed starts is reset."
         ),
         facts=[
             ("Is", board.word),
@@ -81,7 +81,9 @@ def restart(request: Any, member_id: int) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         restart_member(member_id=board.id, reason=given.reason)
-        return Done(f"{board.name} is started again.", reverse("pool", args=[pool.name]))
+        return Done(
+            f"The agent of {board.name} is being restarted.", reverse("pool", args=[pool.name])
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -93,26 +95,28 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
         title=f"Rotate the token of {board.name}",
         verb="Rotate",
         href=request.path,
-        intro="Its agent is given another token while it works. Nothing of it stops.",
+        intro="The agent gets a new token while it works. No task is interrupted.",
         facts=[
             (
                 "Token",
-                f"made {formatting.exact(board.token_since)}" if board.token_since else "none yet",
+                f"created {formatting.exact(board.token_since)}"
+                if board.token_since
+                else "none yet",
             )
         ],
         fields=[
             Field(
                 "previous",
-                "The one before",
+                "Previous token",
                 "select",
                 value="overlap",
                 options=(
-                    ("overlap", "opens for an hour more"),
-                    ("ends", "ends as soon as the new one is used: it is in the wrong hands"),
+                    ("overlap", "valid for one hour more"),
+                    ("ends", "revoked as soon as the new one is used (it has leaked)"),
                 ),
             )
         ],
-        note="The events say it, not the token.",
+        note="The event log records the rotation, not the token.",
         nothing=why_no_rotation(pool.provider, board),
     )
 
@@ -122,18 +126,18 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
             reason=given.reason,
             ends_previous=given.values["previous"] == "ends",
         )
-        return Done(f"{board.name} gets another token.", reverse("pool", args=[pool.name]))
+        return Done(f"{board.name} gets a new token.", reverse("pool", args=[pool.name]))
 
     return ask(request, question, perform, frame(request, "overview"))
 
 
 def why_no_rotation(provider: str, board: MemberCard) -> str:
     if not rotates(provider):
-        return "Berth does not hand it its token: make one on its page."
+        return "Berth does not deliver tokens to this agent: create one on the member’s page."
     return (
         ""
         if board.state == "ready"
-        else f"It is {board.word}: it gets a token with its next start."
+        else f"It is {board.word}: the agent gets a new token at its next start."
     )
 
 
@@ -141,7 +145,7 @@ def why_no_restart(provider: str, board: MemberCard) -> str:
     """Empty: it may be tried. What holds it now is looked at under its lock."""
     known = known_providers().get(provider)
     if known is None or not known.is_owner or not known.has_agents:
-        return "It is not ours to start."
+        return "Berth does not start this agent."
     if board.is_leaving:
-        return "It leaves."
+        return "The member is being removed."
     return ""

@@ -39,7 +39,7 @@ def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, MemberC
     require(request.identity, action, member.pool)
     board = get_board(member.pool_id, member_id)
     if board is None:
-        raise NotFound(f"Member {member.name} has gone.", way_out="Its events stay.")
+        raise NotFound(f"Member {member.name} was removed.", way_out="Its events are kept.")
     return member.pool, board
 
 
@@ -89,13 +89,13 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
         verb="Cordon",
         href=request.path,
         intro=(
-            "It takes no new claims until somebody takes this back. Who holds a slot here keeps it."
+            "The member takes no new claims until it is uncordoned. Claims here keep their slots."
         ),
         affected=affected,
         affected_more=more,
         facts=[("Open slots", f"{board.open_count} of {len(board.cells)} close")],
-        note="Can be taken back.",
-        nothing="It is cordoned already." if board.is_cordoned and board.cordon_by else "",
+        note="Can be undone with Uncordon.",
+        nothing="The member is already cordoned." if board.is_cordoned and board.cordon_by else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -116,16 +116,19 @@ def uncordon(request: Any, member_id: int) -> HttpResponse:
         title=f"Uncordon {board.name}",
         verb="Uncordon",
         href=request.path,
-        intro="It takes new claims again, as far as the pool and the member itself are willing.",
+        intro=(
+            "The member takes new claims again, unless the pool is paused or the "
+            "member is unhealthy."
+        ),
         facts=[
             (
                 "Cordoned because",
-                f"“{board.cordon_note}”" if board.cordon_note else "no reason was kept",
+                f"“{board.cordon_note}”" if board.cordon_note else "no reason was recorded",
             ),
             ("Slots", f"{formatting.plural(free, 'slot opens', 'slots open')}"),
         ],
         reason="optional",
-        nothing="" if board.is_cordoned else "It is not cordoned.",
+        nothing="" if board.is_cordoned else "The member is not cordoned.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -144,32 +147,40 @@ def remove(request: Any, member_id: int) -> HttpResponse:
         title=f"Remove {board.name}",
         verb="Remove",
         href=request.path,
-        intro="It takes nothing new and leaves when it is empty. Nobody is moved or ended."
+        intro=(
+            "The member takes no new claims and is removed once it is empty. No claim is "
+            "moved or ended."
+        )
         if count
-        else "No claim is here, but a Terraform state: it leaves once the server has the state."
+        else (
+            "No claim is here, but a Terraform state: the member is removed once the server "
+            "has the state."
+        )
         if board.unsaved
-        else "Nobody is here: it leaves at once, with its slots.",
+        else "No claim is here: the member and its slots are removed at once.",
         affected=affected,
         affected_more=more,
-        facts=[("Slots", f"{pool.name} has {len(board.cells)} fewer then"), *unsaved_facts(board)],
+        facts=[("Slots", f"{pool.name} loses {len(board.cells)}"), *unsaved_facts(board)],
         typed=board.name,
         is_dangerous=True,
-        note="Can be taken back until it has gone." if count else "Can’t be undone.",
-        nothing="It leaves already." if board.is_leaving else "",
+        note="Can be undone until the member is removed." if count else "Cannot be undone.",
+        nothing="The member is already being removed." if board.is_leaving else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
         removal = remove_member(member_id=board.id, reason=given.reason)
         if removal.state in ("gone", "deleting"):
-            return Done(f"{board.name} has left {pool.name}.", reverse("pool", args=[pool.name]))
+            return Done(
+                f"{board.name} was removed from {pool.name}.", reverse("pool", args=[pool.name])
+            )
         if not removal.holders:
             return Done(
-                f"{board.name} leaves when the server has the Terraform state that only "
+                f"{board.name} is removed once the server has the Terraform state that only "
                 "its agent has."
             )
         there = formatting.plural(len({h.claim_id for h in removal.holders}), "claim", "claims")
         return Done(
-            f"{board.name} leaves when {there} on it "
+            f"{board.name} is removed when {there} on it "
             f"{'has' if there.startswith('1 ') else 'have'} ended."
         )
 
@@ -183,16 +194,18 @@ def keep(request: Any, member_id: int) -> HttpResponse:
         title=f"Keep {board.name}",
         verb="Keep",
         href=request.path,
-        intro="Takes the removal back: it stays"
+        intro="Cancels the removal: the member stays"
         + (", cordoned as before." if board.stays_cordoned else " and takes new claims again."),
-        facts=[("It leaves because", f"“{board.note}”" if board.note else "no reason was kept")],
+        facts=[
+            ("Reason of the removal", f"“{board.note}”" if board.note else "no reason was recorded")
+        ],
         reason="optional",
-        nothing="" if board.is_leaving else "It does not leave.",
+        nothing="" if board.is_leaving else "The member is not being removed.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         keep_member(member_id=board.id, reason=given.reason)
-        return Done(f"{board.name} stays.")
+        return Done(f"{board.name} is no longer being removed.")
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -205,16 +218,16 @@ def add(request: Any, name: str) -> HttpResponse:
         title=f"Add members to {pool.name}",
         verb="Add",
         href=request.path,
-        intro=f"Each has the slots that the pool’s layout says. {texts.adding}",
+        intro=f"Each member gets the slots of the pool’s layout. {texts.adding}",
         fields=[
             Field(
                 "names",
-                "Names, one a line",
+                "Names, one per line",
                 "textarea",
                 help="Letters, digits, dots, dashes, underscores",
                 is_needed=True,
             ),
-            Field("labels", "Labels of all of them", help="For example: zone=eu-1, size=large"),
+            Field("labels", "Labels of all new members", help="For example: zone=eu-1, size=large"),
         ],
         reason="optional",
         note=texts.takes_claims,
@@ -239,7 +252,7 @@ def add(request: Any, name: str) -> HttpResponse:
         said = formatting.sentence([member.name for member in added[:3]]) + (
             f" and {len(added) - 3} more" if len(added) > 3 else ""
         )
-        return Done(f"{said} {'is' if len(added) == 1 else 'are'} in {pool.name}.")
+        return Done(f"{said} {'was' if len(added) == 1 else 'were'} added to {pool.name}.")
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -281,19 +294,19 @@ def pause(request: Any, name: str) -> HttpResponse:
         verb="Pause",
         href=request.path,
         intro=(
-            "Nothing new is handed out until then. Who holds a slot keeps it, who asks waits. It "
-            "ends by itself."
+            "No new claims are bound until then: they wait. Bound claims keep their slots. The "
+            "pause ends by itself."
         ),
         fields=[
             Field(
                 "for",
-                "For how long",
+                "Duration",
                 value="1h",
                 help="A length of time: 30m, 2h, 1d",
                 is_needed=True,
             )
         ],
-        note="Can be ended at any time.",
+        note="Can be ended at any time with Resume.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -322,14 +335,14 @@ def resume(request: Any, name: str) -> HttpResponse:
         title=f"Resume {pool.name}",
         verb="Resume",
         href=request.path,
-        intro="What is free is handed out again, to who waits first.",
+        intro="Free slots go to the waiting claims again, in the order of the queue.",
         facts=[("Paused because", f"“{pool.pause_reason}”")],
         reason="optional",
-        nothing="" if pool.paused_until else "It is not paused.",
+        nothing="" if pool.paused_until else "The pool is not paused.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         resume_pool(pool_id=pool.pk, reason=given.reason)
-        return Done(f"{pool.name} hands out slots again.")
+        return Done(f"{pool.name} binds claims again.")
 
     return ask(request, question, perform, frame(request, "overview"))

@@ -3,29 +3,29 @@
 from pools.providers.display import OptionField, OptionForm, ProviderTexts
 
 TEXTS = ProviderTexts(
-    choice="pods that Berth makes in a namespace",
+    choice="pods that Berth creates in a namespace",
     adding="Berth creates a pod for each in the pool’s namespace.",
-    takes_claims="They take claims once the agents in their pods are here.",
+    takes_claims="They take claims once the agents in their pods have connected.",
     creating="Its agent is being started.",
 )
 FORM = OptionForm(
     "Pods",
     (
-        OptionField("template.image", "Image", "With python3, like registry.example/berth-agent:1"),
+        OptionField("template.image", "Image", "An image with python3, like registry.example/berth-agent:1"),
         OptionField(
-            "context", "Context", "Of the kubeconfig. Empty: the cluster that Berth runs in"
+            "context", "Context", "Context of the kubeconfig. Empty: the cluster that Berth runs in"
         ),
-        OptionField("namespace", "Namespace", "Empty: that of the context"),
+        OptionField("namespace", "Namespace", "Empty: the namespace of the context"),
         OptionField(
             "url",
-            "Berth’s address for them",
-            "Like https://berth.example.com/. Empty: BERTH_AGENT_URL",
+            "Berth address",
+            "Called by the pods, like https://berth.example.com/. Empty: BERTH_AGENT_URL",
         ),
         OptionField(
             "template.service_account",
             "Service account",
-            "Empty: none, and no token of the cluster",
+            "Empty: none, and the pods get no cluster token",
         ),
     ),
-    "Resources, tolerations and more of their template stand in the file.",
+    "Resources, tolerations and other options of the template are set in the file.",
 )
