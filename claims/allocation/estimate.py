@@ -58,14 +58,14 @@ class Forecast:
         self.note = ""
         self._times: list[float] = []
         if len(holds.seconds) < FEWEST:
-            self.note = "too few claims have ended here lately"
+            self.note = f"no estimate: fewer than {FEWEST} claims ended recently"
             return
         living = [age for age in ages if age < holds.seconds[-1]]
         if not living:
             self.note = (
-                "its slots are held longer than any lately"
+                "no estimate: its slots are held for unusually long"
                 if ages
-                else "depends on what becomes free"
+                else "depends on which slots become free"
             )
             return
         if len(living) > SAMPLE:
@@ -94,7 +94,7 @@ class Forecast:
             return Band(None, None, self.note)
         start, end = self._when(need, 0.0), self._when(need, NINE_IN_TEN)
         return (
-            Band(None, None, "further away than can be said")
+            Band(None, None, "no estimate: too far ahead")
             if start > FURTHEST
             else Band(start, min(max(start, end), FURTHEST))
         )

@@ -103,7 +103,7 @@ def _say_paused(s: WaitContext) -> WaitMessage:
         ends = f"The freeze ends{', at ' + moment(s.paused_until) if s.paused_until else ''}"
         return WaitMessage(
             f"Pool {s.pool} is frozen{until}: {s.limits.frozen}",
-            [ends, "The freeze is lifted, once"],
+            [ends, "The freeze is lifted"],
         )
     until = f" until {moment(s.paused_until)}" if s.paused_until else ""
     why = f": {s.pause_reason}" if s.pause_reason else ""
@@ -208,7 +208,9 @@ def _say_next(s: WaitContext) -> WaitMessage:
             [f"Claim {s.strict} starts, or is cancelled"],
         )
     text = "A slot is open" if s.places.open == 1 else f"{s.places.open} slots are open"
-    return WaitMessage(text if s.places.open else "It was not tried yet", ["Its turn comes"])
+    return WaitMessage(
+        text if s.places.open else "The claim was not tried yet", ["The claims ahead are served"]
+    )
 
 
 def _say_refused(s: WaitContext) -> WaitMessage:
@@ -284,10 +286,12 @@ def _more_members(s: WaitContext, more: int) -> str:
         return f"The maximum of members{by} goes from {limits.high} to {s.members + more}"
     if limits.pin is not None and s.members + more > limits.pin.count:
         why = f": {limits.pin.reason}" if limits.pin.reason else ""
-        return f"The pin to {count(limits.pin.count, 'member', 'members')} is taken back{why}"
+        return f"The pin to {count(limits.pin.count, 'member', 'members')} is removed{why}"
     if s.wanted.selector and not s.is_carried:
-        return f"A member with {labels(s)} is added: those that the scaler makes have other labels"
-    return f"{many}, made by the scaler"
+        return (
+            f"A member with {labels(s)} is added: members that the scaler creates have other labels"
+        )
+    return f"{many}, created by the scaler"
 
 
 def decisions(s: WaitContext) -> str:
@@ -336,7 +340,7 @@ def say_blocked(
         way = (
             f"{workspace} is unlocked"
             if lost_claim is None
-            else f"Somebody says what became of claim {lost_claim}"
+            else f"The outcome of claim {lost_claim} is recorded"
         )
         return "workspace_locked", WaitMessage(
             f"Workspace {workspace} is locked by {locked_by}{why}", [way]
@@ -353,11 +357,9 @@ def say_blocked(
         return "workspace_busy", WaitMessage(text, [way])
     if back_off is not None and back_off > 0:
         return "back_off", WaitMessage(
-            f"It is tried again in {words_for(back_off)}", ["The time passes"]
+            f"Berth retries in {words_for(back_off)}", ["The waiting time ends"]
         )
-    return "unblocking", WaitMessage(
-        "Nothing blocks it any more", ["It stands in line within a second"]
-    )
+    return "unblocking", WaitMessage("Nothing blocks the claim", ["It is queued within a second"])
 
 
 def noun(s: WaitContext, n: int = 2) -> str:

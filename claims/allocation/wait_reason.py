@@ -485,7 +485,7 @@ def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
 
 def _estimate_blocked(code: str, row: Any, reader: _ReadCache) -> Band:
     if code == "back_off":
-        return Band(None, None, "then it stands in line")
+        return Band(None, None, "then it is queued")
     if (
         code == "workspace_busy"
         and row.holder_state == "bound"

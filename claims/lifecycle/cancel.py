@@ -32,14 +32,14 @@ def cancel_claim(*, claim_id: int, reason: str = "") -> ClaimView:
         if claim.outcome == "cancelled":
             return claim
         raise Conflict(
-            f"Claim {claim_id} has ended already: {claim.outcome}.",
+            f"Claim {claim_id} has already ended: {claim.outcome}.",
             code="ended",
-            way_out="Nothing is left to do.",
+            way_out="No action is needed.",
         )
     raise Conflict(
         f"Claim {claim_id} holds slots: it is {claim.state}.",
         code="holds_slots",
-        way_out=f"Release it, naming its generation {claim.generation}.",
+        way_out=f"Release it with its generation {claim.generation}.",
         generation=claim.generation,
     )
 
@@ -54,8 +54,8 @@ def force_release(*, claim_id: int, reason: str) -> ClaimView:
         with transaction.atomic():
             held = look_at_hold(claim_id)
             if held.claim.state == "ended":
-                text = f"Claim {claim_id} has ended already: {held.claim.outcome}."
-                raise Conflict(text, code="ended", way_out="Nothing is left to do.")
+                text = f"Claim {claim_id} has already ended: {held.claim.outcome}."
+                raise Conflict(text, code="ended", way_out="No action is needed.")
             if held.holds:
                 ending = Ending(outcome="cancelled", verb="force_release", reason=note)
                 let_go(held, ending, words="was released by force while it applied")

@@ -59,7 +59,7 @@ def steps_of(claim: ClaimView, now: datetime) -> list[ClaimStep]:
 
 def _waiting(claim: ClaimView, now: datetime) -> ClaimStep:
     if claim.is_waiting:
-        text = f"place {claim.wait.place}, " if claim.wait and claim.wait.place else ""
+        text = f"position {claim.wait.place}, " if claim.wait and claim.wait.place else ""
         return ClaimStep(
             "waiting",
             claim_word(claim.state),
@@ -106,12 +106,12 @@ def _ahead(claim: ClaimView) -> list[ClaimStep]:
             ClaimStep(
                 "bound",
                 "acknowledged",
-                "by then, or the slot goes back",
+                "by then, or the slot is released",
                 claim.acknowledge_by,
                 is_next=True,
             )
         )
-    text = "at the latest then" if claim.expires_at else "when its holder lets go"
+    text = "at the latest" if claim.expires_at else "when the holder releases it"
     ahead.append(ClaimStep("done", "released", text, claim.expires_at, is_next=True))
     return ahead
 
@@ -210,7 +210,7 @@ def steps_of_task(
     if claim.is_waiting:
         is_approved = any(plan.is_kept and plan.is_approved for plan in plans)
         since = claim.changed_at if steps else claim.created_at
-        place = f"place {claim.wait.place}, " if claim.wait and claim.wait.place else ""
+        place = f"position {claim.wait.place}, " if claim.wait and claim.wait.place else ""
         word = "waiting to apply" if is_approved else claim_word(claim.state)
         steps.append(
             ClaimStep(
@@ -306,15 +306,13 @@ def _decision(
         waited = formatting.duration((claim.changed_at - plan.made_at).total_seconds())
         steps.append((plan.made_at, ClaimStep("done", "apply_pending", waited, plan.made_at)))
     elif not plan.is_kept:
-        steps.append(
-            (plan.made_at, ClaimStep("cancelled", "plan set aside", "stale", plan.made_at))
-        )
+        steps.append((plan.made_at, ClaimStep("cancelled", "plan replaced", "stale", plan.made_at)))
     return steps
 
 
 def _to_come(claim: ClaimView, behind: Sequence[int]) -> list[ClaimStep]:
     if claim.task != "plan_and_apply":
-        return [ClaimStep("done", "planned", "then its slot is free", is_next=True)]
+        return [ClaimStep("done", "planned", "then its slot is released", is_next=True)]
     unlocks = f"then {behind[0]} of its workspace goes on" if behind else ""
     ahead = [ClaimStep("done", "applied", unlocks, is_next=True)]
     if claim.step == "apply":
@@ -331,6 +329,6 @@ def _to_come(claim: ClaimView, behind: Sequence[int]) -> list[ClaimStep]:
     if claim.state in ("reserved", "parked") or claim.rank == 0:
         return ahead
     return [
-        ClaimStep("apply_pending", "apply_pending", "if there is something to apply", is_next=True),
+        ClaimStep("apply_pending", "apply_pending", "if there are changes to apply", is_next=True),
         *ahead,
     ]

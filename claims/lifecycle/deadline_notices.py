@@ -62,11 +62,11 @@ def send_notice(taken: Taken) -> None:
         return
     name = claim.workspace.name if claim.workspace else f"claim {claim.pk}"
     text = (
-        f"The plan of {name} waits for a decision until {claim.expires_at:%Y-%m-%d %H:%M} UTC.\n"
-        "If nobody decides it ends then, and nothing of it is applied.\n\n"
+        f"The plan of {name} waits for an approval until {claim.expires_at:%Y-%m-%d %H:%M} UTC.\n"
+        "Without a decision by then the claim ends, and nothing is applied.\n\n"
         f"{settings.BERTH_URL}/claims/{claim.pk}/\n"
     )
     try:
-        send_mail(f"{name} waits for a decision", text, None, [user.email])
+        send_mail(f"{name} waits for an approval", text, None, [user.email])
     except (SMTPException, OSError) as error:
-        raise ProviderError(f"The mail server did not take it: {error}") from error
+        raise ProviderError(f"The mail server did not accept it: {error}") from error

@@ -92,22 +92,22 @@ def _then(kept: ClaimFate) -> tuple[str, str, str, str]:
             return (
                 "lost",
                 "lost, workspace locked",
-                "its end",
-                "Lost; its workspace is locked until somebody says what became of it",
+                "its result",
+                "Lost; its workspace is locked until the outcome is recorded",
             )
-        return "lost", "lost", "its slots", "Lost; its holder is told by the generation"
+        return "lost", "lost", "its slots", "Lost; later calls by the holder are rejected"
     if fate.to == "parked":
         return "apply_pending", "keeps its plan", "its slot", "Keeps plan and approvals, no slot"
     if row.step == "apply":
-        return "waiting", "applies elsewhere", "its slot", "First in line, applies elsewhere"
+        return "waiting", "applies elsewhere", "its slot", "First in the queue, applies elsewhere"
     if row.has_task:
         return (
             "waiting",
             "plans again",
             "its work so far" if row.is_begun else "its slot",
-            "Back in its line, plans again",
+            "Queued again, plans again",
         )
-    return "waiting", "back in line", "its slots", "Back in its line"
+    return "waiting", "queued again", "its slots", "Queued again"
 
 
 def summarise(keepers: list[DrainBlocker]) -> str:
@@ -120,7 +120,7 @@ def summarise(keepers: list[DrainBlocker]) -> str:
         formatting.plural(running, "plan runs", "plans run") if running else "",
         formatting.plural(applying, "apply runs", "applies run") if applying else "",
         formatting.plural(rest, "claim holds slots", "claims hold slots") if rest else "",
-        formatting.plural(waiting, "plan waits for a decision", "plans wait for a decision")
+        formatting.plural(waiting, "plan waits for an approval", "plans wait for an approval")
         if waiting
         else "",
     ]

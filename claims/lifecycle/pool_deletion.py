@@ -36,7 +36,7 @@ def delete_pool(pool_name: str, *, cascade: bool = False, reason: str = "") -> P
                     f"Pool {pool_name} has {live} claim{'s' if live > 1 else ''}.",
                     code="has_claims",
                     way_out=(
-                        "Let them end first, or delete it with cascade: then they are cancelled."
+                        "Wait until they end, or delete the pool with cascade to cancel them."
                     ),
                     claims=live,
                 )

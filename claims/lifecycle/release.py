@@ -138,7 +138,9 @@ def after_end(rows: Sequence[Any]) -> None:
 def lock_claim(claim_id: int) -> Any:
     row = CLAIMS.one("lock_claim", claim=claim_id)
     if row is None:
-        raise NotFound(f"There is no claim {claim_id}.", way_out="Look at the list of claims.")
+        raise NotFound(
+            f"There is no claim {claim_id}.", way_out="Check the number in the list of claims."
+        )
     return row
 
 
@@ -168,19 +170,19 @@ def answer_late(claim_id: int, generation: int, verb: str, *, done_as: str = "")
 
 def stale(claim: ClaimView, generation: int) -> BerthError:
     if claim.generation != generation:
-        text = f"Claim {claim.id} is at generation {claim.generation} now; you named {generation}."
-        way_out = "Whoever named it acts for a hold that is over: stop, and read the claim again."
+        text = f"Claim {claim.id} is at generation {claim.generation}, not {generation}."
+        way_out = "The call belongs to an earlier hold. Stop its work and read the claim again."
         return StaleGeneration(
             text, way_out=way_out, generation=claim.generation, state=claim.state
         )
     if claim.state == "ended":
         return Conflict(
-            f"Claim {claim.id} has ended already: {claim.outcome}.",
+            f"Claim {claim.id} has already ended: {claim.outcome}.",
             code="ended",
-            way_out="Stop: it holds nothing any more.",
+            way_out="Stop: the claim holds no slots.",
         )
     return Conflict(
-        f"Claim {claim.id} is {claim.state} and holds nothing.",
+        f"Claim {claim.id} is {claim.state} and holds no slots.",
         code="holds_nothing",
         way_out="Cancel it instead.",
     )

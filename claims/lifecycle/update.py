@@ -38,13 +38,13 @@ def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> Claim
     claim = view_claim(claim_id)
     if claim.is_waiting:
         raise Refused(
-            f"Claim {claim_id} is approved: it goes before everything else already.",
-            way_out="Nothing is to be done.",
+            f"Claim {claim_id} is approved: approved claims already go before all others.",
+            way_out="No action is needed.",
         )
     raise Conflict(
-        f"Claim {claim_id} is {claim.state}: it stands in no line.",
+        f"Claim {claim_id} is {claim.state}: only waiting claims can be prioritised.",
         code="not_waiting",
-        way_out="Nothing is to be done.",
+        way_out="No action is needed.",
     )
 
 
@@ -58,9 +58,9 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
     if size == claim.size:
         return claim
     if size > claim.size:
-        way_out = "Make another claim of the same owner for the rest."
+        way_out = "Create another claim for the remaining slots."
         raise Refused(
-            f"Claim {claim_id} has {claim.size}; it can't grow to {size}.",
+            f"Claim {claim_id} has {claim.size} slots; size cannot grow to {size}.",
             code="cannot_grow",
             way_out=way_out,
         )
@@ -68,7 +68,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
         raise Invalid(
             fields=[
                 FieldError(
-                    "size", f"{size} is out of range.", "Release the claim to let go of everything."
+                    "size", f"{size} is out of range.", "Release the claim to release all slots."
                 )
             ]
         )
@@ -132,7 +132,7 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
             f"Claim {claim_id} was to be acknowledged by {claim.acknowledge_by:%H:%M:%S} UTC. It "
             "is being ended.",
             code="too_late",
-            way_out="Stop, and make a new claim.",
+            way_out="Stop, and create a new claim.",
         )
     return answer_late(claim_id, generation, "acknowledge")
 

@@ -1,58 +1,59 @@
 """What a person can do about a task that failed, by the kind that its agent names."""
 
-AGAIN = "then run it anew"
+AGAIN = "then run again"
 WAYS_OUT = {
     "command_not_found": (
-        "Name a program that the agents have, or one of the source (./plan.sh, "
+        "Use a program that the agents have, or one of the source (./plan.sh, "
         f"executable); {AGAIN}."
     ),
-    "exit_code": f"The end of the log says what the command did not like. Mend that, {AGAIN}.",
-    "init_failed": f"The log says what could not be fetched or set up. Mend that, {AGAIN}.",
+    "exit_code": f"The end of the log shows why the command failed. Fix the cause, {AGAIN}.",
+    "init_failed": f"The log shows what could not be fetched or set up. Fix the cause, {AGAIN}.",
     "no_backend": (
-        f"Name a backend in the module, {AGAIN}. If nothing of its state is needed: state: "
+        f"Name a backend in the module, {AGAIN}. If its state is not needed, set state: "
         "discard in the run."
     ),
     "has_backend": (
-        f"Leave state: discard out of the run: the backend of the module keeps the state; {AGAIN}."
+        "Remove state: discard from the run, because the backend of the module keeps the "
+        f"state; {AGAIN}."
     ),
-    "stale_plan": "Run it anew: it is planned against the present state, and approved again.",
+    "stale_plan": "Run again: the new plan uses the current state and needs a new approval.",
     "state_locked": (
-        "Wait until who has the lock of the state is done, or remove a lock that was left "
+        "Wait until the lock of the state is released, or remove a stale lock "
         f"(force-unlock); {AGAIN}."
     ),
     "provider_crash": (
-        f"The log shows where the provider broke. Try another version of it, {AGAIN}."
+        f"The log shows where the Terraform provider crashed. Try another version, {AGAIN}."
     ),
     "not_json": (
-        "Write what show -json prints to $BERTH_PLAN_JSON, and all else to the log; or write "
-        "nothing there: the JSON is optional."
+        "Write only the output of show -json to $BERTH_PLAN_JSON, and other output to the log; or "
+        "leave the file empty: the JSON is optional."
     ),
-    "plan_too_large": "Plan less in one workspace, or have task.plan of the pool raised.",
+    "plan_too_large": "Split the workspace, or ask an admin to raise the pool’s task.plan.",
     "timeout": (
-        "The end of the log shows where it stood. If it needs longer: a longer time limit, up to "
-        "task.timeout of the pool."
+        "The end of the log shows the last step. If the task needs more time, raise the time "
+        "limit, up to the pool’s task.timeout."
     ),
     "killed": (
-        "Look who ended it on the agent’s machine; a limit of CPU time (task.cpu) does, too. "
-        "Then run it anew."
+        "Check what killed it on the agent’s machine; the CPU time limit (task.cpu) also kills "
+        "tasks. Then run again."
     ),
     "out_of_memory": (
-        f"Plan less in one workspace, or have task.memory of the pool raised; {AGAIN}."
+        f"Split the workspace, or ask an admin to raise the pool’s task.memory; {AGAIN}."
     ),
-    "disk_full": f"Make room where the agent works, {AGAIN}.",
+    "disk_full": f"Free disk space on the agent’s machine, {AGAIN}.",
     "source_failed": (
-        "See that the agents reach the address, and may read it (secrets GIT_USERNAME and "
+        "Check that the agents can reach and read the address (secrets GIT_USERNAME and "
         f"GIT_PASSWORD); {AGAIN}."
     ),
     "source_refused": (
         "Give a source within the limits: plain paths, no links that lead out, a git host that "
         "the pool allows."
     ),
-    "git_ref_gone": "Name a branch, a tag or a commit that is there.",
-    "secret_missing": "An admin of the pool sets the secret; or run it without naming it.",
+    "git_ref_gone": "Use a branch, tag or commit that exists.",
+    "secret_missing": "Ask an admin of the pool to set the secret, or remove it from the run.",
     "state_not_saved": (
-        "Mend the backend, push the rescued state to it (an approver downloads it on this page), "
-        "then settle the workspace."
+        "Repair the backend, push the rescued state to it (an approver can download it on this "
+        "page), then record the outcome on the workspace’s page."
     ),
 }
 

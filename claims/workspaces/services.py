@@ -104,7 +104,9 @@ def add_workspace(*, pool_id: int, name: str) -> int:
                 None,
             )
             if pool is None:
-                raise NotFound("There is no such pool.", way_out="Look at the list of pools.")
+                raise NotFound(
+                    "The pool does not exist.", way_out="Check the name in the list of pools."
+                )
             return int(_find_or_add(pool_id, CLAIMS.value("pool_name", pool=pool_id), name).id)
 
     return repeat(add)
@@ -135,7 +137,9 @@ def _find_or_add(pool_id: int, pool_name: str, name: str) -> Any:
 def lock_workspace_row(workspace_id: int) -> Any:
     row = CLAIMS.one("lock_workspace_row", workspace=workspace_id)
     if row is None:
-        raise NotFound("There is no such workspace.", way_out="Look at the list of workspaces.")
+        raise NotFound(
+            "The workspace does not exist.", way_out="Check the name in the list of workspaces."
+        )
     return row
 
 
@@ -149,10 +153,9 @@ def lock_workspace(*, workspace_id: int, reason: str) -> None:
         with transaction.atomic():
             row = lock_workspace_row(workspace_id)
             if row.is_locked:
-                way_out = "It stays as it is; unlock it first to lock it for another reason."
+                way_out = "Unlock it first to lock it for another reason."
                 raise Conflict(
-                    f"Workspace {row.name} is locked already, by "
-                    f"{row.locked_by}: {row.lock_reason}",
+                    f"Workspace {row.name} is already locked by {row.locked_by}: {row.lock_reason}",
                     way_out=way_out,
                 )
             CLAIMS.rows("set_workspace_lock", workspace=row.id, by=current_actor(), reason=note)
@@ -178,14 +181,17 @@ def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
             row = lock_workspace_row(workspace_id)
             if not row.is_locked:
                 raise Conflict(
-                    f"Workspace {row.name} is not locked.", way_out="Nothing is to be done."
+                    f"Workspace {row.name} is not locked.", way_out="No action is needed."
                 )
             if row.lost_claim_id is not None:
                 raise Conflict(
                     f"The apply of claim {row.lost_claim_id} was lost, and nobody has said "
                     "what became of it.",
                     code="lost_apply",
-                    way_out="Look at what it did, then settle it: that opens the workspace.",
+                    way_out=(
+                        "Check what the apply changed, then record the outcome: that unlocks "
+                        "the workspace."
+                    ),
                     claim=row.lost_claim_id,
                 )
             CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")

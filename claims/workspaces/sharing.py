@@ -30,7 +30,7 @@ def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
                 raise Conflict(
                     f"Workspace {row.name} belongs to pool {pool}.",
                     code="own_workspace",
-                    way_out="Nothing is to be done.",
+                    way_out="No action is needed.",
                 )
             _refuse_if_named(row, pool_id, pool)
             values: dict[str, Any] = {
@@ -40,8 +40,8 @@ def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
                 "reason": note,
             }
             if not CLAIMS.rows("add_share", **values):
-                text = f"Pool {pool} may use workspace {row.name} already."
-                raise Conflict(text, code="shared_already", way_out="Nothing is to be done.")
+                text = f"Pool {pool} may already use workspace {row.name}."
+                raise Conflict(text, code="shared_already", way_out="No action is needed.")
             _tell("share", row, pool_id, pool, note)
 
     repeat(share)
@@ -60,7 +60,7 @@ def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
             if not CLAIMS.rows("drop_share", workspace=row.id, pool=pool_id):
                 raise NotFound(
                     f"Pool {pool} does not use workspace {row.name}.",
-                    way_out="Look at the workspace.",
+                    way_out="Check the shares on the workspace’s page.",
                 )
             _tell("unshare", row, pool_id, pool, note)
 
@@ -69,7 +69,7 @@ def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
 
 def _hold_pool(pool_id: int) -> str:
     if not CLAIMS.rows("hold_pool", pool=pool_id):
-        raise NotFound("There is no such pool.", way_out="Look at the list of pools.")
+        raise NotFound("The pool does not exist.", way_out="Check the name in the list of pools.")
     return str(CLAIMS.value("pool_name", pool=pool_id))
 
 
@@ -83,7 +83,7 @@ def _refuse_if_named(row: Any, pool_id: int, pool: str) -> None:
         shared = CLAIMS.one("find_shared_workspace", pool=pool_id, name=row.name)
         other = None if shared is None or shared.id == row.id else shared
     if other is not None:
-        text = f"In pool {pool} the name {row.name} means another workspace already."
+        text = f"In pool {pool} the name {row.name} already belongs to another workspace."
         raise Conflict(text, code="name_taken", way_out="Use the workspaces under different names.")
 
 

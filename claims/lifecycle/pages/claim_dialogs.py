@@ -83,24 +83,24 @@ def release(request: Any, claim_id: int) -> HttpResponse:
         title=f"Release {claim.id}",
         verb="Release",
         href=request.path,
-        intro=f"{claim.owner or claim.requested_by} lets go of "
-        f"{formatting.plural(len(claim.slots), 'slot')}. Its holder gets a clear no when "
-        "it calls again.",
+        intro=f"{claim.owner or claim.requested_by} loses "
+        f"{formatting.plural(len(claim.slots), 'slot')}. Later calls by the holder are "
+        "rejected with 409.",
         affected=[affected(claim, ("done", "released"), places(claim))],
         reason="optional",
-        note="Can’t be undone.",
+        note="Cannot be undone.",
         nothing=""
         if claim.holds
-        else "It holds nothing."
+        else "The claim holds no slots."
         if claim.state == "ended"
-        else "It holds nothing yet: cancel it instead.",
+        else "The claim holds no slot yet. Cancel it instead.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         release_claim(claim_id=claim.id, generation=claim.generation, reason=given.reason)
         return Done(
-            f"{claim.id} is released; "
-            f"{formatting.plural(len(claim.slots), 'slot is', 'slots are')} free for the next."
+            f"Claim {claim.id} was released; "
+            f"{formatting.plural(len(claim.slots), 'slot is', 'slots are')} free again."
         )
 
     return ask(request, question, perform, frame(request, "claims"))
@@ -113,23 +113,28 @@ def force(request: Any, claim_id: int) -> HttpResponse:
         title=f"Force release {claim.id}",
         verb="Force release",
         href=request.path,
-        intro="Takes the slots from whoever holds them. What runs there is not stopped by this: "
-        "make sure that it has ended, or two will use the same slot.",
+        intro=(
+            "Frees the slots at once. Work that runs there is not stopped: make sure that it has "
+            "ended, or two claims will use the same slot."
+        ),
         affected=[affected(claim, ("cancelled", "cancelled"), places(claim))],
         facts=[
             ("Holder", claim.owner or claim.requested_by),
-            ("Still true", "no slot held twice; a late call by the holder changes nothing"),
+            (
+                "Guaranteed",
+                "Berth records one holder per slot; late calls by the holder are rejected",
+            ),
         ],
-        reason_hint=f"Kept in the event log, seen by {claim.requested_by or 'its holder'}",
+        reason_hint=f"Recorded in the event log, shown to {claim.requested_by or 'its holder'}",
         typed=str(claim.id),
         is_dangerous=True,
-        note="Can’t be undone.",
-        nothing="" if claim.holds else "It holds nothing.",
+        note="Cannot be undone.",
+        nothing="" if claim.holds else "The claim holds no slots.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         force_release(claim_id=claim.id, reason=given.reason)
-        return Done(f"{claim.id} is released by force.")
+        return Done(f"Claim {claim.id} was force released.")
 
     return ask(request, question, perform, frame(request, "claims"))
 
@@ -148,28 +153,30 @@ def cancel(request: Any, claim_id: int) -> HttpResponse:
             affected(
                 claim,
                 ("cancelled", "cancelled"),
-                places(claim) if claim.holds else "its place in line",
+                places(claim) if claim.holds else "its position in the queue",
             )
         ],
-        facts=[("Then", "its workspace is locked until somebody says what happened to the apply")]
+        facts=[
+            ("Workspace", "locked until an operator or approver records what happened to the apply")
+        ]
         if is_applying
         else [],
         reason="needed" if is_applying else "optional",
         typed=(claim.workspace or str(claim.id)) if is_applying else "",
         is_dangerous=is_applying,
-        note="Can’t be undone."
+        note="Cannot be undone."
         if runs
-        else "Can’t be undone; it can be asked for again, at the end of the line.",
-        nothing="It has ended."
+        else "Cannot be undone. A new claim starts at the end of the queue.",
+        nothing="The claim has ended."
         if claim.state == "ended"
-        else "It holds slots: release it instead."
+        else "The claim holds slots. Release it instead."
         if claim.holds and not (runs or claim.state == "reserved")
         else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
         cancel_claim(claim_id=claim.id, reason=given.reason)
-        return Done(f"{claim.id} is cancelled.")
+        return Done(f"Claim {claim.id} was cancelled.")
 
     return ask(request, question, perform, frame(request, "claims"))
 
@@ -182,12 +189,15 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
         verb="Prioritise",
         href=request.path,
         intro=(
-            "Higher goes first; equal ones by age. Work that people have approved goes before all."
+            "Claims with a higher priority go first, equal ones by age. Approved plans go "
+            "before all others."
         ),
-        affected=[affected(claim, ("waiting", "another place"), f"priority {claim.priority} now")],
+        affected=[affected(claim, ("waiting", "new position"), f"priority {claim.priority} now")],
         fields=[priority_field(str(claim.priority))],
         reason="optional",
-        nothing="" if claim.is_waiting else "It stands in no line any more.",
+        nothing=""
+        if claim.is_waiting
+        else "The claim is not waiting; only waiting claims can be prioritised.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -195,9 +205,11 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
         check_priority(request.identity, priority, claim.pools)
         changed = prioritise_claim(claim_id=claim.id, priority=priority, reason=given.reason)
         place = (
-            f"; place {changed.wait.place} in line" if changed.wait and changed.wait.place else ""
+            f"; position {changed.wait.place} in the queue"
+            if changed.wait and changed.wait.place
+            else ""
         )
-        return Done(f"{claim.id} has priority {priority}{place}.")
+        return Done(f"Claim {claim.id} has priority {priority}{place}.")
 
     return ask(request, question, perform, frame(request, "claims"))
 
@@ -206,12 +218,12 @@ def cancel_words(claim: ClaimView, runs: bool) -> str:
     if runs:
         what = "apply" if claim.step == "apply" else "plan"
         return (
-            f"Its agent ends the {what} that runs: it is asked to stop, then killed. The slot is "
-            "free once nothing of it runs any more."
+            f"The agent interrupts the running {what} and kills it if it does not stop. The slot "
+            "is free once all its processes have ended."
         )
     if claim.state in ("reserved", "parked"):
-        return "Its plan is not applied, and what it holds is free for the next."
-    return "It leaves its line and ends. Who stands behind it moves up."
+        return "Its plan is not applied, and its slot is released."
+    return "The claim leaves the queue and ends. Claims behind it move up."
 
 
 def priority_field(value: str) -> Field:
@@ -220,7 +232,7 @@ def priority_field(value: str) -> Field:
         "Priority",
         "number",
         value,
-        f"From {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}; claimants up to the pool’s limit",
+        f"{LOWEST_PRIORITY} to {HIGHEST_PRIORITY}; for claimants up to the pool’s highest priority",
         is_needed=True,
     )
 
@@ -281,7 +293,7 @@ def ask_about(
         ],
         reason="needed" if len(claims) > 1 else "optional",
         is_dangerous=is_dangerous,
-        note="Each stands on its own.",
+        note="Each claim is changed separately.",
         nothing="" if claims else nothing,
     )
 
@@ -291,7 +303,7 @@ def ask_about(
         done = len(answers) - len(failed)
         if not done and failed:
             raise failed[0]
-        more = f" {len(failed)} did not: {failed[0].detail}" if failed else ""
+        more = f" {len(failed)} failed: {failed[0].detail}" if failed else ""
         return Done(f"{formatting.plural(done, 'claim is', 'claims are')} {past}.{more}")
 
     return ask(request, question, perform, frame(request, "claims"))
@@ -313,8 +325,8 @@ def release_many(request: Any) -> HttpResponse:
     return ask_about(
         request, claims, title="Release {}", verb="Release {}", then=("done", "released"),
         loses=places, past="released",
-        intro="Each lets go of its slots; they are free for who waits.",
-        nothing="None of them holds a slot any more.", act=lambda found,
+        intro="The slots of these claims are free again at once.",
+        nothing="None of these claims holds a slot.", act=lambda found,
         given: release_claims([(claim.id, claim.generation) for claim in found]), is_dangerous=True,
     )  # fmt: skip
 
@@ -324,8 +336,8 @@ def cancel_many(request: Any) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.is_waiting]
     return ask_about(
         request, claims, title="Cancel {}", verb="Cancel {}", then=("cancelled", "cancelled"),
-        loses=lambda claim: "its place in line", past="cancelled",
-        intro="Each leaves its line and ends.", nothing="None of them waits any more.",
+        loses=lambda claim: "its position in the queue", past="cancelled",
+        intro="These claims leave the queue and end.", nothing="None of these claims is waiting.",
         act=lambda found,
         given: each(found, lambda claim: cancel_claim(claim_id=claim.id, reason=given.reason)),
         is_dangerous=True,
@@ -347,10 +359,10 @@ def prioritise_many(request: Any) -> HttpResponse:
 
     return ask_about(
         request, claims, title="Prioritise {}", verb="Prioritise {}",
-        then=("waiting", "another place"), loses=lambda claim: f"priority {claim.priority} now",
-        past="in another place", fields=[priority_field("10")],
-        intro="Higher goes first; equal ones by age.", nothing="None of them waits any more.",
-        act=act,
+        then=("waiting", "new position"), loses=lambda claim: f"priority {claim.priority} now",
+        past="prioritised", fields=[priority_field("10")],
+        intro="Claims with a higher priority go first, equal ones by age.",
+        nothing="None of these claims is waiting.", act=act,
     )  # fmt: skip
 
 
@@ -377,8 +389,8 @@ def new(request: Any) -> HttpResponse:
         verb="Claim",
         href=request.path,
         intro=(
-            "Bound at once if a slot is free and nobody waits for one like it; else it stands in "
-            "line, with the reason."
+            "Bound at once if a slot is free and no other claim waits for it; otherwise queued, "
+            "with the reason."
         ),
         fields=[
             Field(
@@ -404,25 +416,27 @@ def new(request: Any) -> HttpResponse:
             ),
             Field(
                 "owner",
-                "For whom or what",
-                help="Shown beside its number: user:ana, branch:login, job:42",
+                "Owner",
+                help="Shown beside the claim’s number: user:ana, branch:login, job:42",
             ),
-            Field("size", "Slots, all or nothing", "number", "1"),
-            Field("selector", "Labels of the member", help="For example: zone=eu-1, size=large"),
-            Field("hold_for", "Hold at most", help="Like 2h. Empty: what the pool says"),
+            Field("size", "Number of slots", "number", "1"),
+            Field("selector", "Member labels", help="For example: zone=eu-1, size=large"),
+            Field("hold_for", "Maximum hold time", help="Like 2h. Empty: the pool’s limit"),
         ],
         reason="none",
-        nothing="" if pools else "There is no pool in which you may claim.",
+        nothing="" if pools else "You may not claim in any pool.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         claim = create_claim(request_of(request, {"pool": given.values["pool"]}, given))
         if claim.is_waiting:
             return Done(
-                f"{claim.id} waits: {claim.wait.text if claim.wait else 'its turn comes'}.",
+                f"Claim {claim.id} waits: {claim.wait.text if claim.wait else 'queued'}.",
                 reverse("claim", args=[claim.id]),
             )
-        return Done(f"{claim.id} is bound to {places(claim)}.", reverse("claim", args=[claim.id]))
+        return Done(
+            f"Claim {claim.id} is bound to {places(claim)}.", reverse("claim", args=[claim.id])
+        )
 
     return ask(request, question, perform, frame(request, "claims"))
 
@@ -454,7 +468,7 @@ def request_of(request: Any, body: dict[str, Any], given: ConfirmInput) -> Any:
 def claim_slot(request: Any, slot_id: int) -> HttpResponse:
     slot = Slot.objects.select_related("pool", "member").filter(pk=slot_id).first()
     if slot is None or not request.identity.may("read", slot.pool_id):
-        raise NotFound(f"There is no slot {slot_id}.", way_out="Look at the slots of the pool.")
+        raise NotFound(f"Slot {slot_id} does not exist.", way_out="Look at the slots of the pool.")
     require(request.identity, "claim_slot", slot.pool)
     place = f"{slot.member.name} · {slot.lane} {slot.number}"
     question = Question(
@@ -462,26 +476,26 @@ def claim_slot(request: Any, slot_id: int) -> HttpResponse:
         verb="Claim this slot",
         href=request.path,
         intro=(
-            "This slot and no other. It never waits: if it is taken meanwhile, or others wait for "
-            "one like it, it is refused."
+            "Claims exactly this slot. The claim never waits: if the slot is taken meanwhile or "
+            "other claims wait for it, the claim is refused."
         ),
         fields=[
             Field(
                 "owner",
-                "For whom or what",
-                help="Shown beside its number: user:ana, branch:login, job:42",
+                "Owner",
+                help="Shown beside the claim’s number: user:ana, branch:login, job:42",
             ),
-            Field("hold_for", "Hold at most", help="Like 2h. Empty: what the pool says"),
+            Field("hold_for", "Maximum hold time", help="Like 2h. Empty: the pool’s limit"),
         ],
         reason="none",
-        nothing="" if slot.state == "idle" and slot.is_open else "It is not free any more.",
+        nothing="" if slot.state == "idle" and slot.is_open else "The slot is no longer free.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         claim = claim_named_slot(
             slot_id=slot_id, request=request_of(request, {"slot": slot_id}, given)
         )
-        return Done(f"{claim.id} holds {place}.")
+        return Done(f"Claim {claim.id} holds {place}.")
 
     return ask(request, question, perform, frame(request, "claims"))
 
@@ -497,7 +511,9 @@ def delete(request: Any, name: str) -> HttpResponse:
     slots, members = count_slots([pool.pk])[pool.pk], count_members([pool.pk])[pool.pk]
     rows = [
         affected(
-            claim, ("cancelled", "cancelled"), places(claim) if claim.holds else "its place in line"
+            claim,
+            ("cancelled", "cancelled"),
+            places(claim) if claim.holds else "its position in the queue",
         )
         for claim in live
     ]
@@ -505,34 +521,35 @@ def delete(request: Any, name: str) -> HttpResponse:
         title=f"Delete {pool.name}",
         verb="Delete the pool",
         href=request.path,
-        intro="It hands out nothing from now on. Its "
-        f"{formatting.plural(count, 'claim is', 'claims are')} cancelled, and it goes with "
-        "the last of its members."
+        intro=f"No more claims are bound. Its {formatting.plural(count, 'claim is', 'claims are')} "
+        "cancelled, and the pool is removed with its last member."
         if count
-        else "Nobody is here: it hands out nothing from now on and goes with its members.",
+        else (
+            "No claim is here. No more claims are bound, and the pool is removed with its members."
+        ),
         affected=rows,
         affected_more=max(0, count - len(rows)),
         facts=[
-            ("Slots", f"{slots.total:,} go"),
+            ("Slots", f"{slots.total:,} removed"),
             (
                 "Members",
-                f"{members.there} leave; nothing outside is deleted that Berth did not make",
+                f"{members.there} removed; Berth deletes only external resources that it created",
             ),
-            ("Events", "stay"),
+            ("Events", "are kept"),
         ],
         typed=pool.name,
         is_dangerous=True,
-        note="Can’t be undone.",
-        nothing="It is being deleted already." if pool.state == "deleting" else "",
+        note="Cannot be undone.",
+        nothing="The pool is already being deleted." if pool.state == "deleting" else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
         delete_pool(pool.name, cascade=count > 0, reason=given.reason)
         gone = not Pool.objects.filter(pk=pool.pk).exclude(state="gone").exists()
         return Done(
-            f"{pool.name} is deleted."
+            f"Pool {pool.name} was deleted."
             if gone
-            else f"{pool.name} is being deleted; it goes with its last member.",
+            else f"Pool {pool.name} is being deleted and is removed with its last member.",
             "/",
         )
 

@@ -175,7 +175,7 @@ class PoolQueue:
         if not self.exists:
             return f"{self.queue.count:,} waiting, the pool does not exist"
         open_slots = f"{self.slots.open:,} of {self.slots.total:,} slots open" if self.slots else ""
-        blocked = f", {self.queue.blocked:,} of them not in line" if self.queue.blocked else ""
+        blocked = f", {self.queue.blocked:,} of them blocked" if self.queue.blocked else ""
         return (
             f"{self.queue.count:,} waiting{blocked}, "
             f"{open_slots}{', paused' if self.is_paused else ''}"

@@ -40,11 +40,11 @@ from project.kernel.live.regions import ANY, Opened, Subject, region
 LINES = 12
 QUEUE = 100
 ENDED = {
-    "released": "Its holder let it go.",
-    "cancelled": "It was called off.",
-    "expired": "Its time was up.",
-    "unacknowledged": "Nobody answered for it in time, so its slot went back.",
-    "silent": "Its holder was not heard of any more, so its slot went back.",
+    "released": "The holder released it.",
+    "cancelled": "It was cancelled.",
+    "expired": "It reached its time limit.",
+    "unacknowledged": "It was not acknowledged in time, so its slot was released.",
+    "silent": "The heartbeat of its holder stopped, so its slot was released.",
     "lost": "Its member was lost.",
 }
 
@@ -279,19 +279,19 @@ def claim_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
     whose = (
         ""
         if may_touch(identity, claim)
-        else "This needs the role operator: it is somebody else’s."
+        else "This needs the role operator: another user requested the claim."
         if claim.requested_by != identity.requester
         else "This needs the role claimant."
     )
-    ended = f"It has ended: {claim.outcome}." if claim.state == "ended" else ""
-    holds = "It holds slots: release them." if claim.holds else ""
-    waits = "It holds nothing yet: cancel it." if claim.is_waiting else ""
+    ended = f"The claim has ended: {claim.outcome}." if claim.state == "ended" else ""
+    holds = "The claim holds slots. Release it instead." if claim.holds else ""
+    waits = "The claim holds no slot yet. Cancel it instead." if claim.is_waiting else ""
     force = "" if identity.may("force_release", claim.pool_id) else "This needs the role operator."
     made = [
         (
             "Prioritise…",
             "claim-prioritise",
-            ended or ("It stands in no line any more." if claim.holds else "") or whose,
+            ended or ("The claim is not waiting." if claim.holds else "") or whose,
             False,
         ),
         ("Cancel…", "claim-cancel", ended or holds or whose, False),

@@ -27,7 +27,7 @@ from slots.pages.views import member_for, unsaved_facts
 SHOWN = 50
 MOST = 200  # members of one question
 GOES, STAYS = "goes", "stays"
-ENDS = ((GOES, "leaves the pool"), (STAYS, "stays, cordoned, until somebody opens it"))
+ENDS = ((GOES, "is removed from the pool"), (STAYS, "stays cordoned until it is uncordoned"))
 
 
 def affected(keepers: list[DrainBlocker]) -> tuple[list[Affected], int]:
@@ -51,8 +51,8 @@ def decide_note(keepers: list[DrainBlocker]) -> list[tuple[str, str]]:
     if not waiting:
         return []
     text = (
-        f"{formatting.plural(waiting, 'plan waits', 'plans wait')} here: until the deadline "
-        "approved and applied here, later without a slot"
+        f"{formatting.plural(waiting, 'plan waits', 'plans wait')} here: until the deadline they "
+        "can be approved and applied here, after it they lose the slot"
     )
     return [("Decisions", text)]
 
@@ -64,15 +64,15 @@ def drain(request: Any, member_id: int) -> HttpResponse:
     rows, more = affected(keepers)
     is_anew = not board.is_draining
     question = Question(
-        title=f"Drain {board.name}" if is_anew else f"Deadline of {board.name}",
-        verb="Drain" if is_anew else "Change",
+        title=f"Drain {board.name}" if is_anew else f"Change the deadline of {board.name}",
+        verb="Drain" if is_anew else "Change deadline",
         href=request.path,
         intro=(
-            f"It takes nothing new. {summarise(keepers)}: until the deadline each may finish. Then "
-            "they are put out, as below."
+            f"The member takes no new claims. {summarise(keepers)}: each may finish until the "
+            "deadline. Then Berth ends them, as below."
         )
         if keepers
-        else "It takes nothing new. Nobody is here.",
+        else "The member takes no new claims. No claim is here.",
         fields=[within_field(pool, board), end_field(board)],
         affected=rows,
         affected_more=more,
@@ -82,8 +82,8 @@ def drain(request: Any, member_id: int) -> HttpResponse:
             *decide_note(keepers),
             *unsaved_facts(board),
         ],
-        note="Can be taken back until it has gone.",
-        nothing="The pool is being deleted: its members leave."
+        note="Can be undone until the member is removed.",
+        nothing="The pool is being deleted: its members are removed."
         if pool.state == "deleting"
         else why_gone(board),
     )
@@ -97,7 +97,7 @@ def drain(request: Any, member_id: int) -> HttpResponse:
             pool,
             board,
             removal.state,
-            f"{board.name} drains, for {formatting.duration(seconds)} at most.",
+            f"{board.name} drains for at most {formatting.duration(seconds)}.",
             stays=stays,
         )
 
@@ -110,7 +110,7 @@ def force(request: Any, member_id: int) -> HttpResponse:
     keepers = keepers_of([board.id])[board.id]
     rows, more = affected(keepers)
     without = (
-        f" Without force it leaves by itself, at the latest {formatting.exact(board.drain_until)}."
+        f" Without force the drain ends at the latest {formatting.exact(board.drain_until)}."
         if board.drain_until
         else ""
     )
@@ -120,34 +120,37 @@ def force(request: Any, member_id: int) -> HttpResponse:
         verb="Force drain",
         href=request.path,
         intro=(
-            f"Ends what still runs on this member, then {'closes' if stays else 'removes'} "
+            f"Ends all claims on this member, then {'cordons' if stays else 'removes'} "
             f"it.{'' if stays else without}"
         ),
         affected=rows,
         affected_more=more,
         facts=[
-            ("Now", summarise(keepers) or "nobody is here"),
+            ("Now", summarise(keepers) or "no claim is here"),
             (
                 "Processes",
                 (
-                    "are asked to end, then killed; a slot that is not clean "
-                    f"{formatting.duration(spec_of(pool).drain_limit)} later goes too"
+                    "are interrupted, then killed; a slot that is not clean "
+                    f"{formatting.duration(spec_of(pool).drain_limit)} later is removed too"
                 ),
             ),
             *unsaved_facts(board),
-            ("Still true", "no slot held twice, no apply run twice, no apply without approval"),
+            (
+                "Guaranteed",
+                "no slot is held twice, no apply runs twice, no apply runs without approval",
+            ),
         ],
         typed=board.name,
         is_dangerous=True,
-        note="Can’t be undone.",
-        nothing="The pool is being deleted: its members leave."
+        note="Cannot be undone.",
+        nothing="The pool is being deleted: its members are removed."
         if pool.state == "deleting"
         else why_gone(board),
     )
 
     def perform(given: ConfirmInput) -> Done:
         removal = force_drain(member_id=board.id, reason=given.reason, stays=stays)
-        return told(pool, board, removal.state, f"{board.name} is emptied by force.", stays=stays)
+        return told(pool, board, removal.state, f"{board.name} is force drained.", stays=stays)
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -158,9 +161,9 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
     keepers = keepers_of([board.id])[board.id]
     said = summarise(keepers)
     then = (
-        "It stays cordoned, as it was before its drain."
+        "The member stays cordoned, as before the drain."
         if board.stays_cordoned
-        else "It takes new claims again."
+        else "The member takes new claims again."
     )
     question = Question(
         title=f"Undrain {board.name}",
@@ -169,14 +172,14 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
         intro=f"{then} {said} and go{'es' if len(keepers) == 1 else ''} on." if said else then,
         facts=[*drain_facts(board), *cordon_facts(board)],
         reason="optional",
-        note="Who was put out stays so.",
-        nothing="" if board.is_draining else "It does not drain.",
+        note="Claims that the drain ended stay ended.",
+        nothing="" if board.is_draining else "The member is not draining.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         member = undrain_member(member_id=board.id, reason=given.reason)
         return Done(
-            f"{board.name} drains no more, and stays cordoned."
+            f"{board.name} no longer drains and stays cordoned."
             if member.is_cordoned
             else f"{board.name} takes claims again."
         )
@@ -197,7 +200,7 @@ def drain_several(request: Any, name: str) -> HttpResponse:
         keeper for found in keepers_of([board.id for board in boards]).values() for keeper in found
     ]
     rows, more = affected(keepers)
-    who = summarise(keepers) or "Nobody is there"
+    who = summarise(keepers) or "No claim is there"
     shown = formatting.sentence([board.name for board in boards[:8]]) + (
         f" and {len(boards) - 8} more" if len(boards) > 8 else ""
     )
@@ -206,8 +209,8 @@ def drain_several(request: Any, name: str) -> HttpResponse:
         verb="Drain",
         href=request.get_full_path(),
         intro=(
-            f"{shown}. They take nothing new. {who}: until the deadline each may finish, then "
-            "they are put out."
+            f"{shown}. They take no new claims. {who}: each may finish until the deadline, then "
+            "Berth ends them."
         ),
         fields=[within_field(pool), end_field()],
         affected=rows,
@@ -218,8 +221,8 @@ def drain_several(request: Any, name: str) -> HttpResponse:
         ],
         typed=pool.name,
         is_dangerous=True,
-        note="Each can be taken back until it has gone.",
-        nothing="" if boards else "No member of that name takes claims.",
+        note="Each can be undone until the member is removed.",
+        nothing="" if boards else "No member of that name can be drained.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -232,7 +235,7 @@ def drain_several(request: Any, name: str) -> HttpResponse:
         ]
         left = (
             (
-                f" {formatting.sentence(failed[:3])} could not be: look at "
+                f" {formatting.sentence(failed[:3])} could not be drained: check "
                 f"{'it' if len(failed) == 1 else 'them'} again."
             )
             if failed
@@ -250,23 +253,25 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
     """Which; what it would do to whom is on the page after this one."""
     question = Question(
         title=f"Drain members of {pool.name}",
-        verb="Look at them",
+        verb="Continue",
         href=request.path,
         intro=(
-            "They take nothing new and are empty by a deadline. Who is there, and what becomes of "
-            "each, is shown before it is done."
+            "They take no new claims and are emptied by a deadline. The next step shows the "
+            "affected claims before you confirm."
         ),
         fields=[
             Field(
                 "names",
-                "Names, one a line, or zone=… for all with that label",
+                "Names, one per line, or zone=… for all members with that label",
                 "textarea",
                 is_needed=True,
             )
         ],
         reason="none",
-        note="Nothing is done yet.",
-        nothing="The pool is being deleted: its members leave." if pool.state == "deleting" else "",
+        note="Nothing is changed yet.",
+        nothing="The pool is being deleted: its members are removed."
+        if pool.state == "deleting"
+        else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -283,12 +288,14 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
                 fields=[
                     FieldError(
                         "names",
-                        f"There is no member {missing[0][:63]} in {pool.name}.",
-                        "Look at its members.",
+                        f"Pool {pool.name} has no member {missing[0][:63]}.",
+                        "Use names from the pool’s members.",
                     )
                 ]
             )
-        return Done("Look at who is there, then confirm.", f"{request.path}?{urlencode(pairs)}")
+        return Done(
+            "Check the affected claims, then confirm.", f"{request.path}?{urlencode(pairs)}"
+        )
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -317,7 +324,7 @@ def within_field(pool: Pool, board: MemberCard | None = None) -> Field:
         left = max(60.0, (board.drain_until - timezone.now()).total_seconds() // 60 * 60)
     return Field(
         "within",
-        "For how long at most",
+        "Deadline in",
         value=format_duration(left),
         help="A length of time: 30m, 2h, 1d",
         is_needed=True,
@@ -327,7 +334,7 @@ def within_field(pool: Pool, board: MemberCard | None = None) -> Field:
 def end_field(board: MemberCard | None = None) -> Field:
     stays = board is not None and board.drain_until is not None and not board.is_leaving
     return Field(
-        "end", "Once it is empty it", "select", value=STAYS if stays else GOES, options=ENDS
+        "end", "After the drain the member", "select", value=STAYS if stays else GOES, options=ENDS
     )
 
 
@@ -349,10 +356,7 @@ def cordon_facts(board: MemberCard) -> list[tuple[str, str]]:
         [
             (
                 "Cordoned",
-                (
-                    f"by {board.cordon_by} “{board.cordon_note}”; it stays so if its "
-                    "drain is taken back"
-                ),
+                (f"by {board.cordon_by} “{board.cordon_note}”; it stays so after an undrain"),
             )
         ]
         if board.cordon_by
@@ -373,12 +377,13 @@ def read_within(text: str) -> float:
 
 
 def why_gone(board: MemberCard) -> str:
-    return f"It is {board.word}." if board.state in ("deleting", "gone") else ""
+    return f"The member is {board.word}." if board.state in ("deleting", "gone") else ""
 
 
 def told(pool: Pool, board: MemberCard, state: str, otherwise: str, *, stays: bool) -> Done:
     if state in ("gone", "deleting"):
         return Done(
-            f"{board.name} is empty and leaves {pool.name}.", reverse("pool", args=[pool.name])
+            f"{board.name} is empty and is removed from {pool.name}.",
+            reverse("pool", args=[pool.name]),
         )
-    return Done(f"{otherwise}{' Then it stays, cordoned.' if stays else ''}")
+    return Done(f"{otherwise}{' Afterwards it stays cordoned.' if stays else ''}")

@@ -35,7 +35,9 @@ def settle_lost_apply(
         raise Invalid(
             fields=[
                 FieldError(
-                    "what", f"{what[:40]} is not known here.", f"Use one of {', '.join(SETTLED)}."
+                    "what",
+                    f"{what[:40]} is not a known outcome.",
+                    f"Use one of {', '.join(SETTLED)}.",
                 )
             ]
         )
@@ -52,7 +54,7 @@ def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple
         row = lock_workspace_row(workspace_id)
         name, claim = row.name, row.lost_claim_id
         if claim is None:
-            way_out = "Unlock it instead." if row.is_locked else "Nothing is to be done."
+            way_out = "Unlock it instead." if row.is_locked else "No action is needed."
             raise Conflict(
                 f"No apply of workspace {name} is lost.", code="nothing_lost", way_out=way_out
             )
@@ -64,7 +66,7 @@ def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple
             raise Conflict(
                 text,
                 code="other_apply",
-                way_out="Look at that one, then answer for it.",
+                way_out="Check that claim, then record its outcome.",
                 claim=claim,
             )
         facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}

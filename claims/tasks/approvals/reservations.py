@@ -33,7 +33,7 @@ def extend_reservation(*, claim_id: int, seconds: float, reason: str) -> ClaimVi
     if not 1 <= seconds <= LONGEST:
         text = f"{seconds:.0f} s are out of range."
         raise Invalid(
-            fields=[FieldError("seconds", text, "Extend it by something from a second to 30 days.")]
+            fields=[FieldError("seconds", text, "Use a length from 1 second to 30 days.")]
         )
     repeat(partial(_extend, claim_id, seconds, note))
     return view_claim(claim_id)
@@ -98,7 +98,7 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
             raise Refused(
                 f"Claim {claim_id} would wait for more than 30 days from now.",
                 code="too_far",
-                way_out="Extend it by less; extend it again later.",
+                way_out="Extend it by less now and again later.",
             )
         until = {"seconds": seconds, "expires_at": rfc3339(row.expires_at)}
         record(
@@ -151,9 +151,9 @@ def _move(claim_id: int, note: str) -> None:
         check_pending(claim)
         slot = DECISIONS.one("slot_of", claim=claim_id)
         if slot is None or claim.size != 1:
-            way_out = "It gets a slot once it is approved, or once one is free."
+            way_out = "It gets a slot after its approval."
             raise Conflict(
-                f"Claim {claim_id} waits without a slot: there is nothing to move.",
+                f"Claim {claim_id} waits without a slot: it has no slot to move.",
                 code="not_reserved",
                 way_out=way_out,
             )
@@ -169,7 +169,9 @@ def _move(claim_id: int, note: str) -> None:
                 f"{slot.member}."
             )
             raise Conflict(
-                text, code="no_place", way_out="Free one elsewhere, or add a member; then move it."
+                text,
+                code="no_place",
+                way_out="Free a slot on another member or add a member, then move it.",
             )
         DECISIONS.rows("start_seeking", claim=claim_id)
         hint("claims", "slots", "events")
@@ -216,9 +218,9 @@ def check_pending(claim: Any) -> None:
             if claim.state == "ended"
             else f"is {claim.state}, at its {claim.step or 'hold'}"
         )
-        way_out = "Nothing is left to do." if claim.state == "ended" else "Look at it again."
+        way_out = "No action is needed." if claim.state == "ended" else "Read the claim again."
         raise Conflict(
-            f"Claim {claim.id} does not wait for a decision: it {was}.",
+            f"Claim {claim.id} does not wait for an approval: it {was}.",
             code="not_pending",
             way_out=way_out,
             state=claim.state,
@@ -229,10 +231,10 @@ def check_pending(claim: Any) -> None:
 
 def too_late(claim: Any) -> Conflict:
     return Conflict(
-        f"Claim {claim.id} was to be decided by {claim.expires_at:%Y-%m-%d %H:%M:%S} "
-        "UTC. It is over.",
+        f"The decision deadline of claim {claim.id} passed at {claim.expires_at:%Y-%m-%d %H:%M:%S} "
+        "UTC.",
         code="expired",
-        way_out="Ask for it anew: it plans again.",
+        way_out="Create a new claim: it plans again.",
         expires_at=rfc3339(claim.expires_at),
     )
 

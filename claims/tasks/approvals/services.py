@@ -104,8 +104,8 @@ def reject_plan(
             fields=[
                 FieldError(
                     "comment",
-                    "A no needs a comment.",
-                    "Say why: whoever asked for it will read it.",
+                    "comment is required to reject.",
+                    "Give the reason: the requester reads it.",
                 )
             ]
         )
@@ -180,13 +180,11 @@ def _approve(
             raise Conflict(
                 text,
                 code="counts_differ",
-                way_out="Have it planned again; if that does not help, look at its agent.",
+                way_out="Plan again; if that does not help, check its agent.",
             )
         if is_one_of_many and _destroys(plan):
-            text = f"The plan of claim {claim_id} destroys or replaces something."
-            raise Refused(
-                text, code="destroys", way_out="Decide on it by itself, after reading it."
-            )
+            text = f"The plan of claim {claim_id} destroys or replaces resources."
+            raise Refused(text, code="destroys", way_out="Read the plan and approve it by itself.")
         said = DECISIONS.rows("approvals_of", plan=plan.id)
         hold_rights([by.user_id, *(row.user_id for row in said if row.user_id is not None)])
         _require_decider(by, claim)
@@ -195,10 +193,12 @@ def _approve(
                 f"{by.requester} asked for claim {claim_id}, and in its pool one’s own yes "
                 "does not count."
             )
-            raise Refused(text, code="own_plan", way_out="Ask somebody else who may approve there.")
+            raise Refused(text, code="own_plan", way_out="Ask another approver of the pool.")
         if DECISIONS.value("is_deleting", pool=claim.pool_id):
-            text = f"The pool of claim {claim_id} is being deleted: it ends with it."
-            raise Conflict(text, code="pool_deleting", way_out="Ask for it anew, in another pool.")
+            text = f"The pool of claim {claim_id} is being deleted, so the claim ends."
+            raise Conflict(
+                text, code="pool_deleting", way_out="Create a new claim in another pool."
+            )
         if workspace is not None and workspace.is_locked:
             text = (
                 f"Workspace {workspace.name} is locked by {workspace.locked_by}: "
@@ -307,16 +307,16 @@ def _face(
     plan = DECISIONS.one("current_plan", claim=claim_id)
     if plan is None:
         raise Conflict(
-            f"Claim {claim_id} has no plan that could be decided on.",
+            f"Claim {claim_id} has no plan to decide on.",
             code="no_plan",
-            way_out="Have it planned again.",
+            way_out="Plan again.",
         )
     if bytes(plan.digest).hex() != digest.strip().lower():
-        text = f"The plan of claim {claim_id} is another one than the one that was decided on."
+        text = f"The plan of claim {claim_id} has changed since it was read."
         raise Conflict(
             text,
             code="plan_changed",
-            way_out="Read the present plan, then decide.",
+            way_out="Read the current plan, then decide.",
             digest=bytes(plan.digest).hex(),
         )
     return _Facing(claim, plan, approval)
@@ -353,15 +353,15 @@ def _answer_decided(
             at=last.at,
         )
     if claim.state == "ended" and claim.outcome == "expired":
-        raise _lost_to(claim, "expired", "has expired: nobody decided in time")
+        raise _lost_to(claim, "expired", "has expired: no decision was made in time")
     if claim.state == "ended":
         raise _lost_to(claim, "ended", f"has ended: {claim.outcome}")
     text = (
-        f"Claim {claim.id} does not wait for a decision: it is {claim.state}, at its "
+        f"Claim {claim.id} does not wait for an approval: it is {claim.state}, at its "
         f"{claim.step or 'hold'}."
     )
     raise Conflict(
-        text, code="not_pending", way_out="Wait until its plan is there.", state=claim.state
+        text, code="not_pending", way_out="Wait until its plan is finished.", state=claim.state
     )
 
 
@@ -372,7 +372,7 @@ def _lost_to(claim: Any, code: str, words: str, **data: Any) -> Conflict:
     return Conflict(
         f"Claim {claim.id} {words}.",
         code=code,
-        way_out="Nothing is left to decide.",
+        way_out="No decision is needed.",
         state=claim.state,
         **told,
     )

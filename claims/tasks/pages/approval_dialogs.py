@@ -40,9 +40,9 @@ from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask, 
 PANEL = "decide-said"  # where the panel shows what is wrong
 
 ANSWERS = (
-    ("applied", "It was applied: everything in the plan is there"),
-    ("not_applied", "Nothing of it was applied"),
-    ("unknown", "Part of it was applied, or I can’t tell: the next run must plan anew"),
+    ("applied", "Applied: all changes of the plan were made"),
+    ("not_applied", "Not applied: no change was made"),
+    ("unknown", "Applied in part or unknown: the next run must plan again"),
 )
 
 
@@ -50,7 +50,7 @@ def plan_for(claim: ClaimView) -> PlanView:
     found = view_plan(claim.id)
     if found is None:
         raise NotFound(
-            f"Claim {claim.id} has no plan.", way_out="Look at its page: it may plan still."
+            f"Claim {claim.id} has no plan.", way_out="Open the claim: it may still be planning."
         )
     return found
 
@@ -59,9 +59,9 @@ def not_pending(claim: ClaimView) -> str:
     if claim.state in PENDING:
         return ""
     return (
-        f"It has ended: {claim.outcome}."
+        f"The claim has ended: {claim.outcome}."
         if claim.state == "ended"
-        else "Its plan does not wait for a decision any more."
+        else "The plan no longer waits for an approval."
     )
 
 
@@ -83,7 +83,10 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
         ],
         facts=[
             ("Plan", found.digest[:12]),
-            ("Still true", "it counts for this plan only; if the plan changes, approvals are void"),
+            (
+                "Guaranteed",
+                "the approval is valid for this plan only; if the plan changes, approvals are void",
+            ),
         ],
         reason="none",
         typed=(claim.workspace or str(claim.id)) if found.destroys else "",
@@ -105,8 +108,8 @@ def yes_from_panel(request: Any, claim: ClaimView, found: PlanView) -> Done:
             fields=[
                 FieldError(
                     "read",
-                    f"It is not confirmed that the {must_read(found)} was read.",
-                    "Tick it, then approve.",
+                    f"You have not confirmed that you read the {must_read(found)}.",
+                    "Tick the box, then approve.",
                 )
             ]
         )
@@ -124,12 +127,13 @@ def say_yes(claim: ClaimView, digest: str, by: Identity, comment: str) -> Done:
     left = decided.needed - decided.given
     if left > 0:
         return Done(
-            f"Your yes to {name} counts: {decided.given} of {decided.needed}. "
-            f"{formatting.plural(left, 'more is', 'more are')} needed."
+            f"Your approval of {name} is recorded: {decided.given} of {decided.needed}. "
+            f"{formatting.plural(left, 'more is', 'more are')} required."
         )
     return Done(
         f"{name} is approved: "
-        f"{'its apply starts' if decided.state == 'bound' else 'it goes first in line for a slot'}."
+        f"{'its apply starts' if decided.state == 'bound' else 'the claim goes first in the queue for a slot'}"  # noqa: E501
+        "."
     )
 
 
@@ -141,15 +145,15 @@ def reject(request: Any, claim_id: int) -> HttpResponse:
         title=f"Reject the plan of {claim.workspace or claim.id}",
         verb="Reject",
         href=request.path,
-        intro="Nothing is applied. The claim ends, and its slot is free for the next.",
+        intro="Nothing is applied. The claim ends and its slot is released.",
         affected=[
             affected(claim, ("rejected", "rejected"), places(claim) if claim.holds else "its plan")
         ],
         fields=[Field("digest", "", "hidden", found.digest)],
-        reason_hint=f"Seen by {claim.requested_by or 'its owner'} and kept in the log",
+        reason_hint=f"Shown to {claim.requested_by or 'the owner'} and recorded in the event log",
         given_reason=request.GET.get("comment", "")[:500],
         is_dangerous=True,
-        note="Can’t be undone; it can be planned anew.",
+        note="Cannot be undone. A new run can plan again.",
         nothing=not_pending(claim),
     )
 
@@ -157,7 +161,7 @@ def reject(request: Any, claim_id: int) -> HttpResponse:
         reject_plan(
             claim_id=claim.id, digest=digest, by=request.identity, comment=comment, via="browser"
         )
-        return Done(f"{claim.workspace or claim.id} is rejected.")
+        return Done(f"The plan of {claim.workspace or claim.id} was rejected.")
 
     if is_panel(request):
         return from_panel(
@@ -185,7 +189,7 @@ def counts_words(found: PlanView) -> str:
         )
         if found.summary.get(name)
     ]
-    return formatting.sentence(parts).capitalize() if parts else "What it changes stands in its log"
+    return formatting.sentence(parts).capitalize() if parts else "The plan’s log shows its changes"
 
 
 def is_panel(request: Any) -> bool:
@@ -220,13 +224,9 @@ def extend(request: Any, claim_id: int) -> HttpResponse:
         title=f"Extend {claim.workspace or claim.id}",
         verb="Extend",
         href=request.path,
-        intro="The plan waits longer for its decision"
-        + (
-            ", and its slot with it: nobody else gets it meanwhile."
-            if claim.state == "reserved"
-            else "."
-        ),
-        fields=[Field("for", "Longer by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True)],
+        intro="The plan waits longer for an approval"
+        + ("and its slot stays reserved." if claim.state == "reserved" else "."),
+        fields=[Field("for", "Extend by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True)],
         nothing=not_pending(claim),
     )
 
@@ -262,8 +262,8 @@ def again(request: Any, claim_id: int) -> HttpResponse:
         verb="Plan again",
         href=request.path,
         intro=(
-            "The present plan is set aside and approvals of it are void. It stands in line "
-            "and plans anew."
+            "The current plan becomes stale and its approvals are void. The claim is queued "
+            "and plans again."
         ),
         affected=[affected(claim, ("waiting", "plans again"), loses)],
         nothing=not_pending(claim),
@@ -283,9 +283,11 @@ def move(request: Any, claim_id: int) -> HttpResponse:
         title=f"Move {claim.workspace or claim.id}",
         verb="Move",
         href=request.path,
-        intro="Its slot is let go and another one is kept for it, on a member that takes claims. "
-        "The saved plan stays, approvals too; where the other member differs in binary or "
-        "platform, it plans again.",
+        intro=(
+            "The slot is released and a slot on another member is reserved. The saved plan and "
+            "its approvals are kept; if the other member differs in binary or platform, the "
+            "claim plans again."
+        ),
         affected=[
             affected(
                 claim, ("apply_pending", "in another slot"), places(claim) if claim.holds else ""
@@ -331,7 +333,7 @@ def chosen(request: Any) -> tuple[list[Chosen], list[tuple[ClaimView, str]]]:
             "" if request.identity.may("decide", claim.pool_id) else "This needs the role approver."
         )
         if found is None or why:
-            unfit.append((claim, why or "It has no plan."))
+            unfit.append((claim, why or "The claim has no plan."))
         else:
             fit.append(Chosen(claim, found))
     return fit, unfit
@@ -359,8 +361,8 @@ def many(
         facts=[
             (claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]
         ],
-        nothing="" if fit else "None of them can be decided here.",
-        note="Each stands on its own, for the plan you see.",
+        nothing="" if fit else "You can decide none of these plans here.",
+        note="Each plan is decided separately, as shown here.",
         **texts,
     )
 
@@ -385,7 +387,7 @@ def act_on_each(fit: Sequence[Chosen], act: Callable[[Chosen], Any]) -> tuple[in
             failed.append(error)
     if failed and len(failed) == len(fit):
         raise failed[0]
-    return len(fit) - len(failed), f" {len(failed)} did not: {failed[0].detail}" if failed else ""
+    return len(fit) - len(failed), f" {len(failed)} failed: {failed[0].detail}" if failed else ""
 
 
 @signed_in
@@ -395,7 +397,7 @@ def approve_many(request: Any) -> HttpResponse:
     for one in fit:
         why = why_not_approve(request.identity, one.claim, one.plan)
         if one.plan.destroys:
-            why = "it destroys something, so it is decided by itself"
+            why = "it destroys resources, so it is approved by itself"
         if why:
             left.append((one.claim, why))
         else:
@@ -417,14 +419,14 @@ def approve_many(request: Any) -> HttpResponse:
         title=f"Approve {formatting.plural(len(plain), 'plan')}",
         verb=f"Approve {formatting.plural(len(plain), 'plan')}",
         intro=(
-            "None of them destroys anything. Those with enough approvals apply at "
+            "None of them destroys resources. Plans with enough approvals are applied at "
             f"once.{frozen_words(plain)}{draining_words(plain)}"
         ),
         then=("applying", "approved"),
         past="approved",
         last="Plan",
         reason="optional",
-        reason_hint="A comment: seen by the owners and kept in the log",
+        reason_hint="Comment, shown to the owners and recorded in the event log",
     )
 
 
@@ -437,8 +439,8 @@ def frozen_words(chosen: list[Chosen]) -> str:
     ends = [f"{pool.name} is frozen until {pool.frozen_until:%d %b %H:%M} UTC" for pool in frozen]
     return (
         (
-            f" {formatting.sentence(ends)}: what waits there goes first in line, and its "
-            "apply starts then."
+            f" {formatting.sentence(ends)}: approved claims there go first in the queue, and their "
+            "applies start then."
         )
         if ends
         else ""
@@ -451,9 +453,7 @@ def draining_words(chosen: list[Chosen]) -> str:
     if not drains:
         return ""
     first = min(row.drain_until for row in drains.values())
-    which = formatting.plural(
-        len(drains), "stands on a member that drains", "stand on members that drain"
-    )
+    which = formatting.plural(len(drains), "is on a draining member", "are on draining members")
     return (
         f" {which}: an apply that still runs at its deadline, the first at "
         f"{first:%d %b %H:%M} UTC, is lost."
@@ -480,12 +480,12 @@ def reject_many(request: Any) -> HttpResponse:
         act,
         title=f"Reject {formatting.plural(len(fit), 'plan')}",
         verb=f"Reject {formatting.plural(len(fit), 'plan')}",
-        intro="Nothing of them is applied. The claims end, and their slots are free.",
+        intro="None of them is applied. The claims end and their slots are released.",
         then=("rejected", "rejected"),
         past="rejected",
         last="Plan",
         reason="needed",
-        reason_hint="Seen by the owners and kept in the log",
+        reason_hint="Shown to the owners and recorded in the event log",
         is_dangerous=True,
     )
 
@@ -501,12 +501,12 @@ def extend_many(request: Any) -> HttpResponse:
         title=f"Extend {formatting.plural(len(fit), 'plan')}",
         verb=f"Extend {formatting.plural(len(fit), 'plan')}",
         href=request.path,
-        intro="They wait longer for their decision, and slots that are kept stay kept.",
+        intro="The plans wait longer for an approval, and reserved slots stay reserved.",
         affected=rows[:SHOWN],
         affected_more=max(0, len(rows) - SHOWN),
         last="Plan",
         fields=[
-            Field("for", "Longer by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True),
+            Field("for", "Extend by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True),
             Field(
                 "plan", "", "hiddens", " ".join(f"{one.claim.id}:{one.plan.digest}" for one in fit)
             ),
@@ -514,7 +514,7 @@ def extend_many(request: Any) -> HttpResponse:
         facts=[
             (claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]
         ],
-        nothing="" if fit else "None of them can be extended here.",
+        nothing="" if fit else "You can extend none of these plans here.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -548,12 +548,13 @@ def settle(request: Any, name: str) -> HttpResponse:
         verb="Record it and unlock",
         # An old dialog is no answer for another apply.
         href=f"{request.path}?claim={lost[0].id}" if lost else request.path,
-        intro=f"The apply of claim {lost[0].id} was lost while it ran. Look at what is "
-        "really there before you answer: the workspace is unlocked by this, and the "
-        "next run starts."
+        intro=(
+            f"The apply of claim {lost[0].id} was lost while it ran. Check the real resources "
+            "before you answer: your answer unlocks the workspace, and the next run starts."
+        )
         if lost
         else "",
-        affected=[affected(claim, ("waiting", "in line"), "") for claim in blocked],
+        affected=[affected(claim, ("waiting", "queued"), "") for claim in blocked],
         fields=[
             Field(
                 "what",
@@ -564,10 +565,10 @@ def settle(request: Any, name: str) -> HttpResponse:
                 is_needed=True,
             )
         ],
-        reason_hint="How you know: kept in the event log",
-        nothing="" if lost else "No apply of it was lost.",
+        reason_hint="How you know; recorded in the event log",
+        nothing="" if lost else "No apply of this workspace was lost.",
         facts=[
-            ("Waiting behind it", formatting.plural(len(blocked), "claim")),
+            ("Waiting for it", formatting.plural(len(blocked), "claim")),
             *rescued_facts(view.id),
         ],
     )

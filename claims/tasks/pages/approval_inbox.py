@@ -183,7 +183,7 @@ def show_peek(request: Any, claim_id: int) -> HttpResponse:
     """One of them, for the page that is open already."""
     claim = find_claim(request.identity, str(claim_id))
     if claim is None:
-        raise NotFound(f"There is no claim {claim_id}.", way_out="Load the page again.")
+        raise NotFound(f"Claim {claim_id} does not exist.", way_out="Reload the page.")
     if request.headers.get("Sec-Fetch-Dest") == "document":  # somebody opened the address by itself
         return HttpResponseRedirect(f"/claims/{claim_id}/#decide")
     return page(request, "claims/tasks/approval_preview.html", chosen=claim)

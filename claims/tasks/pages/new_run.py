@@ -26,7 +26,7 @@ from project.kernel.ui.confirm import Field
 KINDS = {
     "plan_and_apply": (
         "plan and apply",
-        "Plans, waits for a decision, then applies in the same slot",
+        "Plans, waits for an approval, then applies in the same slot",
     ),
     "plan": ("plan", "Plans and shows what would change; nothing is applied"),
     "drift_check": ("drift check", "Looks for what changed outside since the last apply"),
@@ -36,19 +36,19 @@ EXECUTORS = {
     "terraform": ("Terraform or OpenTofu", "init, plan, show and apply of the saved plan"),
 }
 STATES = [
-    ("", "kept by the backend of the module"),
-    ("discard", "discarded: the next run makes everything again"),
+    ("", "stored in the backend of the module"),
+    ("discard", "discarded: the next run creates all resources again"),
 ]
 SOURCES = {
-    "none": ("Nothing", "The commands bring what they need"),
-    "files": ("Files written here", "A few small ones"),
+    "none": ("Nothing", "The commands need no files"),
+    "files": ("Files written here", "A few small files"),
     "archive": ("An archive", "tar.gz or zip from this machine"),
     "git": ("A git repository", "https or ssh; its commit is recorded"),
 }
 MOST_FILES = 20
 VARIABLES_HELP = (
-    'name=value on each line. eu-1 and "3" are text; 3, true, null, ["a", "b"] and {size = 3} '
-    "have their type"
+    'One name=value per line. eu-1 and "3" are text; 3, true, null, ["a", "b"] and {size = 3} '
+    "keep their type"
 )
 LONGEST = 200_000  # characters of a field
 # Where a fault of the call belongs in the form; the longest beginning wins.
@@ -199,14 +199,14 @@ def source_of(request: Any, typed: Typed, faults: list[FieldError]) -> dict[str,
             faults.append(
                 FieldError(
                     "run.source.files",
-                    "There is no file.",
-                    "Name one and write it, or take another source.",
+                    "No file is given.",
+                    "Add a file with a path, or choose another source.",
                 )
             )
         if len(files) < sum(bool(path or text) for path, text in typed.files):
             faults.append(
                 FieldError(
-                    "run.source.files", "Two files have one name.", "Give each its own path."
+                    "run.source.files", "Two files have the same path.", "Give each its own path."
                 )
             )
         return {"files": files}
@@ -220,17 +220,20 @@ def source_of(request: Any, typed: Typed, faults: list[FieldError]) -> dict[str,
                 FieldError(
                     "run.source.archive",
                     "No archive is chosen.",
-                    "Choose a tar.gz or zip, or take another source.",
+                    "Choose a tar.gz or zip file, or choose another source.",
                 )
             )
             return None
         if upload.size > SOURCE_BYTES:
-            said = f"{upload.size:,} bytes are too many."
+            said = f"The archive is too large, {upload.size:,} bytes."
             faults.append(
                 FieldError(
                     "run.source.archive",
                     said,
-                    f"Up to {SOURCE_BYTES // 1_000_000} MB: leave out what it does not need.",
+                    (
+                        f"The limit is {SOURCE_BYTES // 1_000_000} MB. Leave out files that the "
+                        "run does not need."
+                    ),
                 )
             )
             return None
@@ -260,13 +263,13 @@ def read_pairs(text: str, where: str, faults: list[FieldError]) -> dict[str, str
             faults.append(
                 FieldError(
                     where,
-                    f"Line {number} is no name=value.",
-                    "Write one on each line, like region=eu-1.",
+                    f"Line {number} is not name=value.",
+                    "Write one pair per line, like region=eu-1.",
                 )
             )
         elif name.strip() in found:
             faults.append(
-                FieldError(where, f"{name.strip()[:40]} is there twice.", "Give each name once.")
+                FieldError(where, f"{name.strip()[:40]} is given twice.", "Give each name once.")
             )
         else:
             found[name.strip()] = value.strip()
@@ -330,11 +333,15 @@ def show(
                 is_needed=True,
             ),
             "workspace": field("workspace", "Workspace", help="One apply at a time in each"),
-            "owner": field("owner", "For whom or what", help="Optional: pipeline:42, user:ana"),
+            "owner": field(
+                "owner",
+                "Owner",
+                help="Optional, shown beside the claim’s number: pipeline:42, user:ana",
+            ),
             "plan_command": field(
                 "plan_command",
                 "Plan command",
-                help="It may write $BERTH_PLAN_FILE and $BERTH_PLAN_JSON",
+                help="The command may write $BERTH_PLAN_FILE and $BERTH_PLAN_JSON",
             ),
             "apply_command": field(
                 "apply_command",
@@ -342,28 +349,36 @@ def show(
                 help="Runs in the same directory once the plan is approved",
             ),
             "binary": field(
-                "binary", "Binary", help="Empty: what the pool says. tofu, terraform, or a path"
+                "binary", "Binary", help="tofu, terraform, or a path. Empty: the pool’s binary"
             ),
             "state": field(
                 "state",
                 "State",
                 "select",
-                "Without a backend it is refused, unless discarded",
+                "A module without a backend is rejected, unless the state is discarded",
                 options=STATES,
             ),
-            "archive_path": field("archive_path", "Folder in it", help="Empty: its top"),
+            "archive_path": field(
+                "archive_path", "Folder in the archive", help="Empty: the top folder"
+            ),
             "git_url": field(
-                "git_url", "URL", help="https://… or ssh://…, of a host that the pool allows"
+                "git_url", "URL", help="https://… or ssh://…, on a host that the pool allows"
             ),
             "git_ref": field("git_ref", "Branch, tag or commit"),
-            "git_path": field("git_path", "Folder in it"),
+            "git_path": field("git_path", "Folder in the repository"),
             "variables": field("variables", "Variables", "textarea", VARIABLES_HELP),
             "env": field(
-                "env", "Environment", "textarea", "NAME=value on each line; secrets belong below"
+                "env",
+                "Environment",
+                "textarea",
+                "One NAME=value per line; use Secrets below for secret values",
             ),
-            "timeout": field("timeout", "Time limit", help="Like 45m. Empty: what the pool says"),
+            "timeout": field("timeout", "Time limit", help="Like 45m. Empty: the pool’s limit"),
             "priority": field(
-                "priority", "Priority", "number", "Higher goes first; up to the pool’s limit"
+                "priority",
+                "Priority",
+                "number",
+                "Higher goes first; up to the pool’s highest priority",
             ),
         },
     }

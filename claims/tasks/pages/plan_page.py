@@ -44,7 +44,7 @@ OPENED = 5  # of those at risk
 JSON = "application/json; charset=utf-8"
 FATES = {  # of what is at risk: one of it, and what becomes of it
     "delete": ("destruction", "destroyed"),
-    "replace": ("replacement", "destroyed and made anew"),
+    "replace": ("replacement", "destroyed and created again"),
     "forget": ("resource to forget", "forgotten"),
 }
 KEPT = 48 << 20  # bytes of memory that outlines of plans may take
@@ -126,7 +126,7 @@ def plan_context(plan: Plan) -> dict[str, Any]:
     try:
         tree = tree_of(plan)
     except NotAPlan as error:
-        return {"problem": f"{error} Its log says what it would do."}
+        return {"problem": f"{error} The plan’s log shows what it changes."}
     except (NotFound, Unavailable) as error:
         return {"problem": f"{error.detail} {error.way_out}"}
     risky, others = tree.risky, tree.others
@@ -224,7 +224,7 @@ def plan_for(identity: Identity, claim_id: int, plan_id: int) -> Plan:
         raise no_such_claim(claim_id)
     plan = Plan.objects.filter(pk=plan_id, claim_id=claim_id).first()
     if plan is None or not plan.json_file:
-        raise NotFound("There is no such plan.", way_out="Look at the page of its claim.")
+        raise NotFound("This plan does not exist.", way_out="Open the page of its claim.")
     return plan
 
 
@@ -232,7 +232,7 @@ def read_tree(plan: Plan) -> PlanTree:
     try:
         return tree_of(plan)
     except NotAPlan as error:
-        raise NotFound(str(error), way_out="Its log says what it would do.") from None
+        raise NotFound(str(error), way_out="The plan’s log shows what it changes.") from None
 
 
 @signed_in
@@ -271,7 +271,7 @@ def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
 def show_change(request: Any, claim_id: int, plan_id: int, number: int) -> HttpResponse:
     change = read_tree(plan_for(request.identity, claim_id, plan_id)).find(number)
     if change is None:
-        raise NotFound("There is no such resource in this plan.", way_out="Load the page again.")
+        raise NotFound("This plan has no such resource.", way_out="Reload the page.")
     return render(request, "claims/tasks/plan_lines.html", {"lines": lines_of(change)})
 
 

@@ -39,7 +39,7 @@ CUT_SHORT = ("lost", "cancelled", "expired")  # how a claim ends while its apply
 SETTLED = {
     "applied": "it was applied",
     "not_applied": "nothing of it was applied",
-    "unknown": "part of it may be there",
+    "unknown": "it may be applied in part",
 }
 NAMED = 4  # people who could say yes
 ORDINALS = (
@@ -57,14 +57,14 @@ ORDINALS = (
 )
 ENDED = {
     "applied": "The plan was applied as it was approved.",
-    "rejected": "A person said no; nothing was applied.",
-    "expired": "Nobody decided in time; nothing was applied.",
-    "cancelled": "It was called off.",
+    "rejected": "An approver rejected the plan; nothing was applied.",
+    "expired": "No decision was made in time; nothing was applied.",
+    "cancelled": "It was cancelled.",
     "lost": "Its agent was lost.",
 }
 PLANNED = {
     "plan_and_apply": "There was nothing to apply.",
-    "drift_check": "It only looked at what changed outside.",
+    "drift_check": "A drift check applies nothing.",
 }
 
 
@@ -407,8 +407,8 @@ def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "whom": approvers(claim, found, identity),
         "approve_why": approve_why,
         "reject_why": reject_why,
-        "approve_off": approve_why or ("Confirm what it destroys first." if found.destroys else ""),
-        "reject_off": reject_why or "Say why in the comment.",
+        "approve_off": approve_why or ("Confirm the destructions first." if found.destroys else ""),
+        "reject_off": reject_why or "Give a reason in the comment.",
         "whys": off_words(approve_why, reject_why, must_read(found) if found.destroys else ""),
         "what": what_happens(claim, found),
         "place": f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
@@ -441,7 +441,7 @@ def off_words(approve_why: str, reject_why: str, to_read: str) -> str:
         if to_read
         else ""
     )
-    return f"{approve} Reject: {reject_why or 'say why in the comment.'}".strip()
+    return f"{approve} Reject: {reject_why or 'give a reason in the comment.'}".strip()
 
 
 def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> str:
@@ -452,11 +452,11 @@ def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> st
     ):
         return "You have approved it already."
     if found.mismatch:
-        return "Its counts contradict its list of changes: plan it again."
+        return "Its counts contradict its list of changes: plan again."
     if claim.requested_by == identity.requester and not found.may_own:
-        return "It is yours: somebody else has to decide."
+        return "You requested the claim: another approver has to decide."
     if claim.expires_at is not None and claim.expires_at <= timezone.now():
-        return "Its time is up."
+        return "The plan has expired."
     return ""
 
 
@@ -473,11 +473,11 @@ def what_happens(claim: ClaimView, found: PlanView) -> str:
     pool = Pool.objects.filter(pk=claim.pool_id or 0, frozen_until__isnull=False).first()
     if pool is not None:
         text = (
-            "the pool is frozen; it goes first in line, and the apply starts when the freeze "
-            f"ends, {pool.frozen_until:%d %b %H:%M} UTC"
+            "the pool is frozen; the claim goes first in the queue, and the apply starts when the "
+            f"freeze ends, {pool.frozen_until:%d %b %H:%M} UTC"
         )
     elif claim.state == "parked":
-        text = "it goes first in line, and the apply starts in the next slot that is free"
+        text = "the claim goes first in the queue, and the apply starts in the next free slot"
     else:
         place = (
             f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
@@ -497,10 +497,13 @@ def drain_words(claim: ClaimView) -> str:
     if found is None:
         return ""
     if found.is_over:
-        return f"{found.name} is being emptied: its slot goes at this moment, its plan stays."
+        return f"{found.name} is being emptied: the slot is being released, the plan is kept."
     until = f"{found.drain_until:%d %b %H:%M} UTC"
-    then = "Not decided by then it keeps its plan, not its slot; an apply that still runs is lost."
-    return f"{found.name} drains: it may be applied there until {until}. {then}"
+    then = (
+        "Without a decision by then the claim keeps its plan and loses its slot; an apply that "
+        "still runs then is lost."
+    )
+    return f"{found.name} drains: the plan can be applied there until {until}. {then}"
 
 
 def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
@@ -533,10 +536,12 @@ def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
 
 def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
     """All of them stand there; what does not fit says why."""
-    ended = f"It has ended: {claim.outcome}." if claim.state == "ended" else ""
+    ended = f"The claim has ended: {claim.outcome}." if claim.state == "ended" else ""
     role = "" if identity.may("claim_any", claim.pool_id) else "This needs the role operator."
     own = (
-        "" if may_touch(identity, claim) else "This needs the role operator: it is somebody else’s."
+        ""
+        if may_touch(identity, claim)
+        else "This needs the role operator: another user requested the claim."
     )
     deciding = (
         ""
@@ -548,11 +553,11 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
     not_pending = (
         ""
         if pending
-        else "A task runs: it moves once its plan waits for a decision."
+        else "A task runs. The claim can be moved once its plan waits for an approval."
         if runs_now
-        else "No plan waits for a decision."
+        else "No plan waits for an approval."
     )
-    no_plan = "" if pending else "No plan waits for a decision."
+    no_plan = "" if pending else "No plan waits for an approval."
     is_apply = runs_now and claim.step == "apply"
     made = [
         ("Plan again…", "plan-again", ended or no_plan or role, False),
@@ -563,7 +568,7 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
         (
             "Force release…",
             "force-release",
-            ended or ("It holds nothing." if not claim.holds else "") or role,
+            ended or ("The claim holds no slots." if not claim.holds else "") or role,
             True,
         ),
     ]
@@ -574,7 +579,7 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
             {"pool": claim.pool or "", "workspace": claim.workspace or "", "kind": claim.task}
         )
         anew = {
-            "word": "Run anew",
+            "word": "Run again",
             "href": f"/claims/run/?{query}",
             "why": own,
             "is_dangerous": False,
@@ -595,11 +600,13 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
 
 def release_why(claim: ClaimView, is_apply: bool) -> str:
     if claim.is_waiting or claim.state == "parked":
-        return "It holds no slot: cancel it."
+        return "The claim holds no slot. Cancel it instead."
     if claim.state == "reserved":
-        return "The slot is kept for the apply: reject the plan, or let its time pass."
+        return "The slot is reserved for the apply. Reject the plan instead."
     return (
-        "An apply runs: cancelling stops it." if is_apply else "A plan runs: cancelling stops it."
+        "An apply runs. Cancel the claim to stop it."
+        if is_apply
+        else "A plan runs. Cancel the claim to stop it."
     )
 
 

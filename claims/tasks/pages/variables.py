@@ -44,8 +44,8 @@ def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
                 if not sign or not name:
                     raise NotAValue(
                         number,
-                        "This is no name=value.",
-                        "Write one on each line, like region=eu-1.",
+                        "The line is not name=value.",
+                        "Write one pair per line, like region=eu-1.",
                     )
                 start = at + line.index("=") + 1 + len(rest) - len(rest.lstrip())
                 if rest.strip()[:1] in ('"', "[", "{"):
@@ -53,7 +53,7 @@ def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
                 else:
                     value = read_bare(rest.strip(), number)
                 if name in found:
-                    raise NotAValue(number, f"{name[:40]} is there twice.", "Give each name once.")
+                    raise NotAValue(number, f"{name[:40]} is given twice.", "Give each name once.")
                 found[name] = value
             except NotAValue as fault:
                 faults.append(fault)
@@ -97,7 +97,7 @@ class _ValueReader:
         if said not in ("", "\n"):
             raise NotAValue(
                 self.line,
-                f"There is more behind the value: {said[:40]}.",
+                f"Unexpected text after the value: {said[:40]}.",
                 "Write each variable on a line of its own.",
             )
         return value, self.at
@@ -127,12 +127,12 @@ class _ValueReader:
         if kind == "word":
             return read_bare(said, self.line, is_inside=True)
         if said not in ("[", "{"):
-            raise NotAValue(
-                self.line, "A value is missing.", "Write a value, or take the comma away."
-            )
+            raise NotAValue(self.line, "A value is missing.", "Write a value, or remove the comma.")
         self.depth += 1
         if self.depth > DEEPEST:
-            raise NotAValue(line, "It is nested too deep.", "Use a file in the source.")
+            raise NotAValue(
+                line, "The value is nested too deep.", "Put it into a file of the source."
+            )
         value = self.read_list(line) if said == "[" else self.read_object(line)
         self.depth -= 1
         return value
@@ -143,7 +143,7 @@ class _ValueReader:
         except ValueError:
             raise NotAValue(
                 self.line,
-                "A text has an escape that is not known.",
+                "A string has an unknown escape.",
                 "Escape as JSON does: \\n, \\t, \\u00e9.",
             ) from None
 
@@ -176,7 +176,7 @@ class _ValueReader:
                 )
             if name in found:
                 raise NotAValue(
-                    self.line, f"{name[:40]} is there twice in an object.", "Give each name once."
+                    self.line, f"{name[:40]} is given twice in an object.", "Give each name once."
                 )
             found[name] = self.read_value()
             if self.peek() == ",":

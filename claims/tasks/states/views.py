@@ -22,9 +22,9 @@ from pools.pages.base import frame, signed_in
 from project.kernel.ui.confirm import ConfirmInput, Done, Question, ask
 
 WHERE = {
-    KEPT: "the server has it, sealed",
+    KEPT: "the server keeps it, encrypted",
     ON_AGENT: "only the agent has it, and its member is not removed",
-    LOST: "nobody has it any more",
+    LOST: "lost with its agent",
     SETTLED: "it is deleted",
 }
 
@@ -60,7 +60,7 @@ def rescued_facts(workspace: int) -> list[tuple[str, str]]:
         view for view in list_rescued_in([workspace])[workspace] if view.status in (KEPT, ON_AGENT)
     ]
     return [
-        (f"State of claim {view.claim_id}", f"{WHERE[view.status]}; it is deleted by this")
+        (f"State of claim {view.claim_id}", f"{WHERE[view.status]}; Discard deletes it")
         for view in open_ones
     ]
 
@@ -88,17 +88,17 @@ def discard(request: Any, claim_id: int, generation: int) -> HttpResponse:
         verb="Discard",
         href=request.path,
         intro=(
-            "What the apply changed stands in this state and nowhere else, unless somebody has "
-            "brought it to the backend."
+            "Only this state records the changes of the apply, unless a person has pushed it "
+            "to the backend."
         ),
         facts=[
-            ("Where it is", WHERE[view.status]),
+            ("Location", WHERE[view.status]),
             ("Size", f"{view.size:,} bytes"),
             ("Member", view.member),
         ],
         is_dangerous=True,
-        note="Can’t be undone.",
-        nothing="It is discarded already." if view.status == SETTLED else "",
+        note="Cannot be undone.",
+        nothing="The state is already discarded." if view.status == SETTLED else "",
     )
 
     def perform(given: ConfirmInput) -> Done:

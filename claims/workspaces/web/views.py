@@ -273,13 +273,13 @@ def workspace_actions(
     address = quote(view.path)
     found = []
     if is_lost:
-        found.append(("Say what happened…", "settle", settle, False))
+        found.append(("Record the outcome…", "settle", settle, False))
     if locked:
         found.append(
             (
                 "Unlock…",
                 "unlock",
-                role or ("Say first what happened to the lost apply." if is_lost else ""),
+                role or ("Record the outcome of the lost apply first." if is_lost else ""),
                 False,
             )
         )
@@ -323,13 +323,16 @@ def lock(request: Any, name: str) -> HttpResponse:
         verb="Lock",
         href=request.path,
         intro=(
-            "Nothing of it starts until it is unlocked. What runs goes on; what waits leaves its "
-            "line and comes back."
+            "No claim of this workspace starts until it is unlocked. Running claims continue; "
+            "waiting claims are blocked."
         ),
         affected=[
-            affected(claim, ("waiting", "blocked"), "its place in line") for claim in waiting
+            affected(claim, ("waiting", "blocked"), "its position in the queue")
+            for claim in waiting
         ],
-        nothing=f"It is locked already, by {view.locked_by}." if view.locked_at is not None else "",
+        nothing=f"The workspace is already locked by {view.locked_by}."
+        if view.locked_at is not None
+        else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -349,14 +352,14 @@ def unlock(request: Any, name: str) -> HttpResponse:
         verb="Unlock",
         href=request.path,
         intro=(
-            f"Locked by {view.locked_by}: “{view.lock_reason}”. What was blocked stands in line "
-            "again, serial ones one after the other."
+            f"Locked by {view.locked_by}: “{view.lock_reason}”. Blocked claims are queued again; "
+            "serial claims run one after the other."
         ),
-        affected=[affected(claim, ("waiting", "in line"), "") for claim in blocked],
+        affected=[affected(claim, ("waiting", "queued"), "") for claim in blocked],
         reason="optional",
-        nothing="It is not locked."
+        nothing="The workspace is not locked."
         if view.locked_at is None
-        else "An apply of it was lost: say first what happened."
+        else "An apply of this workspace was lost: record its outcome first."
         if view.lost_claim
         else "",
     )
@@ -386,8 +389,8 @@ def share(request: Any, name: str) -> HttpResponse:
         verb="Share",
         href=request.path,
         intro=f"Claims of that pool that name {view.name} use this workspace: one apply at a time "
-        "in both pools together. Its lock, and who says what became of a lost apply, stay "
-        f"with operators of {view.pool}.",
+        f"in both pools together. Operators of {{view.pool}} keep control of its lock and of "
+        "the outcome of a lost apply.",
         fields=[
             Field(
                 "pool",
@@ -398,10 +401,8 @@ def share(request: Any, name: str) -> HttpResponse:
                 is_needed=True,
             )
         ],
-        reason_hint="Kept in the events of both pools",
-        nothing=""
-        if pools
-        else f"There is no other pool in which you are an operator, beside {view.pool}.",
+        reason_hint="Recorded in the events of both pools",
+        nothing="" if pools else f"You are an operator in no pool other than {view.pool}.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -425,15 +426,18 @@ def unshare(request: Any, name: str) -> HttpResponse:
     ]
     question = Question(
         title=f"End the use of {view.name} by {pool}",
-        verb="End it",
+        verb="End use",
         href=f"{request.path}?{urlencode({'pool': pool})}",
-        intro=f"For new claims of {pool} the name {view.name} means a workspace of its own, with a "
-        "lock of its own: make sure that both do not change the same things.",
+        intro=(
+            f"New claims of {pool} that name {view.name} use a separate workspace with a separate "
+            "lock: make sure that the two do not change the same resources."
+        ),
         affected=[
-            affected(claim, (claim_class(claim.state), "goes on to its end"), "") for claim in live
+            affected(claim, (claim_class(claim.state), "continues to its end"), "")
+            for claim in live
         ],
         is_dangerous=True,
-        reason_hint="Kept in the events of both pools",
+        reason_hint="Recorded in the events of both pools",
     )
 
     def perform(given: ConfirmInput) -> Done:
