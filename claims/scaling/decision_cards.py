@@ -132,7 +132,7 @@ def roll_of(subject: Subject) -> RollBoard:
     old = [m for m in snapshot.members if m.is_outdated and m.is_owned and not m.is_going]
     members = [Going(m.id, m.name, m.state, hindrance(m, may_be_new=True)) for m in order(old)]
     decision = decide_roll(snapshot)
-    said = "everybody is up to date" if decision is None else decision.reason
+    said = "all members are up to date" if decision is None else decision.reason
     if decision is not None and (stop := snapshot.limits.paused or snapshot.limits.frozen):
         said = f"{plural(len(old), 'member')} outdated; nothing is changed: {stop}"
     return RollBoard(members, said, snapshot.extra is not None)
@@ -188,7 +188,7 @@ def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
         raise Invalid(
             fields=[
                 FieldError(
-                    "min", f"The least is {low}, the most {high}.", "Lower min or raise max."
+                    "min", f"Minimum {low} is above maximum {high}.", "Lower min or raise max."
                 )
             ]
         )
@@ -198,7 +198,7 @@ def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
         way_out = (
             f"Of {scaling.policy} it is {', '.join(known)}."
             if known
-            else "A policy of one's own is tried by changing it."
+            else "A custom policy has no options to try."
         )
         raise Invalid(
             fields=[

@@ -37,7 +37,7 @@ def scaled(request: Any, name: str) -> tuple[Pool, ScalingBoard]:
 
 def length(value: str = "2h") -> Field:
     return Field(
-        "for", "For how long", value=value, help="A length of time: 30m, 2h, 1d", is_needed=True
+        "for", "Duration", value=value, help="A length of time: 30m, 2h, 1d", is_needed=True
     )
 
 
@@ -72,7 +72,7 @@ def now_facts(board: ScalingBoard) -> list[tuple[str, str]]:
     limits = subject.snapshot.limits
     return [
         ("Members", f"{len(subject.snapshot.there)} of {limits.low} to {limits.high}"),
-        ("Left alone, now", f"{now.words}: {now.reason}"),
+        ("Current decision", f"{now.words}: {now.reason}"),
     ]
 
 
@@ -98,8 +98,11 @@ def pin(request: Any, name: str) -> HttpResponse:
         title=f"Pin {pool.name}",
         verb="Pin",
         href=request.path,
-        intro="So many members until then, whatever its policy wants. The maximum and a freeze are "
-        "stronger; who runs or is reserved stays, and goes once it is idle.",
+        intro=(
+            "Keeps this number of members until then, whatever the policy decides. The maximum and "
+            "freezes still apply; members with running or reserved claims are removed only once "
+            "they are idle."
+        ),
         fields=[
             Field(
                 "count",
@@ -118,14 +121,14 @@ def pin(request: Any, name: str) -> HttpResponse:
         facts=[
             *now_facts(board),
             (
-                "Could go now",
+                "Removable now",
                 (
-                    f"{formatting.plural(board.can_go, 'member')}: fewer are needed only as far "
-                    "as they are idle"
+                    f"{formatting.plural(board.can_go, 'member')}: other members are removed "
+                    "once they are idle"
                 ),
             ),
         ],
-        note="Can be taken back at any time.",
+        note="Can be undone at any time with Unpin.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -146,10 +149,10 @@ def unpin(request: Any, name: str) -> HttpResponse:
         title=f"Unpin {pool.name}",
         verb="Unpin",
         href=request.path,
-        intro="Its policy decides again how many members there are.",
+        intro="The policy decides the number of members again.",
         facts=[("Pinned because", f"“{pool.pin_reason}”"), *now_facts(board)[:1]],
         reason="optional",
-        nothing="" if pool.pin_count is not None else "It is not pinned.",
+        nothing="" if pool.pin_count is not None else "The pool is not pinned.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -167,18 +170,18 @@ def pause(request: Any, name: str) -> HttpResponse:
         verb="Pause the scaler",
         href=request.path,
         intro=(
-            "Nothing is created or removed until then. Slots are handed out as ever; who waits for "
-            "a new member goes on waiting."
+            "No member is created or removed until then. Claims are bound as usual; claims that "
+            "need a new member keep waiting."
         ),
         fields=[length("1h")],
         facts=now_facts(board),
-        note="Can be ended at any time.",
-        nothing="It is paused already." if is_ahead(pool.scaling_paused_until) else "",
+        note="Can be ended at any time with Resume.",
+        nothing="The scaler is already paused." if is_ahead(pool.scaling_paused_until) else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
         orders.pause_scaling(pool_id=pool.pk, until=read_until(given), reason=given.reason)
-        return Done(f"The scaler leaves {pool.name} alone for {given.values['for']}.")
+        return Done(f"The scaler of {pool.name} is paused for {given.values['for']}.")
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -190,15 +193,15 @@ def resume(request: Any, name: str) -> HttpResponse:
         title=f"Resume the scaler in {pool.name}",
         verb="Resume the scaler",
         href=request.path,
-        intro="It decides again, at once.",
+        intro="The scaler decides again at once.",
         facts=[("Paused because", f"“{pool.scaling_pause_reason}”"), *now_facts(board)[:1]],
         reason="optional",
-        nothing="" if pool.scaling_paused_until else "It is not paused.",
+        nothing="" if pool.scaling_paused_until else "The scaler is not paused.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         orders.resume_scaling(pool_id=pool.pk, reason=given.reason)
-        return Done(f"{pool.name} is scaled again.")
+        return Done(f"The scaler of {pool.name} is resumed.")
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -210,12 +213,12 @@ def grow(request: Any, name: str) -> HttpResponse:
     snapshot = board.subject.snapshot
     room = snapshot.limits.high - len(snapshot.members)
     frozen = (
-        f"It is frozen: {snapshot.limits.frozen}. Lift the freeze first."
+        f"The pool is frozen: {snapshot.limits.frozen}. Lift the freeze first."
         if snapshot.limits.frozen
         else ""
     )
     full = (
-        f"It has {len(snapshot.members)} of {snapshot.limits.high} members. Raise the "
+        f"The pool has {len(snapshot.members)} of {snapshot.limits.high} members. Raise the "
         "maximum first."
     )
     question = Question(
@@ -223,7 +226,7 @@ def grow(request: Any, name: str) -> HttpResponse:
         verb="Create",
         href=request.path,
         intro=(
-            "Created at once, whatever the policy wants. They go again as the policy says, once "
+            "Creates members at once, whatever the policy decides. The policy may remove them once "
             "they are idle."
         ),
         fields=[Field("count", "Members", "number", "1", f"At most {room}", is_needed=True)],
@@ -256,26 +259,26 @@ def unfreeze(request: Any, name: str) -> HttpResponse:
         verb="Lift the freeze",
         href=request.path,
         intro=(
-            "Once, until the window that is open now ends: slots are handed out and members are "
-            "created. The next one freezes as ever."
+            "Lifts the freeze until the current window ends: claims are bound and members are "
+            "created. The next window freezes the pool as usual."
         ),
         facts=[
             ("Frozen by", board.subject.snapshot.limits.frozen or "nothing"),
             (
                 "Waiting",
                 (
-                    f"{formatting.plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} "
-                    "served at once, as far as there is room"
+                    f"{formatting.plural(waiting, 'claim')} can be bound at once while "
+                    "slots are free"
                 ),
             ),
         ],
         is_dangerous=True,
-        nothing="" if board.subject.snapshot.limits.frozen else "It is not frozen.",
+        nothing="" if board.subject.snapshot.limits.frozen else "The pool is not frozen.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason)
-        return Done(f"The freeze of {pool.name} is lifted, once.")
+        return Done(f"The current freeze of {pool.name} is lifted.")
 
     return ask(request, question, perform, frame(request, "overview"))
 
@@ -287,16 +290,16 @@ def unfreeze_named(
     is_lifted = lift_of(list_lifts([pool.pk]), pool.pk, starts_at) is not None
     question = Question(
         title=f"Lift a freeze of {pool.name}",
-        verb="Lift it",
+        verb="Lift freeze",
         href=request.get_full_path(),
         intro=(
-            "Once, from its begin to its end: slots are handed out and members come and go as at "
-            "any time. The next one freezes as ever."
+            "Lifts this freeze from its start to its end: claims are bound and the pool scales as "
+            "usual. The next window freezes the pool again."
         ),
         facts=freeze_facts(named),
         is_dangerous=True,
-        note="Can be taken back.",
-        nothing="It is lifted already."
+        note="Can be undone with Restore freeze.",
+        nothing="This freeze is already lifted."
         if is_lifted
         else ""
         if named
@@ -305,7 +308,7 @@ def unfreeze_named(
 
     def perform(given: ConfirmInput) -> Done:
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
-        return Done(f"This freeze of {pool.name} is lifted, once.")
+        return Done(f"This freeze of {pool.name} is lifted.")
 
     return ask(request, question, perform, frame(request, "scaling"))
 
@@ -320,22 +323,24 @@ def refreeze(request: Any, name: str) -> HttpResponse:
         named is not None and not is_ahead(starts_at) and is_ahead(pool.unfrozen_until)
     )
     question = Question(
-        title=f"Freeze {pool.name} after all",
+        title=f"Restore the freeze of {pool.name}",
         verb="Freeze",
         href=request.get_full_path(),
-        intro="As its window says: nothing is handed out and idle members go, from its begin to "
-        "its end. Who works or waits for a person stays.",
+        intro=(
+            "The window freezes the pool as configured: no claims are bound and idle members are "
+            "removed. Running and reserved claims stay."
+        ),
         facts=[
             *freeze_facts(named),
             *([("Lifted by", f"{lift.by} “{lift.reason}”")] if lift is not None else []),
         ],
         reason="optional",
-        nothing="" if is_lifted else "It is not lifted.",
+        nothing="" if is_lifted else "This freeze is not lifted.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         orders.refreeze_pool(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
-        return Done(f"This freeze of {pool.name} is lifted no more.")
+        return Done(f"This freeze of {pool.name} is restored.")
 
     return ask(request, question, perform, frame(request, "scaling"))
 
@@ -375,7 +380,7 @@ def rolled(request: Any, name: str) -> tuple[Pool, RollBoard]:
     if board is None:
         raise Conflict(
             f"Pool {pool.name} is {pool.state}.",
-            way_out="Wait until its provider has been looked at.",
+            way_out="Wait until its provider has been checked.",
         )
     return pool, board
 
@@ -397,14 +402,16 @@ def roll(request: Any, name: str) -> HttpResponse:
         title=f"Renew outdated members of {pool.name}",
         verb="Roll now",
         href=request.path,
-        intro="One by one, each once it is idle; who runs or is reserved stays until it is "
-        "not. Where there is room, one more is made first. A new one that is not ready "
-        "in time stops it.",
+        intro=(
+            "Renews members one by one, each once it has no running or reserved claim. Below "
+            "the maximum, a new member is created first. The roll stops if a new member is not "
+            "ready in time."
+        ),
         affected=affected[:SHOWN],
         affected_more=max(0, len(affected) - SHOWN),
         each="member",
         last="",
-        facts=[("Now", board.words), ("Stopped because", pool.roll_stop_reason or "it is not")],
+        facts=[("Now", board.words), ("Stopped because", pool.roll_stop_reason or "not stopped")],
         note="Can be paused at any time.",
         nothing=""
         if affected or board.is_under_way or pool.roll_stopped_at
@@ -426,21 +433,21 @@ def pause_roll(request: Any, name: str) -> HttpResponse:
         verb="Pause the roll",
         href=request.path,
         intro=(
-            "Nobody is renewed until then. Members come and go as ever, new ones from the present "
-            "configuration."
+            "No member is renewed until then. Scaling continues, new members are created from the "
+            "current configuration."
         ),
         fields=[length("1h")],
         facts=[
             ("Outdated", formatting.plural(len(board.members), "member")),
-            ("Left alone, now", board.words),
+            ("Current decision", board.words),
         ],
-        note="Can be ended at any time.",
-        nothing="It is paused already." if is_ahead(pool.roll_paused_until) else "",
+        note="Can be ended at any time with Resume roll.",
+        nothing="The roll is already paused." if is_ahead(pool.roll_paused_until) else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
         roll_orders.pause_roll(pool_id=pool.pk, until=read_until(given), reason=given.reason)
-        return Done(f"Nobody in {pool.name} is renewed for {given.values['for']}.")
+        return Done(f"The roll of {pool.name} is paused for {given.values['for']}.")
 
     return ask(request, question, perform, frame(request, "scaling"))
 
@@ -458,11 +465,11 @@ def resume_roll(request: Any, name: str) -> HttpResponse:
             ("Outdated", formatting.plural(len(board.members), "member")),
         ],
         reason="optional",
-        nothing="" if pool.roll_paused_until else "It is not paused.",
+        nothing="" if pool.roll_paused_until else "The roll is not paused.",
     )
 
     def perform(given: ConfirmInput) -> Done:
         roll_orders.resume_roll(pool_id=pool.pk, reason=given.reason)
-        return Done(f"The roll of {pool.name} goes on.")
+        return Done(f"The roll of {pool.name} is resumed.")
 
     return ask(request, question, perform, frame(request, "scaling"))

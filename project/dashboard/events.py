@@ -20,7 +20,7 @@ from project.kernel.validation import parse_moment
 
 LINES = 50
 DAY = timedelta(days=1)
-BY = (("", "All"), ("people", "People"), ("controllers", "Controllers"), ("errors", "Errors"))
+BY = (("", "All"), ("people", "Users"), ("controllers", "Controllers"), ("errors", "Errors"))
 KEYS = ("pool", "member", "claim", "slot", "actor", "verb")
 STEPS = (("−1 h", -3600), ("−1 min", -60), ("+1 min", 60), ("+1 h", 3600))
 

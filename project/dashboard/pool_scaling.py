@@ -36,7 +36,7 @@ LABELS = {
     "min": "Min",
     "grow_above": "Grow above, %",
     "shrink_below": "Shrink below, %",
-    "max_idle": "Idle",
+    "max_idle": "Max idle",
     "size": "Size",
 }
 
@@ -133,7 +133,7 @@ def replay_out(pool: Pool, days: int, given: Mapping[str, str]) -> dict[str, Any
     except BerthError as error:
         return {"replay_problem": " ".join(f.message for f in error.fields) or error.detail}
     if not found.minutes:
-        return {"replay_problem": "Nothing is recorded yet: samples are taken every minute."}
+        return {"replay_problem": "No samples are recorded yet: Berth takes one per minute."}
     names = (
         ("was", "as configured") if found.other is None else ("was", "as configured", "with these")
     )
@@ -210,7 +210,7 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
     is_paused = pool.scaling_paused_until is not None and pool.scaling_paused_until > timezone.now()
     frozen = f"Frozen: {limits.frozen}. Lift it first." if limits and limits.frozen else ""
     full = (
-        f"It has {there} of {limits.high} members. Raise the maximum first."
+        f"The pool has {there} of {limits.high} members. Raise the maximum first."
         if limits and there >= limits.high
         else ""
     )
@@ -218,7 +218,7 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
         Action(
             "+1 now…",
             at("grow"),
-            "Created at once; it goes again when the policy says so.",
+            "Creates one member at once; the policy may remove it later.",
             why=role or frozen or full,
         )
     ]
@@ -227,7 +227,7 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
             Action(
                 "Pin…",
                 at("pin"),
-                "So many members for a while, whatever the policy wants.",
+                "Keeps a fixed number of members for a while, whatever the policy decides.",
                 why=role,
             )
         )
@@ -235,14 +235,16 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
         found.append(Action("Unpin…", at("unpin"), "The policy decides again.", why=role))
     if is_paused:
         found.append(
-            Action("Resume the scaler…", at("resume"), "It decides again, at once.", why=role)
+            Action(
+                "Resume the scaler…", at("resume"), "The scaler decides again at once.", why=role
+            )
         )
     else:
         found.append(
             Action(
                 "Pause the scaler…",
                 at("pause"),
-                "Nothing is created or removed; slots are handed out as ever.",
+                "No member is created or removed; claims are bound as usual.",
                 why=role,
             )
         )
@@ -251,7 +253,7 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
             Action(
                 "Lift the freeze…",
                 at("unfreeze"),
-                "Once, until this window ends.",
+                "Only this time, until the window ends.",
                 why=role,
                 is_dangerous=True,
             )
@@ -276,12 +278,12 @@ def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
         and not pool.roll_stopped_at
         and not pool.roll_paused_until
     )
-    why = "It is under way: each is renewed once it is idle." if is_going else ""
+    why = "The roll is running: each member is renewed once it is idle." if is_going else ""
     found.append(
         Action(
             "Roll now…",
             at("roll"),
-            "Outdated members are renewed one by one, once they are idle.",
+            "Renews outdated members one by one, each once it is idle.",
             why=role or why,
         )
     )
@@ -290,7 +292,7 @@ def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
             Action(
                 "Resume the roll…",
                 at("resume-roll"),
-                "Outdated members are renewed again.",
+                "Renews outdated members again.",
                 why=role,
             )
         )
@@ -299,7 +301,7 @@ def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
             Action(
                 "Pause the roll…",
                 at("pause-roll"),
-                "Nobody is renewed; members come and go as ever.",
+                "No member is renewed; scaling continues.",
                 why=role,
             )
         )
@@ -332,7 +334,7 @@ def chart_label(last: Any) -> str:
     """The end of the chart in words, for people who do not see it."""
     return (
         f"{last.held:.0f} slots held, {last.reserved:.0f} reserved, {last.wanted} wanted, "
-        f"{last.slots} there at the end"
+        f"{last.slots} existing at the end"
     )
 
 

@@ -162,9 +162,9 @@ def quick(identity: Identity, line: PoolLine) -> list[Action]:
     role = why_not(identity, "scale", line.pool.pk)
     found: list[Action] = []
     if line.policy:
-        frozen = "Frozen. Lift the freeze first." if line.is_frozen else ""
+        frozen = "The pool is frozen. Lift the freeze first." if line.is_frozen else ""
         full = (
-            f"It has {line.members.there} of {line.high} members. Raise the maximum first."
+            f"The pool has {line.members.there} of {line.high} members. Raise the maximum first."
             if line.members.there >= line.high
             else ""
         )
@@ -341,14 +341,14 @@ def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -
             + named
         )
         why = why_not(identity, "scale", pool.pk)
-        action: Action | None = Action("Take back…", href, why=why)
+        action: Action | None = Action("Restore freeze…", href, why=why)
         if not is_lifted:  # None: it is open, and the scaler has not come to it yet
             is_to_act = (
                 not is_open
                 or is_frozen
                 or (pool.unfrozen_until is not None and pool.unfrozen_until > now)
             )
-            action = Action("Lift once…", href, why=why, is_dangerous=True) if is_to_act else None
+            action = Action("Lift freeze…", href, why=why, is_dangerous=True) if is_to_act else None
         yield Coming(
             pool,
             occurrence,

@@ -148,7 +148,7 @@ def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
             for a in pool_actions(identity, pool)
             if not a.why
         ]
-        found.append(Found(f"Act on {pool.name}", hits))
+        found.append(Found(f"Actions for {pool.name}", hits))
     visible = identity.visible_pools()
     exact = list(Member.objects.filter(LIVE, name=text).select_related("pool")[:2]) if text else []
     if len(exact) == 1 and (visible is None or exact[0].pool_id in visible):
@@ -159,7 +159,7 @@ def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
                 for a in member_actions(identity, exact[0].pool, board)
                 if not a.why
             ]
-            found.append(Found(f"Act on {board.name}", hits))
+            found.append(Found(f"Actions for {board.name}", hits))
     general = []
     if identity.may_anywhere("claim") and (not text or text.lower() in "new claim"):
         general.append(Hit("New claim…", reverse("claim-new"), is_question=True))

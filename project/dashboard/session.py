@@ -36,11 +36,11 @@ def sign_in(request: Any) -> HttpResponse:
         wait = getattr(request, "sign_in_wait", 0)
         status = 429 if wait else 422
         problem = (
-            f"Too many tries. The next one is looked at in {formatting.duration(wait)}."
+            f"Too many failed sign-ins. Try again in {formatting.duration(wait)}."
             if wait
             else (
-                "This name and password don’t fit together. After a few tries the next "
-                "ones have to wait."
+                "User name or password is wrong. After a few failed sign-ins you have to wait "
+                "before the next."
             )
         )
     context = {"problem": problem, "name": name, "next": target, "host": request.get_host()}
