@@ -69,13 +69,13 @@ def identify_token(secret: str) -> Identity:
     """
     if not secret.startswith(PREFIX) or len(secret) > LONGEST_SECRET:
         raise BadToken(
-            "There is no such token.",
-            way_out=f"Tokens begin with {PREFIX}. Make one on the page Tokens.",
+            "The token is unknown.",
+            way_out=f"Tokens begin with {PREFIX}. Create one on the page Tokens.",
         )
     hashed = hash_secret(secret)
     row = _ask(hashed)
     if row is None:
-        raise UnknownToken("There is no such token.", way_out="Make one on the page Tokens.")
+        raise UnknownToken("The token is unknown.", way_out="Create one on the page Tokens.")
     seen = _seen.get(hashed)
     # Nothing of it has changed: the same conclusion.
     identity = (
@@ -120,9 +120,9 @@ def _conclude(told: dict[str, Any]) -> Identity:
             if told["is_revoked"]
             else "has expired"
             if told["is_expired"]
-            else "belongs to somebody who is not active any more"
+            else "belongs to a deactivated user"
         )
-        raise BadToken(f"This token {what}.", way_out="Make a new one on the page Tokens.")
+        raise BadToken(f"This token {what}.", way_out="Create a new token on the page Tokens.")
     return read_identity(told)
 
 
@@ -160,8 +160,8 @@ def create_token(
             record("create_token", data=about(token) | {"scopes": scopes, "expires_at": expires_at})
     except IntegrityError:
         raise Conflict(
-            f"There is a token named {name} already.",
-            way_out="Choose another name, or revoke that one first.",
+            f"A token named {name} already exists.",
+            way_out="Choose another name, or revoke the existing token first.",
         )
     token.refresh_from_db()
     return token, secret
@@ -204,21 +204,24 @@ def list_faults(name: str, scopes: dict[str, Any], expires_at: datetime | None) 
         faults.append(
             FieldError(
                 "name",
-                "A name is printable, not empty, and has no slash or space at its ends.",
+                (
+                    "name must be printable and not empty, without a slash and without "
+                    "spaces at its ends."
+                ),
                 "For example: ci",
             )
         )
     if len(name) > LONGEST_NAME:
         faults.append(
             FieldError(
-                "name", f"{len(name)} characters are too many.", f"Use {LONGEST_NAME} at most."
+                "name", f"name is too long, {len(name)} characters.", f"Use at most {LONGEST_NAME}."
             )
         )
     if unknown := [role for role in scopes["roles"] or [] if role not in ROLES]:
         faults.append(
             FieldError(
                 "roles",
-                f"There is no role {', '.join(unknown)}.",
+                f"Role {', '.join(unknown)} does not exist.",
                 f"Choose from {', '.join(ROLES)}.",
             )
         )
@@ -227,16 +230,16 @@ def list_faults(name: str, scopes: dict[str, Any], expires_at: datetime | None) 
             faults.append(
                 FieldError(
                     field,
-                    f"A token without any {field[:-1]} may do nothing.",
-                    "Name one, or leave the field out.",
+                    f"{field} is empty: the token could do nothing.",
+                    f"Name at least one {field[:-1]}, or leave the field out.",
                 )
             )
     if expires_at is not None and expires_at <= timezone.now():
         faults.append(
             FieldError(
                 "expires_at",
-                "This moment has passed.",
-                "Choose one in the future, or leave it out.",
+                "expires_at is in the past.",
+                "Choose a time in the future, or leave it out.",
             )
         )
     return faults
@@ -276,7 +279,7 @@ def refuse_wider(within: Identity, scopes: dict[str, Any], expires_at: datetime 
         faults.append(
             FieldError(
                 "expires_at",
-                "The new token would outlive the asking one.",
+                "The new token would expire later than the asking token.",
                 f"Choose {end.isoformat()} at the latest.",
             )
         )

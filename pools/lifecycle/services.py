@@ -108,7 +108,7 @@ def check_config(config: Any, where: str = "") -> list[FieldError]:
             FieldError(
                 "name",
                 f"Pool {pool.name} is being deleted.",
-                "Wait until it is gone, or choose another name.",
+                "Wait until it is deleted, or choose another name.",
             )
         ]
     for check in _checkers:
@@ -187,11 +187,11 @@ def _check_current(pool: Pool, revision: int | None) -> None:
     if pool.state in ("deleting", "gone"):
         raise Conflict(
             f"Pool {pool.name} is being deleted.",
-            way_out="Wait until it is gone, then make it anew.",
+            way_out="Wait until it is deleted, then create it again.",
         )
     if revision is not None and revision != pool.revision:
         raise Conflict(
-            f"Pool {pool.name} has changed since: it is at revision {pool.revision}, "
+            f"Pool {pool.name} has changed meanwhile: it is at revision {pool.revision}, "
             f"not {revision}.",
             code="stale_revision",
             way_out="Read it again and repeat the change.",
@@ -214,8 +214,8 @@ def _list_hindrances(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Fiel
         found.append(
             FieldError(
                 "name",
-                f"The name of pool {pool.name} never changes.",
-                "Make another pool and let the claims move over.",
+                f"The name of pool {pool.name} cannot change.",
+                "Create another pool and move the claims there.",
             )
         )
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count()
@@ -231,7 +231,7 @@ def _list_hindrances(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Fiel
         )
         found.append(
             FieldError(
-                "members.max", there, "Remove members first; they leave once they are empty."
+                "members.max", there, "Remove members first; each is removed once it is empty."
             )
         )
     return found
@@ -250,11 +250,11 @@ def _sentence(text: str) -> str:
 def _name_taken(name: str) -> Conflict:
     there = Pool.objects.filter(LIVE, name=name).first()
     if there is not None and there.state == "deleting":
-        way_out = "Wait until it is gone, or choose another name."
+        way_out = "Wait until it is deleted, or choose another name."
         message = f"Pool {name} is being deleted."
     else:
         message, way_out = (
-            f"There is a pool {name} already.",
+            f"Pool {name} already exists.",
             "Choose another name, or change that pool.",
         )
     return Conflict(

@@ -65,9 +65,7 @@ def service_action(
                     f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id]
                 )
             if not rows or len(rows) > MOST_ROWS:
-                messages.error(
-                    request, f"{label}: choose at least one row and {MOST_ROWS} at most."
-                )
+                messages.error(request, f"{label}: select at least 1 and at most {MOST_ROWS} rows.")
                 return HttpResponseRedirect(back)
             form = _Form(request, rows, numbers or {}, is_typed, needs_reason)
             if not form.is_complete():
@@ -127,10 +125,10 @@ class _Form:
                 is_good = False
             if not is_good:
                 self.errors.append(
-                    f"{number.label}: a whole number from {number.least} to {number.most}."
+                    f"{number.label} must be a whole number from {number.least} to {number.most}."
                 )
         if needs_reason and not self.reason:
-            self.errors.append("A reason is needed; it stands in the events.")
+            self.errors.append("Reason is empty. Give one: the event log records it.")
         if self.phrase and request.POST.get("typed", "").strip() != self.phrase:
             self.errors.append(f"Type {self.phrase} to confirm.")
 

@@ -127,8 +127,8 @@ class ReadAdmin(ModelAdmin):
                 raise
             messages.warning(
                 request,
-                "That search took longer than five seconds and was ended. Name an id, a pool or a "
-                "claim to narrow it.",
+                "The search took longer than five seconds and was cancelled. Narrow it with an id, "
+                "a pool or a claim.",
             )
             return HttpResponseRedirect(request.path)
 

@@ -58,7 +58,7 @@ class Question:
     last: str = "Loses"  # the head of the last column of what it affects
     facts: Sequence[tuple[str, str]] = ()
     reason: str = "needed"  # needed | optional | none
-    reason_hint: str = "Kept in the event log, for everybody who may read it"
+    reason_hint: str = "Recorded in the event log"
     typed: str = ""  # has to be typed to confirm
     is_dangerous: bool = False
     note: str = ""  # beside the buttons
@@ -122,8 +122,8 @@ def ask(
     if question.affected and request.POST.get("seen") != question.seen:
         changed = FieldError(
             "",
-            "What it affects has changed while you looked.",
-            "Look again, then confirm. Nothing was done.",
+            "The affected objects have changed since you opened this dialog.",
+            "Check the list again, then confirm. Nothing was changed.",
         )
         return show(request, with_problems(answered, [changed]), frame, status=409)
     try:
@@ -154,22 +154,24 @@ def list_problems(
 ) -> list[FieldError]:
     found = []
     if question.reason == "needed" and not given.reason:
-        found.append(FieldError("reason", "A reason is missing.", "Say why, in a few words."))
+        found.append(FieldError("reason", "Reason is empty.", "Give a reason in a few words."))
     if len(given.reason) > LONGEST_REASON:
         found.append(
             FieldError(
                 "reason",
-                f"{len(given.reason)} characters are too many.",
-                f"Use {LONGEST_REASON} at most.",
+                f"Reason is too long, {len(given.reason)} characters.",
+                f"Use at most {LONGEST_REASON}.",
             )
         )
     if question.typed and request.POST.get("typed", "") != question.typed:
         found.append(
-            FieldError("typed", "This is not the name.", f"Type {question.typed} to confirm.")
+            FieldError(
+                "typed", "The typed name does not match.", f"Type {question.typed} to confirm."
+            )
         )
     for f in question.fields:
         if f.is_needed and not given.values.get(f.name):
-            found.append(FieldError(f.name, "This is missing."))
+            found.append(FieldError(f.name, f"{f.label} is empty.", "Fill in the field."))
     return found
 
 

@@ -118,7 +118,7 @@
   };
   const failed = (state, error) => {
     if (run !== state) return;
-    said.textContent = error.message === "404" ? "This log is not there any more." : "The log does not answer; it is asked for again.";
+    said.textContent = error.message === "404" ? "The log was deleted." : "The log could not be loaded. Trying again.";
     if (error.message !== "404") timer = setTimeout(() => (run.chunks.length ? more() : open(run.generation)), 3000);
   };
   // All of it: from the first line to where the loaded part begins. The place that is looked at stays.
@@ -222,7 +222,7 @@
   const tell = () => {
     const total = run.lines.length - run.gaps.size;
     const parts = [];
-    if (!total) parts.push(run.isWhole ? "It printed nothing" : "Nothing yet");
+    if (!total) parts.push(run.isWhole ? "No output" : "No output yet");
     else if (run.from > 0) parts.push(`last ${number(total)} of ${number(run.first + total)} lines`);
     else parts.push(`${number(total)} line${total === 1 ? "" : "s"}`);
     parts.push(run.isWhole ? "complete" : "it goes on");

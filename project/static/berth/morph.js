@@ -134,7 +134,7 @@
     if (!part) return;
     const is = part.toggleAttribute("data-paused");
     button.setAttribute("aria-pressed", is);
-    button.textContent = is ? "Paused: go on" : "Pause";
+    button.textContent = is ? "Resume" : "Pause";
     if (!is) release();
   });
   document.addEventListener("pointerout", () => requestAnimationFrame(release));

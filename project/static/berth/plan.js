@@ -16,7 +16,7 @@
       into.replaceChildren(await get(address));
       delete details.dataset.load;
     } catch {
-      into.textContent = "This part does not answer. Close it and open it again.";
+      into.textContent = "This part could not be loaded. Close it and open it again.";
     } finally {
       delete details.dataset.loading;
     }
@@ -34,7 +34,7 @@
         first?.focus({ preventScroll: true });
       } catch {
         delete more.dataset.loading;
-        more.textContent = "It does not answer: try again";
+        more.textContent = "Loading failed: try again";
       }
     }
     const all = event.target.closest("[data-expand]");
@@ -69,7 +69,7 @@
         found.hidden = false;
         list.hidden = true;
       } catch {
-        berth.say("The search does not answer. Type on to try again.", "failed");
+        berth.say("The search failed. Change the text to try again.", "failed");
       }
     }, 200);
   });

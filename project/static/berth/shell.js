@@ -139,7 +139,7 @@
     berth.lists?.clear();
   });
   on("htmx:responseError", (event) => say(`The server answers ${event.detail.xhr.status}. Nothing was changed; try again.`, "failed"));
-  on("htmx:sendError", () => say("The server does not answer. Nothing is known to have changed; try again when this page is live.", "failed"));
+  on("htmx:sendError", () => say("The server does not answer. It is unknown whether the change was made; check when this page is live again.", "failed"));
 
   on("click", async (event) => {
     const button = event.target.closest("[data-copy]");
