@@ -45,7 +45,7 @@ def test_an_operation_is_retried_with_a_reason(boss: Client) -> None:
         url,
         {"action": "retry", "_selected_action": [taken.id], "index": 0, "asked": 1, "reason": " "},
     )
-    assert b"A reason is needed" in refused.content
+    assert b"Reason is empty" in refused.content
     done = boss.post(
         url,
         {

@@ -61,7 +61,7 @@ def test_a_pool_is_made_by_form_edited_and_deleted() -> None:
 def test_a_pool_is_created_from_a_yaml_file() -> None:
     client = browser_of(chief())
     bad = client.post("/pools/new/", {"mode": "file", "file": "name: [unclosed"})
-    assert (bad.status_code, b"This is not YAML" in bad.content) == (422, True)
+    assert (bad.status_code, b"The file is not valid YAML" in bad.content) == (422, True)
     made = client.post(
         "/pools/new/",
         {

@@ -46,8 +46,8 @@ def test_only_a_claim_with_an_estimate_has_a_probable_start() -> None:
     assert lines == [
         Upcoming(
             NOW + timedelta(seconds=60),
-            "job-1 probably starts",
-            "1",
+            "(job-1) probably starts",
+            "Claim 1",
             "/claims/1/",
             NOW + timedelta(seconds=120),
         ),
@@ -65,7 +65,7 @@ def test_ends_of_holds_drains_and_pauses_are_listed() -> None:
     pause_pool(pool_id=pool.pk, until=timezone.now() + timedelta(minutes=20), reason="move")
     lines = upcoming(identity_of(chief()), Pool.objects.get(pk=pool.pk))["upcoming"]
     assert [(line.subject, line.text) for line in lines] == [
-        ("env-2", "has to be empty"),
-        ("", "the pause ends, slots are handed out again"),
-        (str(held.id), "demo has had its time"),
+        ("env-2", "reaches its drain deadline"),
+        ("", "the pause ends"),
+        (f"Claim {held.id}", "(demo) reaches its time limit"),
     ]

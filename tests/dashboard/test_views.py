@@ -290,7 +290,7 @@ def test_a_claim_is_created_by_form_for_a_pool_and_for_a_named_slot() -> None:
     assert post(client, f"/slots/{slot.pk}/claim/", owner="named").status_code == 204
     slot.refresh_from_db()
     assert slot.claim_id == Claim.objects.get(owner="named").pk
-    assert "It is not free any more." in get(client, f"/slots/{slot.pk}/claim/", **DIALOG)
+    assert "The slot is no longer free." in get(client, f"/slots/{slot.pk}/claim/", **DIALOG)
 
 
 def test_a_claim_form_with_faults_answers_422_and_names_them() -> None:
@@ -380,7 +380,7 @@ def test_the_events_page_at_a_moment_shows_the_holder_of_a_slot() -> None:
     at = Event.objects.latest("id").at.isoformat()
     client = browser_of(chief())
     text = html_of(client.get("/events/", {"at": "now", "held": "env-1 slot 0"}))
-    assert "Nothing moves here" in text
+    assert "The page is not updated" in text
     assert f'/claims/{held.id}/">{held.id}</a> branch:login' in text
     assert "There is no slot 7" in client.get("/events/", {"held": "env-1 slot 7"}).content.decode()
     assert (
@@ -446,4 +446,4 @@ def test_an_unknown_page_has_a_styled_404() -> None:
     text = get(browser_of(chief()), "/pools/nope/", 404)
     assert "There is no pool nope." in text and "berth.css" in text
     text = get(Client(), "/nothing/at/all/", 404)
-    assert "There is nothing under this address" in text
+    assert "Page not found." in text

@@ -188,8 +188,8 @@ def test_a_blocked_claim_names_its_blocker() -> None:
     )
     assert blocked(holder=7, holder_word="apply_pending")[2] == ["Claim 7 is approved or rejected"]
     assert blocked(is_locked=True, locked_by="finalize", lost_claim=7)[2] == [
-        "Somebody says what became of claim 7"
+        "The outcome of claim 7 is recorded"
     ]
     assert blocked(holder=7, holder_word="running", ahead=2)[1].endswith("and 2 claims are ahead")
-    assert blocked(back_off=40.0)[:2] == ("back_off", "It is tried again in 40 s")
+    assert blocked(back_off=40.0)[:2] == ("back_off", "Berth retries in 40 s")
     assert blocked()[0] == "unblocking"

@@ -187,7 +187,7 @@ def test_a_wait_without_an_estimate_says_why() -> None:
     assert claim.wait is not None
     assert (claim.wait.start, claim.wait.start_note) == (
         None,
-        "too few claims have ended here lately",
+        "no estimate: fewer than 8 claims ended recently",
     )
     ghost = ask("ghost")
     assert ghost.wait is not None

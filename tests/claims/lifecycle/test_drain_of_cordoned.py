@@ -126,14 +126,12 @@ def test_the_dialogs_and_the_panel_announce_the_cordon_that_remains() -> None:
     begin(task())
     cordon()
     browser = browser_as("operator", pool)
-    assert "by ana “disk”; it stays so if its drain is taken back" in text_of(
-        browser.get(path_of("drain"))
-    )
+    assert "by ana “disk”; it stays so after an undrain" in text_of(browser.get(path_of("drain")))
     drain(stays=True)
     shown = text_of(browser.get("/pools/tf/?member=tf-0"))
-    assert "Taken back, it stays cordoned, by ana: “disk”." in shown
-    assert "Back to cordoned, as before; nobody here notices." in shown
-    assert "It stays cordoned, as it was before its drain." in text_of(
+    assert "After an undrain it stays cordoned, by ana: “disk”." in shown
+    assert "Stays cordoned. Claims here are not affected." in shown
+    assert "The member stays cordoned, as before the drain." in text_of(
         browser.get(path_of("undrain"))
     )
     confirm(browser, path_of("undrain"))
@@ -146,7 +144,7 @@ def test_the_undrain_dialog_announces_that_an_uncordoned_member_opens() -> None:
     begin(task())
     drain(stays=True)
     browser = browser_as("operator", pool)
-    assert "It takes new claims again." in text_of(browser.get(path_of("undrain")))
+    assert "The member takes new claims again." in text_of(browser.get(path_of("undrain")))
     assert "stays cordoned, by" not in text_of(browser.get("/pools/tf/?member=tf-0"))
 
 

@@ -54,7 +54,7 @@ def test_a_late_acknowledgement_is_refused_before_the_finalizer_ran() -> None:
     assert again(claim).state == "bound"
     look_at_due_claims()
     assert again(claim).outcome == "unacknowledged"
-    with pytest.raises(Conflict, match="has ended already"):
+    with pytest.raises(Conflict, match="has already ended"):
         acknowledge_claim(claim_id=claim.id, generation=claim.generation)
     assert verbs(claim).count("late_acknowledge") == 2
 
@@ -89,7 +89,7 @@ def test_heartbeats_keep_a_claim_and_silence_ends_it() -> None:
         "silent",
         "silent for",
     )
-    with pytest.raises(Conflict, match="has ended already"):
+    with pytest.raises(Conflict, match="has already ended"):
         keep_claim(claim_id=claim.id, generation=claim.generation)
 
 

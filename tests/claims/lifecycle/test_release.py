@@ -62,7 +62,7 @@ def test_a_release_by_an_old_generation_is_refused_and_recorded() -> None:
     with pytest.raises(StaleGeneration) as caught:
         let_go(claim)
     assert caught.value.detail == (
-        f"Claim {claim.id} is at generation {smaller.generation} now; you named {claim.generation}."
+        f"Claim {claim.id} is at generation {smaller.generation}, not {claim.generation}."
     )
     assert caught.value.data["generation"] == smaller.generation
     assert again(claim).state == "bound"
@@ -93,7 +93,7 @@ def test_a_bound_claim_is_released_and_cannot_be_cancelled() -> None:
         cancel_claim(claim_id=claim.id)
     assert caught.value.data["generation"] == claim.generation
     let_go(claim)
-    with pytest.raises(Conflict, match="has ended already"):
+    with pytest.raises(Conflict, match="has already ended"):
         cancel_claim(claim_id=claim.id)
 
 
@@ -107,7 +107,7 @@ def test_a_forced_release_requires_a_reason_and_ends_any_claim() -> None:
     assert Event.objects.get(claim_id=claim.id, verb="force_release").reason == "stuck"
     with pytest.raises(Conflict):
         force_release(claim_id=claim.id, reason="again")
-    with pytest.raises(Conflict, match="has ended already"):
+    with pytest.raises(Conflict, match="has already ended"):
         let_go(claim)
     assert held() == 0
 
@@ -175,7 +175,7 @@ def test_a_resize_releases_the_last_slots_and_changes_the_generation() -> None:
     assert [slot.number for slot in smaller.slots] == [0, 1]
     assert smaller.generation > claim.generation
     assert (smaller.size, ask(size=3).state) == (2, "bound")
-    with pytest.raises(Refused, match="can't grow"):
+    with pytest.raises(Refused, match="cannot grow"):
         resize_claim(claim_id=claim.id, generation=smaller.generation, size=3)
     with pytest.raises(Invalid):
         resize_claim(claim_id=claim.id, generation=smaller.generation, size=0)
@@ -208,7 +208,7 @@ def test_a_higher_priority_moves_a_claim_up_the_queue() -> None:
     let_go(first)
     serve()
     assert (again(b).state, again(a).state) == ("bound", "waiting")
-    with pytest.raises(Conflict, match="stands in no line"):
+    with pytest.raises(Conflict, match="only waiting claims can be prioritised"):
         prioritise_claim(claim_id=b.id, priority=1)
     with pytest.raises(Invalid):
         prioritise_claim(claim_id=a.id, priority=100)

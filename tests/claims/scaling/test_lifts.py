@@ -237,21 +237,21 @@ def test_a_window_is_lifted_and_refrozen_from_the_calendar() -> None:
         assert browser.post(href, {"seen": seen[1], "reason": "hotfix"}).status_code == 302
         return asked
 
-    assert "Once, from its begin to its end" in act("Lift once…")
+    assert "Lifts this freeze from its start to its end" in act("Lift freeze…")
     shown = get(browser, "/scaling/?view=freezes")
-    assert "lifted, this once" in shown
+    assert "lifted this time" in shown
     assert "ola: “hotfix”" in shown
     assert 'class="frozen lifted"' in shown
     assert "freeze of" in get(browser, "/scaling/")
-    assert "ola “hotfix”" in act("Take back…")
-    assert "lifted, this once" not in browser.get("/scaling/?view=freezes").content.decode()
+    assert "ola “hotfix”" in act("Restore freeze…")
+    assert "lifted this time" not in browser.get("/scaling/?view=freezes").content.decode()
     for odd in ("nonsense", "2020-01-01T00:00:00", "2020-01-01T00:00:00%2B00:00"):
         assert (
             "No freeze of lab begins then."
             in browser.get(f"/pools/lab/scaling/unfreeze/?starts={odd}").content.decode()
         )
         assert (
-            "It is not lifted."
+            "This freeze is not lifted."
             in browser.get(f"/pools/lab/scaling/refreeze/?starts={odd}").content.decode()
         )
 

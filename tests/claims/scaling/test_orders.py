@@ -280,7 +280,7 @@ def test_each_order_dialog_shows_the_affected_members_first(page: Client) -> Non
     pool = fixed(3)
     ask()
     shown = page.get("/pools/lab/scaling/pin/").content.decode()
-    assert "Could go now" in shown and "2 members" in shown
+    assert "Removable now" in shown and "2 members" in shown
     first = page.post("/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet"})
     assert (first.status_code, "lab-3" in first.content.decode()) == (409, True), (
         "what it affects is shown before it is done"
@@ -303,7 +303,7 @@ def test_each_order_dialog_shows_the_affected_members_first(page: Client) -> Non
         assert (
             page.post(f"/pools/lab/scaling/{path}/", {"reason": "why", **form}).status_code == 302
         ), path
-    assert "It is not frozen" in page.get("/pools/lab/scaling/unfreeze/").content.decode()
+    assert "The pool is not frozen" in page.get("/pools/lab/scaling/unfreeze/").content.decode()
     refused = page.post("/pools/lab/scaling/pause/", {"for": "long", "reason": "why"})
     assert (refused.status_code, "not a length of time" in refused.content.decode()) == (422, True)
 

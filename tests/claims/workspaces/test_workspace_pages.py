@@ -53,7 +53,7 @@ def test_a_lost_apply_is_settled_by_page_with_a_role_in_its_pool() -> None:
             **({} if status == 404 else DIALOG if status == 200 else {}),
         )
     client = browser_of(person("abe", "approver", pool=pool))
-    assert off(get(client, "/workspaces/tf/network/"), "Say what happened…") is None
+    assert off(get(client, "/workspaces/tf/network/"), "Record the outcome…") is None
     assert post(client, path, what="not_applied", reason="looked").status_code == 204
     assert Workspace.objects.get(name="network").locked_at is None
 
@@ -68,12 +68,14 @@ def test_a_workspace_is_shared_by_an_operator_of_both_pools() -> None:
     assert (
         post(both, "/workspace/share/tf/net/", pool="dns", reason="one network").status_code == 204
     )
-    assert "dns uses it, too" in get(both, "/workspaces/tf/net/")
+    assert "Shared with dns" in get(both, "/workspaces/tf/net/")
     ours = browser_of(person("tom", "operator", pool=tf))
     assert "dns" not in get(ours, "/workspaces/tf/net/").replace("dns-", ""), (
         "a pool that the reader may not see"
     )
-    assert "There is no other pool" in get(ours, "/workspace/share/tf/net/", **DIALOG)
+    assert "You are an operator in no pool other than" in get(
+        ours, "/workspace/share/tf/net/", **DIALOG
+    )
     theirs = browser_of(person("dan", "operator", pool=dns))
     text = get(theirs, "/workspaces/tf/net/")
     assert (off(text, "Lock…"), off(text, "End…")) == ("This needs the role operator.", None)
@@ -89,7 +91,7 @@ def test_an_undecided_use_is_shown_until_an_operator_of_both_decides() -> None:
         WorkspaceShare.objects.create(workspace_id=net, pool=pool)
     theirs, both = browser_of(person("dan", "operator", pool=dns)), browser_of(chief())
     text = get(theirs, "/workspaces/tf/net/")
-    assert "dns used it, too" in text
+    assert "dns used this workspace, too" in text
     assert off(text, "Allow…") == "This needs the role operator in both pools."
     assert (
         post(both, "/workspace/share/tf/net/?pool=dns", pool="dns", reason="yes").status_code == 204

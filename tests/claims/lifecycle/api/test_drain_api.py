@@ -52,7 +52,7 @@ def test_a_drain_answers_what_keeps_the_member(client: Caller) -> None:
     assert [(k["claim_id"], k["state"], k["then"]["state"]) for k in body["keepers"]] == [
         (claim.id, "bound", "waiting")
     ]
-    assert body["keepers"][0]["then"]["text"] == "Back in its line, plans again"
+    assert body["keepers"][0]["then"]["text"] == "Queued again, plans again"
     assert body["by"].startswith("operator")
     assert body["member"]["drain_until"] == body["until"]
     assert client.get(f"members/{member.pk}/drain/").body == body

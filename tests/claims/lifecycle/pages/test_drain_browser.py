@@ -70,14 +70,16 @@ def test_a_forced_drain_requires_the_name_and_ends_the_claims_it_lists(
     claims = busy()
     sign_in(page, chief())
     open_live(page, "/pools/tf/?member=tf-0")
-    page.get_by_role("link", name="Force…").click()
+    page.get_by_role("link", name="Force drain…").click()
     dialog = page.locator("#dialog[open]")
     dialog.wait_for()
     assert dialog.get_by_text("lost, workspace locked").is_visible()
     shoot_all(page, "force-dialog", is_whole=False)
     found = faults(page)
     confirm(page, "Force drain", reason="it burns", typed="tf-0")
-    page.locator("table[aria-label='Draining members'] tr", has_text="not clean yet").wait_for()
+    page.locator(
+        "table[aria-label='Draining members'] tr", has_text="still being cleaned"
+    ).wait_for()
     states = {
         name: (view_claim(claim.id).state, view_claim(claim.id).outcome)
         for name, claim in claims.items()

@@ -50,15 +50,15 @@ def test_the_drain_dialog_lists_each_claim_and_its_fate() -> None:
     waiting = planned(workspace="c")
     shown = text_of(browser_as("operator", pool).get(path_of("drain")))
     assert (
-        "1 plan runs, 1 apply runs and 1 plan waits for a decision: until the deadline "
-        "each may finish."
+        "1 plan runs, 1 apply runs and 1 plan waits for an approval: each may "
+        "finish until the deadline."
     ) in shown
     assert "plans again" in shown
     assert "lost, workspace locked" in shown
     assert "keeps its plan" in shown
     assert (
-        "1 plan waits here: until the deadline approved and applied here, later without a slot"
-        in shown
+        "1 plan waits here: until the deadline they can be approved and applied here, after it "
+        "they lose the slot" in shown
     )
     assert f"/claims/{waiting.id}/" in browser_as("viewer", pool).get("/pools/tf/").content.decode()
 
@@ -92,7 +92,7 @@ def test_a_drain_by_dialog_may_keep_the_member_cordoned() -> None:
         reason="kernel patch",
     )
     assert (find().is_leaving, find().is_cordoned) == (False, True)
-    assert "Closes when it is empty" in text_of(
+    assert "Cordoned once it is empty" in text_of(
         browser_as("viewer", pool).get("/pools/tf/?member=tf-0")
     )
 
@@ -168,7 +168,7 @@ def test_the_member_panel_says_that_the_drain_deadline_has_passed() -> None:
     pass_deadline()
     page = text_of(browser_as("operator", pool).get("/pools/tf/?member=tf-0"))
     assert "past, since" in page
-    assert "whoever is here is put out" in page
+    assert "claims are being ended" in page
 
 
 def test_a_leaving_member_without_a_deadline_is_listed_as_draining() -> None:
@@ -177,7 +177,7 @@ def test_a_leaving_member_without_a_deadline_is_listed_as_draining() -> None:
     remove_member(member_id=member().pk, reason="sold")
     page = text_of(browser_as("operator", pool).get("/pools/tf/?member=tf-0"))
     assert "Draining 1" in page
-    assert "None yet: it leaves when the last has ended" in page
+    assert "None: the drain ends with the last claim" in page
 
 
 def test_an_approver_sees_the_drain_before_the_decision() -> None:
@@ -189,7 +189,7 @@ def test_an_approver_sees_the_drain_before_the_decision() -> None:
     assert "tf-0 drains" in page
     sql("UPDATE pools_member SET drain_until = now() - interval '1 s'")
     page = text_of(browser_as("operator", pool).get(f"/claims/{claim.id}/"))
-    assert "its slot goes at this moment" in page
+    assert "the slot is being released" in page
 
 
 def test_a_drain_past_its_deadline_is_a_trouble_for_readers_of_its_pool() -> None:
@@ -198,7 +198,7 @@ def test_a_drain_past_its_deadline_is_a_trouble_for_readers_of_its_pool() -> Non
     drain()
     sql("UPDATE pools_member SET drain_until = now() - interval '5 min'")
     said = {trouble.lead: trouble.text for trouble in list_troubles()}
-    assert said["tf-0 in tf:"].startswith("should be empty since 5 min")
+    assert said["tf-0 in tf:"].startswith("past its drain deadline since 5 min")
     assert "tf-0 in tf:" in {trouble.lead for trouble in list_troubles({member().pool_id})}
     assert "tf-0 in tf:" not in {trouble.lead for trouble in list_troubles(set())}, (
         "a viewer of other pools reads its name"
@@ -225,7 +225,7 @@ def test_members_are_drained_together_by_zone_or_name() -> None:
     assert "Drain 1 member of lab" in text_of(
         browser.get("/pools/lab/drain/?members=c&members=nobody")
     )
-    assert "No member of that name takes claims" in text_of(
+    assert "No member of that name can be drained" in text_of(
         browser.get("/pools/lab/drain/?members=nobody")
     )
 
@@ -242,7 +242,7 @@ def test_the_drain_members_form_asks_for_names_first() -> None:
     )
     assert Member.objects.filter(state="ready").count() == 2
     wrong = browser.post("/pools/lab/drain/", {"names": "nobody"})
-    assert (wrong.status_code, "There is no member nobody in lab" in text_of(wrong)) == (422, True)
+    assert (wrong.status_code, "Pool lab has no member nobody" in text_of(wrong)) == (422, True)
 
 
 def test_a_drain_by_force_lists_slots_that_are_not_clean() -> None:
@@ -250,4 +250,4 @@ def test_a_drain_by_force_lists_slots_that_are_not_clean() -> None:
     begin(task())
     drain(force=True)
     finalize()
-    assert "1 slot not clean yet" in text_of(browser_as("viewer", pool).get("/pools/tf/"))
+    assert "1 slot still being cleaned" in text_of(browser_as("viewer", pool).get("/pools/tf/"))

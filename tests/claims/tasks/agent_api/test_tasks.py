@@ -303,7 +303,7 @@ def test_a_failed_result_ends_the_claim_and_frees_its_slot(
     run = Run.objects.get(claim_id=claim.id)
     assert (run.outcome, run.code, run.exit_code) == ("failed", "command_not_found", 127)
     assert [told.as_dict()["way_out"].split(",")[0] for told in list_runs(claim.id)] == [
-        "Name a program that the agents have"
+        "Use a program that the agents have"
     ]
     assert set(Slot.objects.values_list("state", flat=True)) == {"idle"}
 

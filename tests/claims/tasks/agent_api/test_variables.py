@@ -33,8 +33,8 @@ def test_a_value_is_read_with_its_type(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a=1\nb", 2, "no name=value"),
-        ("a=1\n=2", 2, "no name=value"),
+        ("a=1\nb", 2, "not name=value"),
+        ("a=1\n=2", 2, "not name=value"),
         ("a=1\na=2", 2, "twice"),
         ("v=1.30", 1, "lose digits"),
         ("v=1e5", 1, "lose digits"),
@@ -45,8 +45,8 @@ def test_a_value_is_read_with_its_type(text: str, value: Any) -> None:
         ("v={a = 1, a = 2}", 1, "twice in an object"),
         ("v=[1 2]", 1, "comma"),
         ('v="open', 1, "not closed"),
-        ('v="a" b', 1, "more behind"),
-        ("v=[1]]", 1, "more behind"),
+        ('v="a" b', 1, "Unexpected text"),
+        ("v=[1]]", 1, "Unexpected text"),
         ("v=[,]", 1, "missing"),
         ('v="\\q"', 1, "escape"),
         ("v=" + "[" * 60, 1, "nested too deep"),

@@ -62,7 +62,7 @@ def test_an_approval_in_one_window_is_shown_in_the_other(
     page.locator("h1 .st.applying").wait_for()
     page.locator(".steps", has_text="approved").get_by_text("by lind").wait_for()
     page.locator("#notices", has_text="is approved").wait_for()
-    other.locator(".empty", has_text="No plan waits for a person").wait_for()
+    other.locator(".empty", has_text="No plan waits for an approval").wait_for()
     other.locator(".nav b").wait_for(state="detached")
     other.locator("#peek", has_text="lind approved").wait_for()
 
@@ -330,7 +330,7 @@ def test_a_workspace_is_locked_and_unlocked_and_shows_its_queue(
     open_live(page, "/workspaces/")
     page.get_by_role("link", name="net/core").click()
     page.locator(LIVE).wait_for()
-    assert page.get_by_role("table", name="Now and next").locator("tbody tr").count() == 2
+    assert page.get_by_role("table", name="Current claims").locator("tbody tr").count() == 2
     page.get_by_role("link", name="Lock…").click()
     confirm(page, "Lock", reason="migration")
     page.locator("h1", has_text="locked").wait_for()
@@ -390,7 +390,7 @@ def test_axe_finds_no_fault_on_plan_pages(page: Any, sign_in: SignIn, site: str)
     wrong = page.context.new_page()  # a browser writes the 422 into its console
     wrong.goto("/claims/run/")
     wrong.locator("[name=source][value=files]").check()
-    wrong.get_by_role("button", name="Run it").click()
+    wrong.get_by_role("button", name="Start run").click()
     wrong.locator("#faults").wait_for()
     found += faults(wrong)
     wrong.close()

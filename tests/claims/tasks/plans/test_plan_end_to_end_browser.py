@@ -91,7 +91,7 @@ def test_the_hello_example_runs_from_the_form_to_its_page(
         page.locator("[name=file_path]").nth(n).fill(name)
         page.locator("[name=file_text]").nth(n).fill((HELLO / name).read_text())
     page.fill("[name=env]", f"HELLO_TARGET={target}")
-    page.get_by_role("button", name="Run it").click()
+    page.get_by_role("button", name="Start run").click()
 
     page.locator("h1", has_text="north-quay").wait_for()
     mark_page(page)
@@ -146,7 +146,7 @@ def test_a_tofu_archive_runs_from_the_form_to_its_result(
         page.locator("[name=archive]").set_input_files([archive])
         page.fill("[name=archive_path]", "infra")
         page.fill("[name=variables]", f"text={text}")
-        page.get_by_role("button", name="Run it").click()
+        page.get_by_role("button", name="Start run").click()
         page.locator("h1 .st.apply_pending").wait_for(timeout=SLOW)
 
     order("first")

@@ -48,8 +48,8 @@ def test_a_frozen_pool_says_when_the_apply_would_start() -> None:
     for path in paths:
         text = get(client, path)
         assert (
-            "The pool is frozen; it goes first in line, and the apply starts when the freeze "
-            f"ends, {ends:%d %b %H:%M} UTC"
+            "The pool is frozen; the claim goes first in the queue, and the apply starts when the "
+            f"freeze ends, {ends:%d %b %H:%M} UTC"
         ) in text, path
         assert "starts at once" not in text, path
 
@@ -73,7 +73,10 @@ def test_a_bulk_approval_names_each_frozen_pool() -> None:
     Pool.objects.filter(pk=pool.pk).update(frozen_until=ends)
     client = browser_of(person("lind", "approver"))
     text = get(client, f"/approvals/approve/?claim={both[0].id}&claim={both[1].id}", 200, **DIALOG)
-    assert f"tf is frozen until {ends:%d %b %H:%M} UTC: what waits there goes first in line" in text
+    assert (
+        f"tf is frozen until {ends:%d %b %H:%M} UTC: approved claims there go first in the queue"
+        in text
+    )
     assert "calm is frozen" not in text
     assert "frozen" not in get(client, f"/approvals/approve/?claim={both[1].id}", 200, **DIALOG)
 
@@ -90,7 +93,7 @@ def test_a_bulk_extension_skips_plans_at_their_limit_and_says_so() -> None:
     assert answer.status_code == 204
     said = json.loads(answer["HX-Trigger"])["berth:done"]["say"]
     assert said == (
-        f"1 plan waits 2d longer. 1 did not: Claim {far.id} would wait for more than 30 "
+        f"1 plan waits 2d longer. 1 failed: Claim {far.id} would wait for more than 30 "
         "days from now."
     )
     after = [view_claim(c.id).expires_at for c in (plain, far)]
@@ -121,7 +124,7 @@ def test_a_failed_task_shows_the_way_out_of_its_code(code: str) -> None:
     finish(claim, "failed", code=code, reason="It is the end.", exit_code=None)
     text = get(browser_of(chief()), f"/claims/{claim.id}/").replace("’", "'")
     assert WAYS_OUT[code].replace("’", "'") in text
-    assert "It is the end. It holds nothing any more." in text, "each sentence ends once"
+    assert "It is the end. It holds no slot." in text, "each sentence ends once"
 
 
 def test_every_failure_code_of_the_agent_has_a_way_out() -> None:

@@ -101,7 +101,9 @@ def test_ones_own_plan_cannot_be_approved_where_the_pool_forbids_it() -> None:
     user = person("tanaka", "approver", "claimant")
     waiting = planned(who="tanaka")
     text = get(browser_of(user), f"/claims/{waiting.id}/")
-    assert off(text, "Approve and apply") == "It is yours: somebody else has to decide."
+    assert (
+        off(text, "Approve and apply") == "You requested the claim: another approver has to decide."
+    )
     assert decide(browser_of(user), waiting).status_code in (409, 422)
     assert view_claim(waiting.id).state == "reserved"
 
@@ -112,7 +114,7 @@ def test_a_destructive_plan_requires_its_tick_on_the_server() -> None:
     client = browser_of(person("lind", "approver"))
     refused = decide(client, waiting)
     assert refused.status_code == 422
-    assert "the replacement was read" in refused.content.decode()
+    assert "you read the replacement" in refused.content.decode()
     assert decide(client, waiting, read="1").status_code == 204
     assert view_claim(waiting.id).step == "apply"
 
@@ -149,7 +151,7 @@ def test_a_plan_with_contradicting_counts_says_so_and_cannot_be_approved() -> No
     client = browser_of(person("lind", "approver"))
     text = get(client, f"/claims/{waiting.id}/")
     assert told in text and "It changes nothing" not in text
-    why = "Its counts contradict its list of changes: plan it again."
+    why = "Its counts contradict its list of changes: plan again."
     assert off(text, "Approve and apply") == why
     answer = decide(client, waiting, read="1")
     assert answer.status_code == 409 and told in answer.content.decode()
@@ -163,7 +165,7 @@ def test_a_bulk_approval_leaves_out_a_plan_with_contradicting_counts() -> None:
     client = browser_of(person("lind", "approver"))
     page = get(client, f"/approvals/approve/?claim={waiting.id}&claim={other.id}", **DIALOG)
     assert "Approve 1 plan" in page
-    assert "left out: Its counts contradict its list of changes: plan it again." in page
+    assert "left out: Its counts contradict its list of changes: plan again." in page
 
 
 def test_the_plan_page_embeds_limited_attributes_and_loads_the_rest(
@@ -240,7 +242,7 @@ def test_a_bulk_approval_leaves_out_destructive_and_foreign_plans() -> None:
     query = "&".join(f"claim={c.id}" for c in (mine, risky, hidden))
     page = get(client, f"/approvals/approve/?{query}", **DIALOG)
     assert "Approve 1 plan" in page
-    assert "it destroys something, so it is decided by itself" in page
+    assert "it destroys resources, so it is approved by itself" in page
     assert f"/claims/{hidden.id}/" not in page
     assert other.name not in page
     seen = re.search(r'name="seen" value="(\w+)"', page)
@@ -295,7 +297,7 @@ def test_the_inbox_counts_and_filters_plans_and_names_claims_behind_them() -> No
     text = get(client, "/approvals/")
     assert "<b>2</b> waiting, <b>1</b> you can decide" in text
     assert "1 claim waits in their pools" in text
-    assert "It is yours: somebody else has to decide." in text
+    assert "You requested the claim: another approver has to decide." in text
     assert (
         '<a href="/approvals/" data-go="approvals"'
         in get(client, "/").replace(' aria-current="page"', "")
@@ -311,7 +313,7 @@ def test_the_inbox_counts_and_filters_plans_and_names_claims_behind_them() -> No
         assert gone not in listed, query
     outsider = browser_of(person("vera", "viewer", pool=make_task_pool("none")))
     assert "No plan waits" in get(outsider, "/approvals/")
-    assert "No claim waits for a person" in get(outsider, "/")
+    assert "No plan waits for an approval" in get(outsider, "/")
     assert "The first expires in" in get(client, "/")
 
 
@@ -321,16 +323,16 @@ def test_disabled_actions_of_a_task_give_their_reason() -> None:
     begin(running)
     client = browser_of(chief())
     text = get(client, f"/claims/{running.id}/")
-    assert off(text, "Move…") == "A task runs: it moves once its plan waits for a decision."
-    assert off(text, "Release…") == "A plan runs: cancelling stops it."
+    assert (
+        off(text, "Move…")
+        == "A task runs. The claim can be moved once its plan waits for an approval."
+    )
+    assert off(text, "Release…") == "A plan runs. Cancel the claim to stop it."
     assert off(text, "Cancel…") is None
-    assert "Its agent ends the plan that runs" in get(client, f"/claims/{running.id}/cancel/")
+    assert "The agent interrupts the running plan" in get(client, f"/claims/{running.id}/cancel/")
     waiting = planned("b")
     text = get(client, f"/claims/{waiting.id}/")
-    assert (
-        off(text, "Release…")
-        == "The slot is kept for the apply: reject the plan, or let its time pass."
-    )
+    assert off(text, "Release…") == "The slot is reserved for the apply. Reject the plan instead."
     assert [off(text, word) for word in ("Move…", "Extend…", "Plan again…", "Cancel…")] == [
         None
     ] * 4
@@ -374,9 +376,13 @@ def test_cancelling_an_apply_requires_its_name_and_locks_the_workspace() -> None
     assert behind.state == "blocked"
     page = get(client, "/workspaces/tf/network/")
     assert "An apply was lost." in page
-    assert off(page, "Unlock…") == "Say first what happened to the lost apply."
+    assert off(page, "Unlock…") == "Record the outcome of the lost apply first."
     question = get(client, "/workspace/settle/tf/network/", **DIALOG)
-    for answer in ("It was applied", "Nothing of it was applied", "Part of it was applied"):
+    for answer in (
+        "Applied: all changes",
+        "Not applied: no change was made",
+        "Applied in part or unknown",
+    ):
         assert answer in question
     assert (
         post(client, "/workspace/settle/tf/network/", reason="looked", what="").status_code == 422
@@ -443,7 +449,7 @@ def test_parts_of_a_plan_are_served_only_to_readers_of_the_claim() -> None:
     assert "aws_nat_gateway" in get(
         client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/?q=nat_gateway"
     )
-    assert "No resource fits" in get(
+    assert "No resource matches" in get(
         client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/?q=nothing-like-it"
     )
     assert "forces replacement" in get(client, f"/claims/{waiting.id}/plan/{plan.pk}/changes/0/")
@@ -458,7 +464,9 @@ def test_parts_of_a_plan_are_served_only_to_readers_of_the_claim() -> None:
 def test_a_plan_without_valid_json_points_to_the_log() -> None:
     make_task_pool()
     client = browser_of(chief())
-    assert "stands in the log of its plan" in get(client, f"/claims/{planned('a').id}/")
+    assert "log of the plan below shows what it changes" in get(
+        client, f"/claims/{planned('a').id}/"
+    )
     assert "This is JSON, but not of a plan." in get(
         client, f"/claims/{planned('b', plan=['nonsense']).id}/"
     )
@@ -517,7 +525,7 @@ def test_a_cut_off_apply_shows_its_progress_and_the_locked_workspace(
         "Failed.",
         "1 of 2 changes was done; not finished: a.b.",
         "Part of it may have been applied",
-        "locked until a person says what happened.",
+        "locked until an operator or approver records what happened.",
     ):
         assert said in text, said
     assert '<a href="/workspaces/tf/network/">network</a>' in text
@@ -550,7 +558,7 @@ def test_a_cancelled_apply_shows_the_progress_of_its_agent() -> None:
             reason="It was ended before it was done. 2 of 3 changes were done.",
         )
     text = get(browser_of(chief()), f"/claims/{claim.id}/")
-    assert "2 of 3 changes were done." in text and "is locked until a person" in text
+    assert "2 of 3 changes were done." in text and "is locked until an operator or approver" in text
 
 
 def test_an_interrupted_apply_shows_its_limit_until_its_slot_is_free() -> None:
@@ -568,7 +576,7 @@ def test_an_interrupted_apply_shows_its_limit_until_its_slot_is_free() -> None:
         "until"
     ]
     for said in (
-        "Its program is being ended",
+        "The task is being stopped",
         "the server ended it",
         f"until {until[11:19]} UTC",
         "a.&lt;b&gt; (create)",
@@ -582,7 +590,7 @@ def test_an_interrupted_apply_shows_its_limit_until_its_slot_is_free() -> None:
             for slot in Slot.objects.filter(member=member, state="draining")
         ],
     )
-    assert "Its program is being ended" not in get(client, f"/claims/{claim.id}/")
+    assert "The task is being stopped" not in get(client, f"/claims/{claim.id}/")
 
 
 def applying() -> ClaimView:

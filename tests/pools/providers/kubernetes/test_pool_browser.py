@@ -47,7 +47,7 @@ def test_form_shows_pod_fields_and_a_refusal_at_its_field(window: Any, sign_in: 
     page.fill("[name='provider.kubernetes.context']", "prod-eu")
     page.fill("[name='provider.kubernetes.url']", "http://berth.example/")
     shoot_all(page, "form")
-    page.get_by_role("button", name="Make the pool").click()
+    page.get_by_role("button", name="Create pool").click()
     page.get_by_text("There is no kubeconfig at").first.wait_for()
     assert page.locator("[name='provider.kubernetes.context'][aria-invalid=true]").count() == 1
     assert image.input_value() == "registry.example/agent:1"

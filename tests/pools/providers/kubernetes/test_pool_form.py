@@ -60,7 +60,7 @@ def test_form_keeps_hidden_fields_and_removes_emptied_ones() -> None:
         ("provider.template.resources.limits", ""),
         ("provider.kind", ""),
     ],
-    ids=["asked for", "not asked for", "kind"],
+    ids=["asked for", "not required", "kind"],
 )
 def test_fault_is_shown_at_its_field_or_above_the_form(field: str, shown_at: str) -> None:
     assert forms.field_for(FieldError(field, "wrong"), "tasks", "kubernetes") == shown_at

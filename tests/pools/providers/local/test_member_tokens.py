@@ -128,7 +128,7 @@ def test_member_that_gave_up_is_listed_among_the_troubles(pool: Pool) -> None:
     note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     Member.objects.filter(pk=member.pk).update(gave_up_at=member.created_at)
     said = {trouble.lead: trouble.text for trouble in list_troubles()}
-    assert said["l in ours:"] == "started 5 times in vain, not started again by itself"
+    assert said["l in ours:"] == "5 starts failed, Berth does not start it again"
 
 
 def test_panel_of_a_member_that_gave_up_offers_a_restart(pool: Pool) -> None:
@@ -140,5 +140,5 @@ def test_panel_of_a_member_that_gave_up_offers_a_restart(pool: Pool) -> None:
         .get("/pools/ours/?member=l")
         .content.decode()
     )
-    assert "Started 5 times in vain" in page
+    assert "5 starts failed" in page
     assert f"/members/{member.pk}/restart/" in page
