@@ -11,7 +11,9 @@ TEXTS = ProviderTexts(
 FORM = OptionForm(
     "Pods",
     (
-        OptionField("template.image", "Image", "An image with python3, like registry.example/berth-agent:1"),
+        OptionField(
+            "template.image", "Image", "An image with python3, like registry.example/berth-agent:1"
+        ),
         OptionField(
             "context", "Context", "Context of the kubeconfig. Empty: the cluster that Berth runs in"
         ),

@@ -108,7 +108,7 @@ class LocalProvider(Provider):
     texts: ClassVar[ProviderTexts] = ProviderTexts(
         choice="agents that Berth starts on this machine",
         adding="Berth starts an agent for each on this machine.",
-        takes_claims="They take claims as soon as their agents are here.",
+        takes_claims="They take claims once their agents have connected.",
         creating="Its agent is being started.",
     )
 
