@@ -18,7 +18,7 @@ from project.kernel.embedded.backup import restore, run_tool
 from tests import boot
 from tests.upgrade.scratch_database import url_of
 
-FOLDER = Path(__file__).parents[1] / "ground/snapshots"
+FOLDER = Path(__file__).parent / "snapshots"
 
 
 def restore_snapshot(file: Path, url: str) -> None:
