@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_healthy_database_has_no_findings(pool: Pool) -> None:
+def test_healthy_database_has_no_findings(pool: Pool) -> None:
     held = [ask(), ask(size=2)]
     waits = [
         ask(),

@@ -8,7 +8,7 @@ from tests.database.diagrams import PAGE, draw, written
 MODEL = PAGE.with_name("model.md")
 
 
-def test_the_diagrams_are_those_of_the_declared_machines() -> None:
+def test_diagrams_match_the_declared_machines() -> None:
     assert written() == draw(), "run: python -m tests.database.diagrams"
 
 

@@ -91,7 +91,7 @@ def test_two_concurrent_takers_get_different_operations(c: Connection, d: Connec
     assert (len(mine), len(others), mine & others) == (2, 1, set())
 
 
-def test_a_permanent_error_stays_until_a_person_retries_it(c: Connection) -> None:
+def test_permanent_error_stays_until_a_person_retries_it(c: Connection) -> None:
     p.hand(c)
     [(operation, attempt)] = take(c)
     run(
@@ -127,7 +127,7 @@ def test_first_request_after_a_completion_is_absorbed_and_the_next_passes(
     assert [ask(c) for _ in range(3)] == [[False], [True], []]
 
 
-def test_an_unused_absorb_mark_expires(c: Connection) -> None:
+def test_unused_absorb_mark_expires(c: Connection) -> None:
     c.execute(
         "UPDATE pools_pool SET scale_requested_at = NULL, absorb_until = now() - interval '1 "
         "s' WHERE id = 0"
@@ -173,9 +173,7 @@ def test_ids_out_of_commit_order_lose_no_event(c: Connection, d: Connection) -> 
     assert [e.position for e in seen] == sorted(e.position for e in seen)
 
 
-def test_a_reader_is_not_held_up_by_a_transaction_that_only_reads(
-    c: Connection, d: Connection
-) -> None:
+def test_reader_is_not_delayed_by_a_read_only_transaction(c: Connection, d: Connection) -> None:
     start = log.Position(value(c, log.NOW_POSITION), 0)
     d.execute("BEGIN")
     d.execute("SELECT count(*) FROM kernel_event")

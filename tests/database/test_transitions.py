@@ -180,7 +180,7 @@ def test_every_declared_constraint_and_index_exists(c: Connection) -> None:
     assert missing == []
 
 
-def test_the_doctor_knows_every_rule(c: Connection) -> None:
+def test_doctor_knows_every_rule(c: Connection) -> None:
     """Those that no model declares, because Django knows no triggers: I6 looks for them."""
     rows = c.execute(
         "SELECT tgrelid::regclass::text, tgname FROM pg_trigger WHERE NOT tgisinternal "

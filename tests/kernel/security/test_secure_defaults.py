@@ -87,7 +87,7 @@ def test_guesses_on_one_account_slow_down_from_any_address(person: User) -> None
     assert user is None and wait == 1
 
 
-def test_the_wait_doubles_up_to_a_minute_and_then_the_right_password_counts(person: User) -> None:
+def test_wait_doubles_up_to_a_minute_and_then_the_right_password_counts(person: User) -> None:
     for _ in range(login_throttle.ACCOUNT.free):
         sign_in("ada", "wrong")
     waits = []

@@ -203,7 +203,7 @@ def test_layout_round_trips_through_its_configuration(layout: Layout) -> None:
 
 
 @given(layouts, st.integers(0, 1000))
-def test_spread_fills_all_members_evenly(layout: Layout, position: int) -> None:
+def test_spread_ranks_the_slots_of_each_lane_consecutively(layout: Layout, position: int) -> None:
     offered = slots_of(layout)
     spread = ranks_of("spread", position, offered, lambda: 0)
     for lane in lanes(layout):

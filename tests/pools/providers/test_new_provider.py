@@ -120,7 +120,7 @@ def test_the_form_of_its_pool_changes_its_options_and_keeps_the_others() -> None
 
 
 @pytest.mark.django_db
-def test_its_texts_are_in_the_dialog_and_on_the_panel_of_a_member() -> None:
+def test_provider_texts_are_in_the_dialog_and_on_the_panel_of_a_member() -> None:
     make_nomad_pool()
     client = browser_of(chief())
     dialog = get(client, "/pools/lab/members/add/", **DIALOG)

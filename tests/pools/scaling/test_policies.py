@@ -433,7 +433,7 @@ def test_decision_explains_chosen_and_spared_members():
     ]
 
 
-def test_agents_idle_after_a_restart_keep_members_with_claims():
+def test_silent_members_with_claims_are_never_removed():
     """What runs is known by the rows, not by what agents say: silent ones with a claim stay,
     whatever the policy.
     """

@@ -263,7 +263,7 @@ def test_member_view_contains_slots_and_holders(pool: Pool, django_assert_num_qu
 
 
 @pytest.mark.parametrize("seconds", [1.0, 60.0, 600.0, 5400.0, 86400.0, 90061.5, 0.25])
-def test_database_parses_stored_durations_like_python(seconds: float) -> None:
+def test_database_parses_formatted_durations(seconds: float) -> None:
     """The statements take the limit of a drain from the pool's row."""
     with connection.cursor() as cursor:
         cursor.execute(

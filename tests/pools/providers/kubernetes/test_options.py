@@ -92,7 +92,7 @@ def test_all_faults_are_reported_at_once_by_field() -> None:
     ]  # fmt: skip
 
 
-def test_missing_template_is_refused_where_members_are_made() -> None:
+def test_missing_template_or_image_is_refused() -> None:
     faults = Faults()
     read_options({"kind": "kubernetes"}, "provider", faults)
     assert [f.field for f in faults.found] == ["provider.template"]

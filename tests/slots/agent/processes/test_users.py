@@ -201,7 +201,7 @@ def test_world_readable_token_is_refused(server: Server, start_agent: Callable[.
 
 
 @needs_root
-def test_user_ids_are_shared_by_all_agents_of_a_machine() -> None:
+def test_user_ids_are_unique_across_agents_of_a_machine() -> None:
     one, other = TaskUsers("auto"), TaskUsers("auto")
     first, second, third = one.take(), one.take(), other.take()
     assert first and second and third and len({first.uid, second.uid, third.uid}) == 3
