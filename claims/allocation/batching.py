@@ -101,11 +101,11 @@ class Batcher:
             due = self.waiting[0].since + PATIENCES[self.under_way]
             if self.loop.time() < due:
                 if self.timer is None:
-                    self.timer = self.loop.call_at(due, self._look)
+                    self.timer = self.loop.call_at(due, self._on_timer)
                 return
             self._send()
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self.timer = None
         self._start()
 

@@ -75,10 +75,10 @@ class Shares(threading.Thread):
                     self.hear(message["data"])
                 if time.monotonic() - told_at >= self._every:
                     told_at = time.monotonic()
-                    self._tell(valkey)
+                    self._publish(valkey)
             heard.close()
 
-    def _tell(self, valkey: Any) -> None:
+    def _publish(self, valkey: Any) -> None:
         taken = {
             kind: found
             for kind, buckets in self._kinds.items()

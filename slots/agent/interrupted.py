@@ -35,14 +35,14 @@ class InterruptReport(threading.Thread):
             while not self.job.has_ended.is_set() and not self.context.quit_now.is_set():
                 waits_for = self.job.list_under_way()
                 if waits_for != told:
-                    told = waits_for if self._tell(waits_for) else None
+                    told = waits_for if self._send(waits_for) else None
                 self.job.has_ended.wait(EVERY)
         except RequestRefused:
             return  # a server that does not know this call
         finally:
             self.context.client.close()
 
-    def _tell(self, waits_for: list[str]) -> bool:
+    def _send(self, waits_for: list[str]) -> bool:
         left = max(0, math.ceil(self.until - time.monotonic()))
         named = [self.job.clean(each)[:LONGEST] for each in waits_for[:MOST_NAMED]]
         body = {

@@ -121,7 +121,7 @@ class Agent:
         )
         return True
 
-    def _take_ended(self) -> None:
+    def _collect_ended(self) -> None:
         """Of an earlier start, too: its reaper has ended it meanwhile. A hello at any moment names
         the run: until its state is rescued as running, from then on as lost."""
         for record in self.leftovers.list_ended():
@@ -222,12 +222,12 @@ class Agent:
                 message = self.inbox.get(timeout=TICK)
             except queue.Empty:
                 message = None
-            code = self._try(self._hear, message)
+            code = self._try(self._handle_message, message)
             if code is not None:
                 return self._leave(code, says_goodbye=False)
             for step in (
-                *(self._reap, self._take_ended, self._end_in_time, self._report_again),
-                *(self._reconcile, self._let_go, self._collect, self._send_states),
+                *(self._reap, self._collect_ended, self._end_in_time, self._report_again),
+                *(self._reconcile, self._delete_unused_plans, self._collect, self._send_states),
             ):
                 self._try(step)
             if self.is_ending and not any(run.is_executing for run in self.runs.values()):
@@ -249,7 +249,7 @@ class Agent:
             self.journal.trace(f"{step.__name__.strip('_')} failed", error)
             return None
 
-    def _hear(self, message: tuple[str, Any] | None) -> int | None:
+    def _handle_message(self, message: tuple[str, Any] | None) -> int | None:
         """Whatever woke us. An exit code where the agent is to end at once."""
         now = time.monotonic()
         kind: str
@@ -259,7 +259,7 @@ class Agent:
             self.orders, self.is_away_since, self.refused_since = what, None, None
             self.heard += 1
         elif kind == "told":
-            self._settle_lost(what)
+            self._report_lost(what)
         elif kind == "away":
             self.is_away_since = self.is_away_since or now
             self.refused_since = (
@@ -298,7 +298,7 @@ class Agent:
             self.is_ending = self.poller.is_ending = True
             self.end_asked_at = time.monotonic()
             if number != 2:  # SIGINT does not wait
-                self._give_up_unbegun()
+                self._abandon_unbegun()
                 return
         self._end_all("the agent was told to end at once")
 
@@ -319,7 +319,7 @@ class Agent:
             if run.is_executing and left < run.stop_timeout_s + self.context.grace_s + END_MARGIN:
                 run.stop.tell("the agent has to end", is_quit=True)
 
-    def _give_up_unbegun(self) -> None:
+    def _abandon_unbegun(self) -> None:
         """A task that has not begun needs the server to begin, and the server may stay
         away for ever.
         """
@@ -327,7 +327,7 @@ class Agent:
             if run.is_executing and run.record.phase == ACCEPTED:
                 run.stop.tell("the agent ends", is_quit=True)
 
-    def _settle_lost(self, lost: list[Record]) -> None:
+    def _report_lost(self, lost: list[Record]) -> None:
         for record in lost:
             if record not in self.lost:
                 continue
@@ -397,9 +397,9 @@ class Agent:
                 and self._may_begin(order)
             ):
                 busy.add(order.slot)
-        self._say_stopped([stop for stop in stops if not self._runs_in(stop)])
+        self._report_stopped([stop for stop in stops if not self._runs_in(stop)])
 
-    def _let_go(self) -> None:
+    def _delete_unused_plans(self) -> None:
         """Folders of plans that nobody waits for any more. Not at once: a list may be older
         than the plan.
         """
@@ -514,7 +514,7 @@ class Agent:
                 if key in self.runs:
                     del self.unreported[key]
 
-    def _say_stopped(self, stops: list[StopOrder]) -> None:
+    def _report_stopped(self, stops: list[StopOrder]) -> None:
         now = time.monotonic()
         self.stopped_at = {
             stop: at
@@ -534,7 +534,7 @@ class Agent:
                 if self.lost:
                     self.hello()
                     for record in list(self.lost):
-                        self._settle_lost([record])
+                        self._report_lost([record])
                 self.context.client.post("goodbye/", {}, timeout=5)
             except (Away, TokenRejected, RequestRefused, AgentError) as error:
                 self.journal.note("no goodbye", error=error)

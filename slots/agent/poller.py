@@ -45,7 +45,9 @@ class Poller(threading.Thread):
         self.channel: Channel | None = None
         self.lock = threading.Lock()
         self.stopped: list[StopOrder] = []
-        self.stopper = threading.Thread(target=self._say_all_stopped, name="stopped", daemon=True)
+        self.stopper = threading.Thread(
+            target=self._report_all_stopped, name="stopped", daemon=True
+        )
         self.stop_event = threading.Event()
 
     def say_hello(self) -> None:
@@ -100,7 +102,7 @@ class Poller(threading.Thread):
                 self.needs_hello = True
                 raise
             self.wait_s, self.door.beat_s = answer.wait_s, answer.beat_s
-            self._take(answer.orders)
+            self._accept_orders(answer.orders)
             return
         if time.monotonic() - self.token_at > TOKEN_EVERY:
             self.token_at = time.monotonic()
@@ -119,7 +121,7 @@ class Poller(threading.Thread):
         orders = read_orders(
             self.context.client.get(f"orders/?wait={wait:g}&have={have}", timeout=wait + 15)
         )
-        self._take(orders)
+        self._accept_orders(orders)
         if (load := self._due_load()) is not None:
             self.context.client.post("heartbeat/", {"load": load})
 
@@ -139,11 +141,11 @@ class Poller(threading.Thread):
             self.door.lose(channel, error if isinstance(error, Cut) else Cut(str(error)))
             return
         if orders is not None:
-            self._take(orders)
+            self._accept_orders(orders)
         elif said is not None and self.orders is not None and said.get("version") == self.version:
-            self._take(self.orders)  # said once more, as a poll would
+            self._accept_orders(self.orders)  # said once more, as a poll would
 
-    def _take(self, orders: Orders) -> None:
+    def _accept_orders(self, orders: Orders) -> None:
         self.orders, self.version = orders, orders.version
         self.tell(("orders", orders))
 
@@ -153,7 +155,7 @@ class Poller(threading.Thread):
         self.load_at = time.monotonic()
         return self.load()
 
-    def _say_all_stopped(self) -> None:
+    def _report_all_stopped(self) -> None:
         backoff = RetryDelay(most=10)
         while not self.context.quit_now.is_set():
             self.stop_event.wait()

@@ -108,7 +108,7 @@ class TaskThread(threading.Thread):
         try:
             self._execute(work, user)
         finally:
-            self.context.users.give_back(user)
+            self.context.users.release(user)
             self.is_executing = False
             self.context.wake()
 

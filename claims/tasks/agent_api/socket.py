@@ -113,14 +113,14 @@ class AgentSocket:
         while True:
             self._again.clear()
             try:
-                orders = await in_thread(self._look)
+                orders = await in_thread(self._read_orders)
             except DatabaseError as error:  # it is heard again once the database is
                 logger.warning("agent's socket: orders not read: %s", error)
                 await asyncio.sleep(1.0)
                 continue
             if orders.version != self.told:
                 self.told = orders.version
-                await self._say(orders.as_dict())
+                await self._send_json(orders.as_dict())
             await first_of(
                 wait_for_orders(self.agent.member_id, orders.version, RECHECK), self._again.wait()
             )
@@ -135,12 +135,12 @@ class AgentSocket:
                 return
             have, load = self._parse(message.get("text"))
             try:
-                await self._hear(load)
+                await self._record_heartbeat(load)
             except DatabaseError as error:  # who is not answered asks by REST
                 logger.warning("agent's socket: not answered: %s", error)
                 continue
             if have == self.told:
-                await self._say({"version": have})
+                await self._send_json({"version": have})
             else:
                 self.told = ""
                 self._again.set()
@@ -163,7 +163,7 @@ class AgentSocket:
             raise Over(BAD_MESSAGE, "Not understood: send {have: version, load: {...}}")
         return body["have"], load
 
-    async def _hear(self, load: dict[str, Any] | None) -> None:
+    async def _record_heartbeat(self, load: dict[str, Any] | None) -> None:
         """Most are heard all the time: those are written down together, by the watch that they
         all wait in.
         """
@@ -175,7 +175,7 @@ class AgentSocket:
             except (Conflict, Invalid) as error:
                 raise Over(BAD_MESSAGE, error.detail[:100]) from None
 
-    def _look(self) -> OrderList:
+    def _read_orders(self) -> OrderList:
         """The token last: one that ends in between would stand in the version already, and
         nobody would be woken by it.
         """
@@ -188,7 +188,7 @@ class AgentSocket:
             raise Over(REPLACED, "There is a new token: read it and come again")
         return orders
 
-    async def _say(self, body: Any) -> None:
+    async def _send_json(self, body: Any) -> None:
         try:
             await self._send(
                 {"type": "websocket.send", "text": json.dumps(body, separators=(",", ":"))}

@@ -88,7 +88,7 @@ async def look(
         try:
             await connection.execute(AGENTS.texts["hear"], told, prepare=True)  # type: ignore[arg-type]
         except BaseException:
-            ears.put_back(heard)
+            ears.restore(heard)
             raise
     return [each for each in known if each[0] in changed] if changed else ()
 
@@ -133,7 +133,7 @@ class HeartbeatBuffer:
             try:
                 AGENTS.rows("hear", members=list(heard), incarnations=list(heard.values()))
             except Exception:
-                self.put_back(heard)
+                self.restore(heard)
                 raise
 
     def take(self) -> Mapping[int, int]:
@@ -146,7 +146,7 @@ class HeartbeatBuffer:
             heard, self._heard = self._heard, {}
         return heard
 
-    def put_back(self, heard: Mapping[int, int]) -> None:
+    def restore(self, heard: Mapping[int, int]) -> None:
         with self._lock:
             self._heard = {**heard, **self._heard}
             self._written_at = 0.0

@@ -57,11 +57,11 @@ class Home:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise StartupError(self._who_runs()) from None
+            raise StartupError(self._describe_owner()) from None
         self.lock.truncate()  # where the last one ran
         self.check_space()
 
-    def say_where(self, url: str) -> None:
+    def write_address(self, url: str) -> None:
         """For the next `up` on this folder."""
         assert self.lock is not None
         self.lock.seek(0)
@@ -69,7 +69,7 @@ class Home:
         json.dump({"url": url, "pid": os.getpid()}, self.lock)
         self.lock.flush()
 
-    def _who_runs(self) -> str:
+    def _describe_owner(self) -> str:
         assert self.lock is not None
         try:
             told: dict[str, Any] = json.loads(self.lock.read())

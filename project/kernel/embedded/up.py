@@ -74,9 +74,9 @@ class Up:
     def main(self) -> int:
         self.home.open()
         listener = bind(self.address, self.port)
-        self.home.say_where(self.url)
+        self.home.write_address(self.url)
         self.supervisor = Supervisor(
-            env.ROOT, explain=self.explain, on_ready=self.say_ready, look_round=self.look_at_space
+            env.ROOT, explain=self.explain, on_ready=self.say_ready, look_round=self.check_space
         )
         self.supervisor.on_ended = self.end_agents
         self.supervisor.say(
@@ -244,7 +244,7 @@ class Up:
                 f"once, kept in {file})"
             )
 
-    def look_at_space(self) -> None:
+    def check_space(self) -> None:
         """Before the database finds out, and once each time."""
         is_short = self.home.count_free() < SHORT
         if is_short and not self.is_short:

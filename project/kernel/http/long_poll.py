@@ -88,7 +88,7 @@ class Watch(Generic[Subject]):
         try:
             while await self._is_wanted():
                 try:
-                    await self._look()
+                    await self._check()
                     await self._hint_or_timer()
                 except (psycopg.Error, OSError) as error:
                     logger.warning(
@@ -111,7 +111,7 @@ class Watch(Generic[Subject]):
                 await asyncio.wait_for(self._wake.wait(), left)
         return bool(self._waiting)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         self._wake.clear()
         connection = await self._connected()
         for subject in await self.look(connection, list(self._waiting)):

@@ -300,12 +300,12 @@ class Hub:
         now = time.monotonic()
         if now - self._told_at >= POSITION_EVERY:
             self._told_at = now
-            await self._tell_position()
+            await self._send_position()
         if now - self._checked_at >= CHECK_EVERY:
             self._checked_at = now
             self._recheck()
 
-    async def _tell_position(self) -> None:
+    async def _send_position(self) -> None:
         held = await self.log.held_up()
         frame: dict[str, Any] = {"at": str(self.safe_position()), "now": int(time.time() * 1000)}
         if held > HELD_UP:

@@ -247,13 +247,13 @@ class Job:
                 why = self._why_end(stdout_to, most)
                 if why is not None:
                     ready.unregister(self.stop.ear)  # it stays readable
-                    self._say_interrupted(why, wait_s)
+                    self._log_interrupted(why, wait_s)
                     program.end(wait_s)
             readable = dict(ready.poll(LOOK_MS))
             if program.output in readable and not self._read(program.output):
                 ready.unregister(program.output)
             if program.said in readable or program.has_said_more:
-                program.hear(self._hear)
+                program.hear(self._on_reaper_message)
         return why
 
     def _why_end(self, stdout_to: Path | None, most: int) -> AgentError | None:
@@ -265,7 +265,7 @@ class Job:
             return TaskFailed("plan_too_large", f"The plan as JSON has more than {most:,} bytes.")
         return None
 
-    def _say_interrupted(self, why: AgentError, wait_s: float) -> None:
+    def _log_interrupted(self, why: AgentError, wait_s: float) -> None:
         said = str(why).rstrip(".")
         self.say(
             f"Berth: {said}. The program is interrupted and has {wait_s:,.0f} s to finish "
@@ -282,7 +282,7 @@ class Job:
             else []
         )
 
-    def _hear(self, heard: dict[str, Any]) -> None:
+    def _on_reaper_message(self, heard: dict[str, Any]) -> None:
         if heard.get("phase") == "terminating":
             self.say("Berth: processes are left, which are terminated now.")
 
@@ -292,7 +292,7 @@ class Job:
             program.end(wait_s)
         while not program.is_over:
             self._listen(program.output, LOOK_MS / 1000)
-            program.hear(self._hear)
+            program.hear(self._on_reaper_message)
         if program.left is None:
             program.process.wait()
             mark, users, others = self.mark, self._users, children.list_strays
@@ -308,13 +308,13 @@ class Job:
             program.left = [(pid, started_at(pid)) for pid in left]
         self._drain(program.output)
         if program.left:
-            self._note_left(program.left)
+            self._record_left(program.left)
 
     @property
     def _users(self) -> frozenset[int]:
         return frozenset({self.user.uid} if self.user and self.user.is_its_own else ())
 
-    def _note_left(self, left: list[tuple[int, str]]) -> None:
+    def _record_left(self, left: list[tuple[int, str]]) -> None:
         """Not even KILL ends them: they wait for a disk or a network that does not answer.
         Whoever needs the slot is told.
         """

@@ -35,7 +35,7 @@ def find_kept(job: Job) -> str | None:
     inside = check_path(job.work.source.path)
     job.folder = folder
     job.adopt_folder()
-    folder.hand_over(job.user)
+    folder.chown(job.user)
     job.say("Berth: in the folder of the plan")
     return inside
 

@@ -31,14 +31,14 @@ def bring_source(job: Job, client: BerthClient, commit: str = "") -> Origin:
     job.folder.make()
     if source.kind == "archive":
         digest = bring_archive(job, client)
-        job.folder.hand_over(job.user)
+        job.folder.chown(job.user)
         origin = Origin(digest, "", inside)
     elif source.kind == "git":
-        job.folder.hand_over(job.user)
+        job.folder.chown(job.user)
         found = fetch_git(job, source.url, commit or source.ref, job.work.git_hosts)
         origin = Origin(hashlib.sha256(f"git {found} {inside}".encode()).hexdigest(), found, inside)
     else:
-        job.folder.hand_over(job.user)
+        job.folder.chown(job.user)
         origin = Origin(hashlib.sha256(b"").hexdigest(), "", inside)
     enter(job, inside)
     return origin

@@ -164,7 +164,7 @@ def hide_sensitive(job: Job) -> None:
 def prepare(job: Job, binary: str, origin: Origin) -> None:
     if job.work.variables:
         job.folder.write(origin.inside, VARIABLES, json.dumps(job.work.variables).encode())
-        job.folder.hand_over(job.user)
+        job.folder.chown(job.user)
     has_lock = bool(job.folder.digest_of(origin.inside, LOCK))
     # A lock file that came with the source says which providers are meant: it is followed,
     # not rewritten.

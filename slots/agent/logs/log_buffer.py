@@ -88,7 +88,7 @@ class Spool:
     def write(self, data: bytes) -> None:
         """Output of the task."""
         with self.lock:
-            self._keep(self._as_text(self.masker.feed(data)))
+            self._write(self._as_text(self.masker.feed(data)))
 
     def hide(self, secrets: list[bytes]) -> None:
         """These are masked from now on, instead of those before."""
@@ -100,7 +100,7 @@ class Spool:
         with self.lock:
             held = self._as_text(self.masker.end(), final=True)
             is_fresh = (held or self._last_byte()) in (b"", b"\n") or held.endswith(b"\n")
-            self._keep(
+            self._write(
                 held + self._mask_own(f"{'' if is_fresh else chr(10)}\x1b[2m{text}\x1b[0m\n")
             )
 
@@ -111,7 +111,7 @@ class Spool:
         with self.lock:
             if self.is_ended:
                 return
-            self._keep(self._as_text(self.masker.end(), final=True))
+            self._write(self._as_text(self.masker.end(), final=True))
             if self.tail is not None or self.lost:
                 kept = self._read_tail() if self.tail is not None else b""
                 self.gap = self.through_tail - len(kept)
@@ -147,7 +147,7 @@ class Spool:
             self.decoder.reset()
         return text.replace("\0", REPLACED).encode()
 
-    def _keep(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         if not data or self.is_ended:
             return
         room = self.head_bytes - self.written

@@ -79,7 +79,7 @@ class Reaper:
         if self.wait_s is not None:
             self._interrupt(self.wait_s)
         if who_is_left(self.pid, self.order["mark"], self.users, self._others):
-            self._tell({"phase": "terminating"})
+            self._report({"phase": "terminating"})
         is_clean = end_all(
             self.pid,
             self.order["mark"],
@@ -92,7 +92,7 @@ class Reaper:
             [] if is_clean else who_is_left(self.pid, self.order["mark"], self.users, self._others)
         )
         self._collect()
-        self._tell({"ended": self.code, "left": [[pid, started_at(pid)] for pid in left]})
+        self._report({"ended": self.code, "left": [[pid, started_at(pid)] for pid in left]})
         self._close_log()
 
     def _begin(self, out: int, err: int) -> bool:
@@ -107,9 +107,9 @@ class Reaper:
             fault = stream.read()
         if fault:
             os.waitpid(self.pid, 0)
-            self._tell({"error": json.loads(fault)})
+            self._report({"error": json.loads(fault)})
             return False
-        self._tell({"began": self.pid})
+        self._report({"began": self.pid})
         return True
 
     def _interrupt(self, wait_s: float) -> None:
@@ -202,17 +202,17 @@ class Reaper:
                     with contextlib.suppress(ChildProcessError):
                         os.waitpid(pid, os.WNOHANG)
             if self.control in readable:
-                self._hear()
+                self._read_control()
             if self.output in readable and not self._keep_output():
                 self.ready.unregister(self.output)
             if self.ear in readable or self.control in readable or left <= 0:
                 return
 
-    def _hear(self) -> None:
+    def _read_control(self) -> None:
         data = os.read(self.control, PIECE)
         if not data:
             self.ready.unregister(self.control)
-            self._take_over()
+            self._on_agent_death()
             return
         self.received += data
         while b"\n" in self.received:
@@ -223,7 +223,7 @@ class Reaper:
         if self.wait_s is None:
             self.wait_s = wait_s
 
-    def _take_over(self) -> None:
+    def _on_agent_death(self) -> None:
         """The agent has died. Its pipes stay open here, because a program that writes to a
         closed one is killed by that.
         """
@@ -270,7 +270,7 @@ class Reaper:
                 break
         self.spool.close()
 
-    def _tell(self, words: dict[str, Any]) -> None:
+    def _report(self, words: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the agent has died
             os.write(self.said, json.dumps(words).encode() + b"\n")
 

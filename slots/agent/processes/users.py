@@ -101,7 +101,7 @@ class TaskUsers:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unusable(f"Tasks cannot run as another user here: {error}.") from error
         finally:
-            self.give_back(user)
+            self.release(user)
         if done.returncode:
             why = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
             text = f"Tasks cannot run as user {user.uid} here ({''.join(why)[:200]})."
@@ -110,7 +110,7 @@ class TaskUsers:
                 "read the agent's token then."
             )
 
-    def give_back(self, user: User | None) -> None:
+    def release(self, user: User | None) -> None:
         if user is None or user.uid not in self.taken:
             return
         # Else they cannot be killed, or it is a container's too: who takes it next will see.

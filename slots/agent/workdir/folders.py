@@ -106,7 +106,7 @@ class Folder:
             (self.top / part).mkdir(mode=0o700)
         self.name_sockets()  # the removal above took the link along
 
-    def hand_over(self, user: User | None) -> None:
+    def chown(self, user: User | None) -> None:
         """All of it is this user's from here on."""
         self.top.chmod(0o711)
         if user is None:

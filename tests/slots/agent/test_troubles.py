@@ -77,8 +77,8 @@ def turn(loop: Loop, condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come to it"
         with contextlib.suppress(queue.Empty):
-            loop._try(loop._hear, loop.inbox.get(timeout=0.05))
-        for step in (loop._reap, loop._report_again, loop._reconcile, loop._let_go):
+            loop._try(loop._handle_message, loop.inbox.get(timeout=0.05))
+        for step in (loop._reap, loop._report_again, loop._reconcile, loop._delete_unused_plans):
             loop._try(step)
 
 
@@ -94,7 +94,7 @@ def test_hello_names_a_run_whose_state_is_being_rescued(
     )
     loop.leftovers.ending = [first, second]
     monkeypatch.setattr(loop_module, "rescue_state", lambda *_: loop.hello() and "")
-    loop._take_ended()
+    loop._collect_ended()
     loop.hello()
     told = [{run["generation"]: run["status"] for run in hello["runs"]} for hello in server.hellos]
     assert told == [
@@ -159,9 +159,9 @@ def test_earlier_run_is_reported_lost_only_after_its_state_is_rescued(
     leave_state(context, monkeypatch, phase=RUNNING)
     loop.recover()
     assert [record.name for record in loop.leftovers.ending] == ["1-11"]
-    loop._take_ended()
+    loop._collect_ended()
     assert loop.lost == []
-    loop._take_ended()
+    loop._collect_ended()
     assert ([record.name for record in loop.lost], loop.leftovers.ending) == (["1-11"], [])
     assert (context.state.folder / "rescued" / "1-11.tfstate").read_bytes() == b"state"
 
@@ -177,11 +177,11 @@ def test_plan_folder_stays_while_a_reaper_ends_its_apply(context: Context, loop:
         9,
         {(1, 10): 0},
     )
-    loop._let_go()
+    loop._delete_unused_plans()
     assert (context.base / "1-10").exists()
     loop.leftovers.ending = []
     loop.unwanted_since = {(1, 10): 0}
-    loop._let_go()
+    loop._delete_unused_plans()
     assert not (context.base / "1-10").exists()
 
 
@@ -227,12 +227,12 @@ def test_full_disk_does_not_end_the_agent(
     monkeypatch.setattr(state_module, "MOST_KEPT", 0)
     loop._try(loop._sweep)
     loop.orders, loop.heard = Orders("v", (), (), keep=frozenset()), 5
-    loop._settle_lost([lost])
+    loop._report_lost([lost])
     turn(loop, lambda: not loop.runs)
     assert loop.lost == [] and lost.phase == REPORTED
     lost.keep, loop.unwanted_since = True, {(1, 12): 0}
     (context.base / "1-12").mkdir()
-    loop._let_go()
+    loop._delete_unused_plans()
     assert not (context.base / "1-12").exists()
 
 

@@ -205,12 +205,12 @@ def test_user_ids_are_unique_across_agents_of_a_machine() -> None:
     one, other = TaskUsers("auto"), TaskUsers("auto")
     first, second, third = one.take(), one.take(), other.take()
     assert first and second and third and len({first.uid, second.uid, third.uid}) == 3
-    one.give_back(first)
+    one.release(first)
     assert other.take() == first
     assert one.take() != first
     for users_ in (one, other):
         for number in list(users_.taken):
-            users_.give_back(User(number, number))
+            users_.release(User(number, number))
 
 
 @needs_root
@@ -262,7 +262,7 @@ def test_only_processes_of_dead_agents_are_ended() -> None:
             other = TaskUsers("auto")
             another = other.take()  # while it still runs
             assert another and another.uid != user.uid
-            other.give_back(another)
+            other.release(another)
             assert end_strays() and process.wait(5) == -15
         finally:
             process.kill()
@@ -291,7 +291,7 @@ def test_all_processes_of_a_task_user_are_killed_and_never_root() -> None:
             assert not list(list_owned((user.uid,)))
         finally:
             process.kill()
-            taken.give_back(user)
+            taken.release(user)
 
 
 def test_ended_process_keeps_its_id_until_it_is_waited_for() -> None:

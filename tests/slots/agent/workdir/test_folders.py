@@ -89,7 +89,7 @@ def test_source_nested_too_deep_is_refused(tmp_path: Path) -> None:
     folder.make()
     nest(folder.source, 1_200)
     with pytest.raises(TaskFailed, match="deep in each other") as refused:
-        folder.hand_over(SOMEBODY)
+        folder.chown(SOMEBODY)
     assert refused.value.code == "source_refused"
     remove(folder.top)
 
@@ -107,7 +107,7 @@ def test_only_files_of_the_task_change_their_owner(tmp_path: Path) -> None:
     (folder.source / "below/one").touch()
     os.link(folder.source / "below/one", folder.home / "two")
     os.mkfifo(folder.source / "pipe")
-    folder.hand_over(SOMEBODY)
+    folder.chown(SOMEBODY)
     owned = {
         name
         for name in ("to", "below", "below/one", "pipe")
