@@ -5,13 +5,13 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(PYTHON) .ci/install --venv $(VENV)
 LOCK := $(INSTALL) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-CODE := project pools slots claims tests manage.py .ci/lock-fits .ci/install
+CODE := project pools slots claims tests manage.py .ci/lock-fits .ci/install .ci/house
 ARGS ?=
 NAME ?=
 FILE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test lint format types contracts check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean
+.PHONY: help setup setup-dev up test lint format types contracts house check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ types: $(VENV)/.dev  ## mypy
 
 contracts: $(VENV)/.dev  ## imports go one way
 	@$(VENV)/bin/lint-imports --no-cache
+
+house:  ## how readable the project is: figures beside their limits
+	@.ci/house
 
 check: $(VENV)/.dev  ## settings fit for production, and no migration missing
 	@DJANGO_SETTINGS_MODULE=project.settings.test $(RUN) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
