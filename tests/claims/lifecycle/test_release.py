@@ -77,7 +77,7 @@ def test_a_waiting_claim_is_cancelled_and_cannot_be_released() -> None:
     make_pool()
     ask()
     claim = ask()
-    with pytest.raises(Conflict, match="holds nothing"):
+    with pytest.raises(Conflict, match="holds no slots"):
         release_claim(claim_id=claim.id, generation=0)
     with pytest.raises(NotFound):
         release_claim(claim_id=404, generation=1)
