@@ -37,7 +37,7 @@ def test_a_drain_by_dialog_is_seen_live_by_others_and_undone(
     sign_in(other, person("vera", "viewer"))
     open_live(other, "/pools/tf/?member=tf-0")
     open_live(page, "/pools/tf/?member=tf-0")
-    page.get_by_role("link", name="Drain…").click()
+    page.get_by_role("link", name="Drain…", exact=True).click()
     dialog = page.locator("#dialog[open]")
     dialog.wait_for()
     for claim in claims.values():
