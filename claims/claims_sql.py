@@ -16,7 +16,7 @@ class BindBatchRow(NamedTuple):
     claim_id: int
     slot_id: int
     generation: int
-    waited: float | None
+    waited: float
 
 
 def bind_batch(
@@ -35,7 +35,7 @@ class BindBatchBeforeRow(NamedTuple):
     claim_id: int
     slot_id: int
     generation: int
-    waited: float | None
+    waited: float
 
 
 def bind_batch_before(
@@ -70,7 +70,7 @@ class BindBatchPastRow(NamedTuple):
     claim_id: int
     slot_id: int
     generation: int
-    waited: float | None
+    waited: float
 
 
 def bind_batch_past(
@@ -142,7 +142,7 @@ def create_and_bind(
     line: bytes,
     lanes: list[str],
     told: str | None,
-    token: str,
+    token: str | None,
     state: str,
     owner: str,
     requested_by: str,
@@ -155,9 +155,9 @@ def create_and_bind(
     actor: str,
     reason: str,
     queue: str,
-) -> list[CreateAndBindRow]:
+) -> CreateAndBindRow | None:
     """POST of a simple claim."""
-    return statements.fetch_rows(
+    return statements.fetch_one(
         "create_and_bind",
         CreateAndBindRow,
         {
@@ -210,7 +210,7 @@ def create_and_bind_here(
     line: bytes,
     lanes: list[str],
     told: str | None,
-    token: str,
+    token: str | None,
     state: str,
     owner: str,
     requested_by: str,
@@ -222,9 +222,9 @@ def create_and_bind_here(
     step: str,
     actor: str,
     reason: str,
-) -> list[CreateAndBindHereRow]:
+) -> CreateAndBindHereRow | None:
     """The same where nothing is to be done outside."""
-    return statements.fetch_rows(
+    return statements.fetch_one(
         "create_and_bind_here",
         CreateAndBindHereRow,
         {
@@ -277,8 +277,8 @@ def create_batch(
     line: bytes,
     lanes: list[str],
     owners: list[str],
-    keys: list[str],
-    digests: list[bytes],
+    keys: list[str | None],
+    digests: list[bytes | None],
     specs: list[str],
     requested_by: str,
     step: str,
@@ -389,14 +389,14 @@ class BindOneRow(NamedTuple):
     claim_id: int
     slot_id: int
     generation: int
-    waited: float | None
+    waited: float
 
 
 def bind_one(
     *, claim: int, pool: int | None, lane: str, actor: str, queue: str
-) -> list[BindOneRow]:
+) -> BindOneRow | None:
     """This waiting claim of one slot, now."""
-    return statements.fetch_rows(
+    return statements.fetch_one(
         "bind_one",
         BindOneRow,
         {"claim": claim, "pool": pool, "lane": lane, "actor": actor, "queue": queue},
@@ -689,7 +689,7 @@ class BindNearRow(NamedTuple):
     claim_id: int
     slot_id: int
     generation: int
-    waited: float | None
+    waited: float
 
 
 def bind_near(
@@ -757,7 +757,7 @@ def move(
 
 
 class LostPlacesRow(NamedTuple):
-    ordinal: int | None
+    ordinal: int
     pool_id: int
     size: int
     pools: list[str]
@@ -1319,9 +1319,9 @@ class ShareWorkspaceRow(NamedTuple):
     lock_reason: str
 
 
-def share_workspace(*, workspace: int) -> list[ShareWorkspaceRow]:
+def share_workspace(*, workspace: int) -> ShareWorkspaceRow | None:
     """Who only looks at a workspace's lock: it may not be set meanwhile."""
-    return statements.fetch_rows("share_workspace", ShareWorkspaceRow, {"workspace": workspace})
+    return statements.fetch_one("share_workspace", ShareWorkspaceRow, {"workspace": workspace})
 
 
 class HoldWorkspaceRow(NamedTuple):
@@ -1331,9 +1331,9 @@ class HoldWorkspaceRow(NamedTuple):
     lock_reason: str
 
 
-def hold_workspace(*, workspace: int) -> list[HoldWorkspaceRow]:
+def hold_workspace(*, workspace: int) -> HoldWorkspaceRow | None:
     """Who adds a serial claim: one at a time."""
-    return statements.fetch_rows("hold_workspace", HoldWorkspaceRow, {"workspace": workspace})
+    return statements.fetch_one("hold_workspace", HoldWorkspaceRow, {"workspace": workspace})
 
 
 class LockWorkspaceRowRow(NamedTuple):
@@ -1369,7 +1369,7 @@ def serial_holder(*, workspace: int) -> int | None:
 
 
 class WorkspacesToFreeRow(NamedTuple):
-    id: int | None
+    id: int
 
 
 def workspaces_to_free(n: int) -> list[WorkspacesToFreeRow]:
@@ -1474,11 +1474,11 @@ class LongestFreeRunRow(NamedTuple):
 
 def longest_free_run(
     *, step: int, pool: int, lanes: list[str], labels: str
-) -> list[LongestFreeRunRow]:
+) -> LongestFreeRunRow | None:
     """Of the numbers that are free in a lane of a pool, the most in a row on one member with
     these labels, and where.
     """
-    return statements.fetch_rows(
+    return statements.fetch_one(
         "longest_free_run",
         LongestFreeRunRow,
         {"step": step, "pool": pool, "lanes": lanes, "labels": labels},
@@ -1490,9 +1490,9 @@ class MostOnOneRow(NamedTuple):
     length: int
 
 
-def most_on_one(*, pool: int, lanes: list[str], labels: str) -> list[MostOnOneRow]:
+def most_on_one(*, pool: int, lanes: list[str], labels: str) -> MostOnOneRow | None:
     """The member with these labels that has the most free slots of these lanes."""
-    return statements.fetch_rows(
+    return statements.fetch_one(
         "most_on_one", MostOnOneRow, {"pool": pool, "lanes": lanes, "labels": labels}
     )
 
@@ -1578,7 +1578,7 @@ def lanes_of(*, shapes: list[int]) -> list[LanesOfRow]:
 
 
 class ClaimsOnMemberRow(NamedTuple):
-    id: int | None
+    id: int
 
 
 def claims_on_member(*, member: int) -> list[ClaimsOnMemberRow]:
@@ -1599,7 +1599,7 @@ def count_workspaces(*, workspaces: list[int]) -> list[CountWorkspacesRow]:
 
 
 class LiveOfPoolRow(NamedTuple):
-    id: int | None
+    id: int
 
 
 def live_of_pool(n: int, *, pool: int) -> list[LiveOfPoolRow]:
@@ -1771,7 +1771,7 @@ class PostponeClaimRow(NamedTuple):
     id: int
 
 
-def postpone_claim(*, seconds: float, claim: int) -> list[PostponeClaimRow]:
+def postpone_claim(*, seconds: float | None, claim: int) -> list[PostponeClaimRow]:
     """When to look next; no seconds: no timer."""
     return statements.fetch_rows(
         "postpone_claim", PostponeClaimRow, {"seconds": seconds, "claim": claim}
@@ -1793,7 +1793,7 @@ class OldClaimsRow(NamedTuple):
     is_old: bool | None
 
 
-def old_claims(n: int, *, days: int, after: int) -> list[OldClaimsRow]:
+def old_claims(n: int, *, days: float, after: int) -> list[OldClaimsRow]:
     """The next claims in the order of their ids, and which of them have been over for so long
     that they may go.
     """

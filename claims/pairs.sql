@@ -24,6 +24,7 @@ SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
 
 -- find_paired_together^: a member with k numbers that are free in both lanes, and the lowest of them.
+-- @not_null numbers
 SELECT m.id AS member_id, r.numbers FROM pools_member m CROSS JOIN LATERAL (
   SELECT array_agg(number) AS numbers FROM (
     SELECT a.number FROM slots_slot a
@@ -55,7 +56,7 @@ SELECT count(*) FILTER (WHERE n = 2)::int AS both, coalesce(sum(one), 0)::int AS
   WHERE s.pool_id = %(pool)s AND s.lane IN (%(lane)s, %(other)s) AND s.state = 'idle' AND s.is_open AND m.labels @> %(labels)s::jsonb
   GROUP BY s.member_id, s.number) x
 
--- longest_paired_run: of the numbers that are free in both lanes of a pool, the most in a row on one member with these labels, and where.
+-- longest_paired_run^: of the numbers that are free in both lanes of a pool, the most in a row on one member with these labels, and where.
 SELECT member_id, max(length)::int AS length FROM (
   SELECT member_id, count(*) AS length FROM (
     SELECT member_id, number - %(step)s::int * row_number() OVER (PARTITION BY member_id ORDER BY number) AS island FROM (
@@ -66,7 +67,7 @@ SELECT member_id, max(length)::int AS length FROM (
   GROUP BY member_id, island) z
 GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
--- most_paired_on_one: the member with these labels that has the most numbers that are free in both lanes.
+-- most_paired_on_one^: the member with these labels that has the most numbers that are free in both lanes.
 SELECT member_id, count(*)::int AS length FROM (
   SELECT member_id FROM slots_slot
   WHERE pool_id = %(pool)s AND lane IN (%(lane)s, %(other)s) AND state = 'idle' AND is_open

@@ -63,7 +63,7 @@ def find_paired_run(
 
 class FindPairedTogetherRow(NamedTuple):
     member_id: int
-    numbers: list[int] | None
+    numbers: list[int]
 
 
 def find_paired_together(
@@ -136,11 +136,11 @@ class LongestPairedRunRow(NamedTuple):
 
 def longest_paired_run(
     *, step: int, pool: int, lane: str, other: str, labels: str
-) -> list[LongestPairedRunRow]:
+) -> LongestPairedRunRow | None:
     """Of the numbers that are free in both lanes of a pool, the most in a row on one member
     with these labels, and where.
     """
-    return statements.fetch_rows(
+    return statements.fetch_one(
         "longest_paired_run",
         LongestPairedRunRow,
         {"step": step, "pool": pool, "lane": lane, "other": other, "labels": labels},
@@ -154,9 +154,9 @@ class MostPairedOnOneRow(NamedTuple):
 
 def most_paired_on_one(
     *, pool: int, lane: str, other: str, labels: str
-) -> list[MostPairedOnOneRow]:
+) -> MostPairedOnOneRow | None:
     """The member with these labels that has the most numbers that are free in both lanes."""
-    return statements.fetch_rows(
+    return statements.fetch_one(
         "most_paired_on_one",
         MostPairedOnOneRow,
         {"pool": pool, "lane": lane, "other": other, "labels": labels},

@@ -5,19 +5,12 @@ somebody else was in the way.
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from django.db import DatabaseError, connection
 
 from project.kernel import metrics
-from project.kernel.db.sql import Statements
 from project.kernel.errors import Unavailable
-
-CLAIMS = Statements(Path(__file__).with_name("statements.sql"))
-LINES = Statements(Path(__file__).with_name("lines.sql"))
-PAIRS = Statements(Path(__file__).with_name("pairs.sql"))
-SLOTS = Statements(Path(__file__).parents[1] / "slots/members/statements.sql")
 
 # Serialisation, deadlock, lock timeout: nothing was done, the same call may succeed.
 AGAIN = frozenset({"40001", "40P01", "55P03"})

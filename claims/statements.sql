@@ -12,6 +12,7 @@ pair AS MATERIALIZED (
 {_bind_pairs}
 
 -- _bind_pairs: each claim of `pair` (claim_id, slot_id, member_id, generation) gets its one slot: both sides, the event, the operation.
+-- @not_null waited
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
   FROM pair WHERE slots_slot.id = pair.slot_id),
@@ -140,24 +141,27 @@ passed AS (
 SELECT sh.id AS shape, c.rank, c.id AS claim FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
   SELECT rank, id FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
 
--- create_and_bind: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line for it; else
+-- create_and_bind^: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line for it; else
 -- it waits. Lanes come pickiest first and the nested loop keeps their order. The pool's row is looked at under the lock that the foreign
 -- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
 -- No row: the key exists (read that claim), or pool or line are others by now, or what was told of the caller's token does not hold any
 -- more (no told: the caller was asked for before).
+-- @nullable token
 {_create_one},
 o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::varchar <> '')
 {_created_one}
 
--- create_and_bind_here: the same where nothing is to be done outside. A statement that may write an operation costs a twentieth more, also
+-- create_and_bind_here^: the same where nothing is to be done outside. A statement that may write an operation costs a twentieth more, also
 -- when it writes none.
+-- @nullable token
 {_create_one}
 {_created_one}
 
 -- create_batch: POST of many simple claims of one line and one rank: the same rules, one statement. Ids are drawn first, so that a claim
 -- whose key exists (it comes back in no row) leaves the slot that was meant for it alone.
+-- @null_items keys, digests
 WITH q AS MATERIALIZED (
   SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
@@ -260,7 +264,7 @@ e AS (
   SELECT 'create', %(pool)s, id, generation, state, %(actor)s, %(reason)s FROM c)
 SELECT id, state, generation, created_at FROM c
 
--- bind_one: this waiting claim of one slot, now.
+-- bind_one^: this waiting claim of one slot, now.
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND size = 1 FOR NO KEY UPDATE),
 free AS MATERIALIZED (
@@ -571,6 +575,7 @@ o AS (
 SELECT new.id, c.generation FROM new, c
 
 -- lost_places: which of its slots a claim has on a member that is lost, and what took their place must satisfy.
+-- @not_null ordinal
 SELECT s.ordinal, s.pool_id, c.size, sh.pools, sh.kind, sh.terms::text AS terms
 FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id CROSS JOIN LATERAL (
   SELECT ordinal, pool_id FROM slots_slot WHERE claim_id = c.id AND member_id = %(member)s OFFSET 0) s
@@ -875,10 +880,10 @@ INSERT INTO claims_workspace (pool_id, name) VALUES (%(pool)s, %(name)s) ON CONF
 SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR SHARE
 
--- share_workspace: who only looks at a workspace's lock: it may not be set meanwhile.
+-- share_workspace^: who only looks at a workspace's lock: it may not be set meanwhile.
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR KEY SHARE
 
--- hold_workspace: who adds a serial claim: one at a time.
+-- hold_workspace^: who adds a serial claim: one at a time.
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
 
 -- lock_workspace_row^: who locks or unlocks it: nobody adds a claim meanwhile.
@@ -899,6 +904,7 @@ WHERE id = %(workspace)s
 SELECT id FROM claims_claim WHERE workspace_id = %(workspace)s AND is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked') LIMIT 1
 
 -- workspaces_to_free: those in which a claim is blocked though nothing blocks it: no lock, and no serial claim under way or no serial one blocked.
+-- @not_null id
 WITH RECURSIVE w AS (
   (SELECT workspace_id AS id FROM claims_claim WHERE state = 'blocked' AND workspace_id IS NOT NULL ORDER BY workspace_id LIMIT 1)
   UNION ALL
@@ -962,7 +968,7 @@ SELECT extract(epoch FROM e.at - c.bound_at)::float8 AS seconds FROM (
 JOIN claims_claim c ON c.id = e.claim_id
 WHERE e.before = 'held' AND e.after IN ('idle', 'draining') AND c.bound_at IS NOT NULL AND e.at > c.bound_at LIMIT {n}
 
--- longest_free_run: of the numbers that are free in a lane of a pool, the most in a row on one member with these labels, and where.
+-- longest_free_run^: of the numbers that are free in a lane of a pool, the most in a row on one member with these labels, and where.
 SELECT member_id, max(length)::int AS length FROM (
   SELECT member_id, count(*) AS length FROM (
     SELECT member_id, number - %(step)s::int * row_number() OVER (PARTITION BY member_id ORDER BY number) AS island
@@ -971,7 +977,7 @@ SELECT member_id, max(length)::int AS length FROM (
   GROUP BY member_id, island) y
 GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
--- most_on_one: the member with these labels that has the most free slots of these lanes.
+-- most_on_one^: the member with these labels that has the most free slots of these lanes.
 SELECT member_id, count(*)::int AS length FROM slots_slot
 WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open
   AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND labels @> %(labels)s::jsonb))
@@ -1017,6 +1023,7 @@ SELECT name FROM pools_member WHERE id = %(member)s
 SELECT id, lanes FROM claims_shape WHERE id = ANY (%(shapes)s::bigint[])
 
 -- claims_on_member: who holds slots of a member.
+-- @not_null id
 SELECT DISTINCT claim_id AS id FROM slots_slot WHERE member_id = %(member)s AND claim_id IS NOT NULL
 
 -- count_workspaces: what is under way in workspaces.
@@ -1025,6 +1032,7 @@ SELECT workspace_id AS id, count(*)::int AS live, (count(*) FILTER (WHERE state 
 FROM claims_claim WHERE workspace_id = ANY (%(workspaces)s::bigint[]) AND NOT (state = 'ended') GROUP BY workspace_id
 
 -- live_of_pool: claims that hold slots of a pool, or wait for it, also beside another one. Once it is gone its name is another's.
+-- @not_null id
 SELECT id FROM ({_live}) x ORDER BY id LIMIT {n}
 
 -- count_live$: how many they are.
@@ -1122,14 +1130,15 @@ SELECT extract(epoch FROM clock_timestamp() - l.at)::float8 FROM claims_lease l 
 WHERE l.claim_id = %(claim)s AND l.at >= c.bound_at
 
 -- postpone_claim: when to look next; no seconds: no timer.
+-- @nullable seconds
 UPDATE claims_claim SET due_at = now() + make_interval(secs => %(seconds)s::float8) WHERE id = %(claim)s RETURNING id
 
 -- pools_deleting: pools whose claims are to go.
 SELECT id FROM pools_pool WHERE state = 'deleting' ORDER BY id
 
 -- old_claims: the next claims in the order of their ids, and which of them have been over for so long that they may go.
-SELECT id, created_at < now() - make_interval(secs => %(days)s * 86400) AS is_past,
-  state = 'ended' AND changed_at < now() - make_interval(secs => %(days)s * 86400)
+SELECT id, created_at < now() - make_interval(secs => %(days)s::float8 * 86400) AS is_past,
+  state = 'ended' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400)
     AND NOT EXISTS (SELECT FROM claims_workspace WHERE id = c.workspace_id AND lost_claim_id = c.id) AS is_old
 FROM claims_claim c WHERE id > %(after)s ORDER BY id LIMIT {n}
 

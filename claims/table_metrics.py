@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from claims.statements import CLAIMS
+from claims import claims_sql
 from project.kernel.metrics import measures
 
 
@@ -26,7 +26,7 @@ def measure_queues() -> Iterator[Metric]:
         ),
         labels=["pool"],
     )
-    for row in CLAIMS.rows("measure_queues"):
+    for row in claims_sql.measure_queues():
         waiting.add_metric([row.pool, "waiting"], row.waiting)
         waiting.add_metric([row.pool, "blocked"], row.blocked)
         oldest.add_metric([row.pool], row.oldest)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError, transaction
 
+from claims import claims_sql, pairs_sql
 from claims.allocation.requests.policy import SlotDemand, WaitingHead
 from claims.allocation.requests.resolve import PoolFacts
 from claims.allocation.slot_search import find_slots
-from claims.statements import CLAIMS, PAIRS, TAKEN, sqlstate
+from claims.statements import TAKEN, sqlstate
 from project.kernel.actor import current_actor
 from project.kernel.events.notify import hint
 
@@ -31,7 +32,7 @@ def bind_claim(
                 is_bound = bool(slots) and pass_waiters(claim, slots, may_pass=may_pass)
                 # How many it takes was not known as long as a pool was not there.
                 if is_bound and wanted.is_paired:
-                    PAIRS.rows("size_claim", claim=claim, size=len(slots))
+                    pairs_sql.size_claim(claim=claim, size=len(slots))
                 is_bound = is_bound and hand_over(claim, slots)
                 if not is_bound:
                     # Nothing was taken past anybody, and nothing is locked.
@@ -53,7 +54,7 @@ def pass_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:
     counts = _count_overtaken(claim, slots, may_pass=may_pass)
     if not counts:
         return counts is not None
-    counted = CLAIMS.rows("pass_waiters", claims=list(counts), counts=list(counts.values()))
+    counted = claims_sql.pass_waiters(claims=list(counts), counts=list(counts.values()))
     return len(counted) == len(counts)  # fewer: another allocator has changed one of them meanwhile
 
 
@@ -66,7 +67,7 @@ def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dic
     """The claims that are passed, and how many slots each of them could have used. None: one of
     them may not be passed.
     """
-    rows = CLAIMS.rows("overtaken", claim=claim, slots=list(slots))
+    rows = claims_sql.overtaken(claim=claim, slots=list(slots))
     heads = [(WaitingHead(row.claim, row.size, row.passed, row.waited), row.n) for row in rows]
     if heads and not (
         may_pass and all(head.may_be_passed(len(slots), taken) for head, taken in heads)
@@ -77,9 +78,7 @@ def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dic
 
 def hand_over(claim: int, slots: Sequence[int], reason: str = "") -> bool:
     return bool(
-        CLAIMS.rows(
-            "hand_over", claim=claim, slots=list(slots), actor=current_actor(), reason=reason
-        )
+        claims_sql.hand_over(claim=claim, slots=list(slots), actor=current_actor(), reason=reason)
     )
 
 

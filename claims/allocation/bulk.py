@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import check_same, claim_made, create_claim, explain_made, tell_made
 from claims.allocation.metrics import CREATED
@@ -14,7 +15,7 @@ from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_route
 from claims.allocation.selectors import view_claims
 from claims.allocation.wait_reason import explain_claims
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from claims.tasks.files.task_input import is_run_missing
 from pools.config.spec import LeaseSpec
 from project.kernel.actor import current_actor
@@ -111,8 +112,7 @@ def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]
     first, pool = requests[0], route.pools[0]
     lease: LeaseSpec = pool.spec.lease
     specs = [request.spec(lease) for request in requests]
-    rows = CLAIMS.rows(
-        "create_batch",
+    rows = claims_sql.create_batch(
         pool=pool.id,
         revision=pool.revision,
         pool_name=pool.name,
@@ -145,12 +145,12 @@ def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]
 
 def _find_by_keys(requests: list[ClaimRequest], missing: list[int]) -> dict[int, Answer]:
     """What these keys got when they were used first."""
-    keys = [requests[i].key for i in missing if requests[i].key is not None]
+    keys = [key for i in missing if (key := requests[i].key) is not None]
     if not keys:
         return {}
     rows = {
         row.key: row
-        for row in CLAIMS.rows("claims_by_keys", requested_by=requests[0].requested_by, keys=keys)
+        for row in claims_sql.claims_by_keys(requested_by=requests[0].requested_by, keys=keys)
     }
     views = {view.id: view for view in view_claims([row.id for row in rows.values()], explain=True)}
     found: dict[int, Answer] = {}

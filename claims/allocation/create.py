@@ -16,6 +16,7 @@ from typing import Any
 
 from django.db import DatabaseError, connection, transaction
 
+from claims import claims_sql, lines_sql
 from claims.allocation.bind import bind_claim, hand_over, pass_waiters, tell_bound
 from claims.allocation.claim_view import ClaimView, HeldSlot, set_deadlines
 from claims.allocation.metrics import CREATED
@@ -31,7 +32,7 @@ from claims.allocation.scale_request import ask_for_capacity
 from claims.allocation.selectors import view_claim
 from claims.allocation.thread_batching import make_together
 from claims.allocation.wait_reason import explain_claims
-from claims.statements import CLAIMS, LINES, SLOTS, TAKEN, constraint, is_passing, repeat, sqlstate
+from claims.statements import TAKEN, constraint, is_passing, repeat, sqlstate
 from claims.tasks.files.task_input import TaskInput, add_work, is_run_missing, prepare_work
 from claims.workspaces.services import WorkspaceEntry, enter_workspace
 from pools.access.tokens import Proof
@@ -49,6 +50,7 @@ from project.kernel.errors import (
     Unavailable,
 )
 from project.kernel.events.notify import hint
+from slots.members import members_sql
 
 TRIES = 4
 NO_PLACE = WorkspaceEntry(None, "waiting", "")
@@ -136,7 +138,7 @@ def find_by_key(request: ClaimRequest) -> ClaimView | None:
     """What this key got when it was used first."""
     if request.key is None:
         return None
-    row = CLAIMS.one("claim_by_key", requested_by=request.requested_by, key=request.key)
+    row = claims_sql.claim_by_key(requested_by=request.requested_by, key=request.key)
     if row is None:
         return None
     check_same(request, row.id, row.body_digest)
@@ -270,7 +272,7 @@ def _create_in_transaction(
     with transaction.atomic():
         if (
             not _are_current(route)
-            or LINES.one("hold_line", line=route.shape, digest=route.digest) is None
+            or lines_sql.hold_line(line=route.shape, digest=route.digest) is None
         ):
             return None
         place = enter_workspace(request, route)
@@ -279,7 +281,7 @@ def _create_in_transaction(
             if claim is not None:
                 add_work(claim.id, work)
             return claim
-        row = CLAIMS.one("create", size=route.total, **columns(request, route, place))
+        row = claims_sql.create(size=route.total, **columns(request, route, place))
         if row is None:
             return None
         add_work(row.id, work)
@@ -308,7 +310,7 @@ def _are_current(route: Route) -> bool:
     changed since we looked.
     """
     known = {pool.id: pool.revision for pool in route.found}
-    rows = CLAIMS.rows("lock_pools", pools=list(known)) if known else []
+    rows = claims_sql.lock_pools(pools=list(known)) if known else []
     return {row.id: row.revision for row in rows if row.state in ("pending", "active")} == known
 
 
@@ -331,13 +333,13 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
                     code="workspace_busy",
                     way_out="Claim it later.",
                 )
-            row = CLAIMS.one("create", size=1, **columns(request, route, place))
+            row = claims_sql.create(size=1, **columns(request, route, place))
             if row is None:
                 raise Unavailable(
                     "The same key is in use at this moment.", way_out="Send the same call again."
                 )
             add_work(row.id, work)
-            _check_free(SLOTS.one("lock_named", slots=[slot_id]))
+            _check_free(members_sql.lock_named(slots=[slot_id]))
             if not pass_waiters(row.id, [slot_id], may_pass=False):
                 raise Conflict(
                     "Others wait for a slot like this one.",
@@ -359,7 +361,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
 
 def _with_place_of(slot_id: int, request: ClaimRequest) -> ClaimRequest:
     """The request for exactly that slot: its pool, and a kind that its lane serves."""
-    row = CLAIMS.one("slot_place", slot=slot_id)
+    row = claims_sql.slot_place(slot=slot_id)
     if row is None:
         raise NotFound(f"There is no slot {slot_id}.", way_out="Look at the slots of the pool.")
     if request.pools and request.pools != (row.pool,):

@@ -91,6 +91,7 @@ ON CONFLICT (plan_id, user_id) DO UPDATE SET is_yes = false, comment = EXCLUDED.
 SELECT user_id, by_user, is_yes, comment, via, at FROM claims_approval WHERE plan_id = %(plan)s ORDER BY at, id
 
 -- extend^: in time only.
+-- @not_null expires_at
 UPDATE claims_claim SET expires_at = expires_at + make_interval(secs => %(seconds)s::float8), notified_at = NULL, due_at = now(), changed_at = now()
 WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND expires_at > now() RETURNING id, pool_id, generation, state, expires_at
 
@@ -98,6 +99,7 @@ WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND expires_at > now() 
 SELECT expires_at > now() + make_interval(secs => %(longest)s::float8) FROM claims_claim WHERE id = %(claim)s
 
 -- notify^: that its deadline is near, once.
+-- @not_null expires_at
 UPDATE claims_claim SET notified_at = now(), due_at = now()
 WHERE id = %(claim)s AND state IN ('reserved', 'parked') AND notified_at IS NULL AND expires_at > now()
 RETURNING id, pool_id, generation, state, expires_at, requested_by
@@ -122,6 +124,7 @@ CROSS JOIN LATERAL (
 ORDER BY c.rank, c.id
 
 -- seeking_pools: pools in which claims are parked that are to have a slot again.
+-- @not_null pool_id
 SELECT DISTINCT pool_id FROM claims_claim WHERE is_seeking AND size = 1 AND pool_id IS NOT NULL
 
 -- applies_in_line: approved claims that wait for a slot, and where their plan was made.

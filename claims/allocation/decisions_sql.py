@@ -326,7 +326,7 @@ class ExtendRow(NamedTuple):
     pool_id: int | None
     generation: int
     state: str
-    expires_at: datetime | None
+    expires_at: datetime
 
 
 def extend(*, seconds: float, claim: int) -> ExtendRow | None:
@@ -344,7 +344,7 @@ class NotifyRow(NamedTuple):
     pool_id: int | None
     generation: int
     state: str
-    expires_at: datetime | None
+    expires_at: datetime
     requested_by: str
 
 
@@ -390,7 +390,7 @@ def seekers(n: int) -> list[SeekersRow]:
 
 
 class SeekingPoolsRow(NamedTuple):
-    pool_id: int | None
+    pool_id: int
 
 
 def seeking_pools() -> list[SeekingPoolsRow]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from claims.statements import CLAIMS
+from claims import claims_sql
 from project.kernel.events.notify import hint
 
 
@@ -10,6 +10,6 @@ def ask_for_capacity(pool_ids: Iterable[int]) -> None:
     """Compare and set: ten thousand that wait make one request and one wake-up. After the commit
     of whoever could not be served.
     """
-    won = [CLAIMS.value("request_scale", pool=pool_id) for pool_id in sorted(set(pool_ids))]
+    won = [claims_sql.request_scale(pool=pool_id) for pool_id in sorted(set(pool_ids))]
     if any(won):
         hint("pools")

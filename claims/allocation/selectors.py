@@ -4,25 +4,23 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from django.db.models import Case, Q, When
 
+from claims import claims_sql
+from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView, Wait, claim_of_row
 from claims.allocation.wait_reason import explain_claims
 from claims.models import Approval, Claim, Task, Workspace, WorkspaceShare
-from claims.statements import CLAIMS
 from claims.tasks.valid_approvals import find_faults
 from pools.config.approval_spec import DEFAULT
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
 from project.kernel.db.guards import reporting
-from project.kernel.db.sql import Statements
 from project.kernel.errors import NotFound
 
 MOST_LISTED = 1000
-DECISIONS = Statements(Path(__file__).with_name("decisions.sql"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
 def view_claims(claim_ids: Iterable[int], *, explain: bool = False) -> list[ClaimView]:
     """In the order asked for; those that are not there are left out."""
     ids = list(claim_ids)
-    claims = [claim_of_row(row) for row in CLAIMS.rows("view_claims", claims=ids)] if ids else []
+    claims = [claim_of_row(row) for row in claims_sql.view_claims(claims=ids)] if ids else []
     _count_approvals([claim for claim in claims if claim.approval is not None])
     if explain:
         explain_claims(claims)
@@ -168,11 +166,11 @@ def queue_of_pool(
     """Who waits for this pool, explained: first those in line in the order of their turns, then
     those that are blocked. Places count only who competes: a claim for UDP ports stands behind no
     claim for TCP."""
-    waiting = view_claims(row.id for row in CLAIMS.rows("queue", limit, pool_name=pool_name))
+    waiting = view_claims(row.id for row in claims_sql.queue(limit, pool_name=pool_name))
     waiting = [claim for claim in waiting if claim.state == "waiting"]
     lanes = {
         row.id: frozenset(row.lanes)
-        for row in CLAIMS.rows("lanes_of", shapes=list({claim.shape_id for claim in waiting}))
+        for row in claims_sql.lanes_of(shapes=list({claim.shape_id for claim in waiting}))
     }
     places: dict[int, int] = {}
     ahead: dict[frozenset[str], int] = {}
@@ -182,7 +180,7 @@ def queue_of_pool(
         ahead[mine] = ahead.get(mine, 0) + 1
     left = limit - len(waiting)
     blocked = (
-        view_claims(row.id for row in CLAIMS.rows("queue_blocked", left, pool_name=pool_name))
+        view_claims(row.id for row in claims_sql.queue_blocked(left, pool_name=pool_name))
         if with_blocked and left > 0
         else []
     )
@@ -193,17 +191,17 @@ def queue_of_pool(
 def count_queues() -> Mapping[int | None, QueueCount]:
     """By pool; None: claims whose pool is not there."""
     with reporting():
-        rows = CLAIMS.rows("count_queues")
+        rows = claims_sql.count_queues()
     return {row.pool_id: QueueCount(row.waiting, row.blocked, row.oldest) for row in rows}
 
 
 def count_live_claims(pool_id: int) -> int:
     """Claims that keep a pool from being deleted: also those that name it beside another one."""
-    return int(CLAIMS.value("count_live", pool=pool_id))
+    return int(claims_sql.count_live(pool=pool_id))
 
 
 def list_live_claims(pool_id: int, *, limit: int = 100) -> list[ClaimView]:
-    return view_claims(row.id for row in CLAIMS.rows("live_of_pool", limit, pool=pool_id))
+    return view_claims(row.id for row in claims_sql.live_of_pool(limit, pool=pool_id))
 
 
 def list_workspaces(
@@ -253,8 +251,8 @@ def list_runs_in(
     """What ran in a workspace, the newest claim first; and the claim before which the next
     page begins.
     """
-    rows = DECISIONS.rows("runs_of_workspace", limit, workspace=workspace_id, before=before)
-    claims = DECISIONS.rows("claims_of_workspace", limit, workspace=workspace_id, before=before)
+    rows = decisions_sql.runs_of_workspace(limit, workspace=workspace_id, before=before)
+    claims = decisions_sql.claims_of_workspace(limit, workspace=workspace_id, before=before)
     found = [
         {
             "claim": row.claim_id, "generation": row.generation, "step": row.step,
@@ -285,7 +283,7 @@ def _workspace_views(found: Iterable[Workspace]) -> list[WorkspaceView]:
             share.pool_id, share.pool.name, share.allowed_at, share.allowed_by, share.reason
         )
         shares.setdefault(share.workspace_id, []).append(view)
-    counts = {row.id: row for row in CLAIMS.rows("count_workspaces", workspaces=ids)} if ids else {}
+    counts = {row.id: row for row in claims_sql.count_workspaces(workspaces=ids)} if ids else {}
     return [
         WorkspaceView(
             id=row.pk,
@@ -330,7 +328,7 @@ def _condition(wanted: ClaimFilter) -> Q:
     if wanted.key is not None:
         q &= Q(key=wanted.key)
     if wanted.member_id is not None:
-        q &= Q(pk__in=[row.id for row in CLAIMS.rows("claims_on_member", member=wanted.member_id)])
+        q &= Q(pk__in=[row.id for row in claims_sql.claims_on_member(member=wanted.member_id)])
     if wanted.text:
         q &= _text_condition(wanted.text.strip())
     return q

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from claims import claims_sql, pairs_sql
 from claims.allocation.requests.policy import SlotDemand
 from claims.allocation.requests.resolve import PoolFacts
 from claims.allocation.same_number import Free, bits_of, find_match
-from claims.statements import CLAIMS, PAIRS, SLOTS
 from pools.config.layout import NODE
+from slots.members import members_sql
 
 TRIES = 3  # somebody may take what was found before it is locked
 
@@ -77,23 +78,24 @@ def _in_one_pool(
     found: list[int] = []
     for lane in lanes:
         if size == 1 and wanted.selector and lane == NODE:
-            earlier = CLAIMS.value("earlier_claim", pool=pool.id, lane=lane, claim=claim)
+            earlier = claims_sql.earlier_claim(pool=pool.id, lane=lane, claim=claim)
             before = [] if earlier is None else [earlier]
-            rows = SLOTS.rows(
-                "find_node",
+            node = members_sql.find_node(
                 pool=pool.id,
                 lane=lane,
                 claim=claim,
                 labels=labels,
                 earlier_claims=before,
             )
+            found += [row.id for row in node]
         elif wanted.selector:
-            rows = SLOTS.rows(
-                "find_labelled", size - len(found), pool=pool.id, lane=lane, labels=labels
+            labelled = members_sql.find_labelled(
+                size - len(found), pool=pool.id, lane=lane, labels=labels
             )
+            found += [row.id for row in labelled]
         else:
-            rows = SLOTS.rows("find_any", size - len(found), pool=pool.id, lane=lane)
-        found += [row.id for row in rows]
+            free = members_sql.find_any(size - len(found), pool=pool.id, lane=lane)
+            found += [row.id for row in free]
         if len(found) == size:
             return found
     return None
@@ -102,11 +104,11 @@ def _in_one_pool(
 def _run(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list[int] | None:
     for lane in lanes:
         for _ in range(TRIES):
-            at = SLOTS.one("find_run", size, pool=pool.id, lane=lane, step=pool.step, labels=labels)
+            at = members_sql.find_run(size, pool=pool.id, lane=lane, step=pool.step, labels=labels)
             if at is None:
                 break
-            rows = SLOTS.rows(
-                "lock_run", size, member=at.member_id, lane=lane, number=at.number, step=pool.step
+            rows = members_sql.lock_run(
+                size, member=at.member_id, lane=lane, number=at.number, step=pool.step
             )
             if len(rows) == size:
                 return [row.id for row in rows]
@@ -115,10 +117,10 @@ def _run(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list[int]
 
 def _together(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list[int] | None:
     for _ in range(TRIES):
-        member = CLAIMS.value("find_on_one", size, pool=pool.id, lanes=lanes, labels=labels)
+        member = claims_sql.find_on_one(size, pool=pool.id, lanes=lanes, labels=labels)
         if member is None:
             return None
-        rows = CLAIMS.rows("lock_on_one", size, member=member, lanes=lanes)
+        rows = claims_sql.lock_on_one(size, member=member, lanes=lanes)
         if len(rows) == size:
             return [row.id for row in rows]
     return None
@@ -131,25 +133,29 @@ def _pairs(
     size = wanted.size
     places: dict[str, Any] = {"pool": pool.id, "lane": pair[0], "other": pair[1]}
     if size == 1 or not (wanted.contiguous or wanted.on_one_member):
-        labelled = {"labels": labels} if wanted.selector else {}
-        rows = PAIRS.rows(
-            "find_labelled_pairs" if labelled else "find_pairs", size, **places, **labelled
+        rows = (
+            pairs_sql.find_labelled_pairs(size, labels=labels, **places)
+            if wanted.selector
+            else pairs_sql.find_pairs(size, **places)
         )
         return (
             [slot for row in rows for slot in (row.id, row.other_id)] if len(rows) == size else None
         )
     for _ in range(TRIES):
         if wanted.contiguous:
-            at = PAIRS.one("find_paired_run", size, step=pool.step, labels=labels, **places)
-            numbers = [] if at is None else [at.number + i * pool.step for i in range(size)]
+            first = pairs_sql.find_paired_run(size, step=pool.step, labels=labels, **places)
+            if first is None:
+                return None
+            member_id = first.member_id
+            numbers = [first.number + i * pool.step for i in range(size)]
         else:
-            at = PAIRS.one("find_paired_together", size, labels=labels, **places)
-            numbers = [] if at is None else at.numbers
-        if at is None:
-            return None
-        ids = _lock(at.member_id, list(pair), numbers, width=2)
-        if ids is not None:
-            return ids
+            together = pairs_sql.find_paired_together(size, labels=labels, **places)
+            if together is None:
+                return None
+            member_id, numbers = together.member_id, together.numbers
+        locked = _lock(member_id, list(pair), numbers, width=2)
+        if locked is not None:
+            return locked
     return None
 
 
@@ -157,7 +163,7 @@ def _lock(member: int, lanes: list[str], numbers: Sequence[int], *, width: int) 
     """These numbers of a member: both slots of each, or (width 1) that of the pickiest lane.
     None: somebody was faster.
     """
-    rows = PAIRS.rows("lock_numbers", member=member, lanes=lanes, numbers=list(numbers))
+    rows = pairs_sql.lock_numbers(member=member, lanes=lanes, numbers=list(numbers))
     found = [[row.id for row in rows if row.number == number][:width] for number in numbers]
     return (
         [slot for ids in found for slot in ids] if all(len(ids) == width for ids in found) else None
@@ -194,7 +200,7 @@ def _free_numbers(pool: PoolFacts, kind: str, labels: str) -> list[Free]:
     found: dict[int, int] = {}
     is_paired = pool.pair_for(kind) is not None
     lanes: dict[int, int] = {}
-    for row in PAIRS.rows("free_numbers", pool=pool.id, lanes=pool.lanes_for(kind), labels=labels):
+    for row in pairs_sql.free_numbers(pool=pool.id, lanes=pool.lanes_for(kind), labels=labels):
         bits = bits_of(row.numbers)
         lanes[row.member_id] = lanes.get(row.member_id, 0) + 1
         before = found.get(row.member_id)
@@ -235,16 +241,14 @@ def _in_all_pools(
     }
     for _ in range(TRIES):
         if wanted.contiguous and wanted.size > 1:
-            number = CLAIMS.value("find_common_run", wanted.size, step=pools[0].step, **places)
+            number = claims_sql.find_common_run(wanted.size, step=pools[0].step, **places)
             found = (
                 None
                 if number is None
                 else [_run_from(pool, kind, number, wanted.size, labels) for pool in pools]
             )
         else:
-            numbers = [
-                row.number for row in CLAIMS.rows("find_common_numbers", wanted.size, **places)
-            ]
+            numbers = [row.number for row in claims_sql.find_common_numbers(wanted.size, **places)]
             found = (
                 None
                 if len(numbers) < wanted.size
@@ -258,8 +262,7 @@ def _in_all_pools(
 
 
 def _run_from(pool: PoolFacts, kind: str, number: int, size: int, labels: str) -> list[int]:
-    at = CLAIMS.one(
-        "find_run_from",
+    at = claims_sql.find_run_from(
         size,
         pool=pool.id,
         lanes=pool.lanes_for(kind),
@@ -271,8 +274,8 @@ def _run_from(pool: PoolFacts, kind: str, number: int, size: int, labels: str) -
         return []
     return [
         row.id
-        for row in SLOTS.rows(
-            "lock_run", size, member=at.member_id, lane=at.lane, number=number, step=pool.step
+        for row in members_sql.lock_run(
+            size, member=at.member_id, lane=at.lane, number=number, step=pool.step
         )
     ]
 
@@ -280,7 +283,7 @@ def _run_from(pool: PoolFacts, kind: str, number: int, size: int, labels: str) -
 def _numbers(pool: PoolFacts, kind: str, numbers: Sequence[int], labels: str) -> list[int]:
     lanes = pool.lanes_for(kind)
     rows = [
-        CLAIMS.one("lock_common_number", pool=pool.id, lanes=lanes, number=number, labels=labels)
+        claims_sql.lock_common_number(pool=pool.id, lanes=lanes, number=number, labels=labels)
         for number in numbers
     ]
     return [row.id for row in rows if row is not None]

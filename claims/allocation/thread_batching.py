@@ -19,8 +19,8 @@ from typing import Any
 
 from django.db import DatabaseError, connection
 
+from claims import claims_sql
 from claims.allocation.requests.resolve import Route
-from claims.statements import CLAIMS
 from pools.access.tokens import Proof
 from project.kernel.controllers.periodic import is_away
 
@@ -135,17 +135,17 @@ def make_together(
 def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> Row | None:
     pool = route.pools[0]
     assert pool is not None
-    return CLAIMS.one(
-        "create_and_bind" if pool.queue else "create_and_bind_here",
-        revision=pool.revision,
-        lanes=route.lanes,
-        pool_name=pool.name,
-        line=route.digest,
-        queue=pool.queue,
-        token=None if proof is None else proof.hash,
-        told=None if proof is None else proof.told,
-        **values,
-    )
+    given: dict[str, Any] = {
+        "revision": pool.revision,
+        "lanes": route.lanes,
+        "pool_name": pool.name,
+        "line": route.digest,
+        "token": None if proof is None else proof.hash,
+        "told": None if proof is None else proof.told,
+    }
+    if pool.queue:
+        return claims_sql.create_and_bind(queue=pool.queue, **given, **values)
+    return claims_sql.create_and_bind_here(**given, **values)
 
 
 def make_batch(batch: list[QueuedCreate]) -> None:
@@ -192,8 +192,7 @@ def _make_all(batch: list[QueuedCreate]) -> list[Row]:
         {"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.told}
         for proof, n in callers.items()
     ]
-    return CLAIMS.rows(
-        "create_gathered",
+    return claims_sql.create_gathered(
         MOST,
         lines=json.dumps(in_order),
         callers=json.dumps(known),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from claims import claims_sql, pairs_sql
 from claims.allocation.claim_view import ClaimView, Wait
 from claims.allocation.estimate import Band, Forecast, Holds, estimate_start
 from claims.allocation.requests.policy import (
@@ -39,8 +40,8 @@ from claims.allocation.wait_messages import (
     moment,
     say_blocked,
 )
-from claims.scaling.snapshot import SCALING, limits_of
-from claims.statements import CLAIMS, PAIRS
+from claims.scaling import scaling_sql
+from claims.scaling.snapshot import limits_of
 from pools.scaling import MemberLimits
 from project.kernel.ui.formatting import rfc3339
 
@@ -147,9 +148,7 @@ class _ReadCache:
         if trouble is not None:
             scene = self.read_scene(scene, trouble, kind)
         labels = json.dumps(dict(wanted.selector))
-        rivals = (
-            CLAIMS.rows("rivals", pools=claim.pools, lanes=lanes, labels=labels) if lanes else []
-        )
+        rivals = claims_sql.rivals(pools=claim.pools, lanes=lanes, labels=labels) if lanes else []
         ahead = tuple(row for row in rivals if row.holds_back and row.head is not None)
         return _Line(
             scene,
@@ -189,9 +188,7 @@ class _ReadCache:
         key = ("pairs", pool.id, labels)
         return pair and _keep(
             key,
-            lambda: PAIRS.one(
-                "count_pairs", pool=pool.id, lane=pair[0], other=pair[1], labels=labels
-            ),
+            lambda: pairs_sql.count_pairs(pool=pool.id, lane=pair[0], other=pair[1], labels=labels),
         )
 
     def pool_state(
@@ -207,9 +204,7 @@ class _ReadCache:
         refusal = refusals.get(pool.name)
         has_labels = is_willing = True
         if wanted.selector:
-            found = CLAIMS.one(
-                "label_states", pool=pool.id, labels=json.dumps(dict(wanted.selector))
-            )
+            found = claims_sql.label_states(pool=pool.id, labels=json.dumps(dict(wanted.selector)))
             has_labels, is_willing = (
                 bool(found and found.has_labels),
                 bool(found and found.is_labelled_willing),
@@ -222,19 +217,19 @@ class _ReadCache:
             has_labels=has_labels,
             is_any_willing=row.is_any_willing,
             is_labelled_willing=is_willing,
-            is_free=bool(CLAIMS.value("is_any_free", pool=pool.id, lanes=pool.lanes_for(kind))),
+            is_free=bool(claims_sql.is_any_free(pool=pool.id, lanes=pool.lanes_for(kind))),
         )
 
     def limits_of(self, pool: PoolFacts) -> MemberLimits | None:
         """Of its scaler, at this moment: what people and clocks say."""
         if pool.spec.scaling is None:
             return None
-        rows = SCALING.rows("read_scaled", pools=[pool.id])
+        rows = scaling_sql.read_scaled(pools=[pool.id])
         return limits_of(rows[0], pool.spec)[0] if rows else None
 
     def state_row(self, pool_id: int) -> Any:
         if pool_id not in self.states:
-            self.states[pool_id] = CLAIMS.one("pool_states", pools=[pool_id])
+            self.states[pool_id] = claims_sql.pool_states(pools=[pool_id])
         return self.states[pool_id]
 
     def read_scene(self, scene: WaitContext, pool: PoolFacts, kind: str) -> WaitContext:
@@ -244,11 +239,9 @@ class _ReadCache:
         lanes = pool.lanes_for(kind)
         places = _keep(
             ("places", pool.id, labels),
-            lambda: CLAIMS.rows("count_places", pool=pool.id, labels=labels),
+            lambda: claims_sql.count_places(pool=pool.id, labels=labels),
         )
-        unwilling = CLAIMS.rows(
-            "unwilling_members", NAMED, pool=pool.id, lanes=lanes, labels=labels
-        )
+        unwilling = claims_sql.unwilling_members(NAMED, pool=pool.id, lanes=lanes, labels=labels)
         offer = offer_of(pool, kind, with_members=True)
         scene = replace(
             scene,
@@ -308,39 +301,35 @@ class _ReadCache:
         pair: tuple[str, str] | None,
     ) -> WaitContext:
         is_run = scene.code == "not_contiguous"
-        of: dict[str, Any] = {"pool": pool.id, "labels": labels, "step": pool.step}
         if pair is None:
-            name = "longest_free_run" if is_run else "most_on_one"
+            find = _longest_free_run if is_run else _most_on_one
             found = _keep(
-                (name, pool.id, labels, tuple(lanes)), lambda: CLAIMS.one(name, lanes=lanes, **of)
+                (find.__name__, pool.id, labels, tuple(lanes)), lambda: find(pool, labels, lanes)
             )
         else:
-            name = "longest_paired_run" if is_run else "most_paired_on_one"
-            found = _keep(
-                (name, pool.id, labels), lambda: PAIRS.one(name, lane=pair[0], other=pair[1], **of)
-            )
+            search = _longest_paired_run if is_run else _most_paired_on_one
+            found = _keep((search.__name__, pool.id, labels), lambda: search(pool, labels, *pair))
         if found is None:
             return scene
         return replace(
             scene,
             longest=found.length,
-            longest_on=CLAIMS.value("member_name", member=found.member_id) or "",
+            longest_on=claims_sql.member_name(member=found.member_id) or "",
         )
 
     def holders(self, pool_id: int, lanes: list[str], labels: str) -> list[Any]:
         key = ("holders", pool_id, tuple(lanes), labels)
         return _keep(
-            key, lambda: CLAIMS.rows("holders", SAMPLE, pool=pool_id, lanes=lanes, labels=labels)
+            key, lambda: claims_sql.holders(SAMPLE, pool=pool_id, lanes=lanes, labels=labels)
         )
 
     def holds(self, pool_id: int) -> Holds:
-        rows = _keep(("holds", pool_id), lambda: CLAIMS.rows("recent_holds", RECENT, pool=pool_id))
+        rows = _keep(("holds", pool_id), lambda: claims_sql.recent_holds(RECENT, pool=pool_id))
         return Holds([row.seconds for row in rows])
 
     def count_ahead(self, line: _Line, claim: ClaimView) -> int:
         return int(
-            CLAIMS.value("place_in_line", rivals=list(line.rivals), rank=claim.rank, claim=claim.id)
-            or 0
+            claims_sql.place_in_line(rivals=list(line.rivals), rank=claim.rank, claim=claim.id) or 0
         )
 
     def strict_ahead(self, line: _Line, claim: ClaimView) -> int | None:
@@ -449,7 +438,7 @@ def _facts_of(scene: WaitContext) -> dict[str, Any]:
 
 
 def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
-    rows = {row.id: row for row in CLAIMS.rows("blocked_by", claims=[claim.id for claim in claims])}
+    rows = {row.id: row for row in claims_sql.blocked_by(claims=[claim.id for claim in claims])}
     for claim in claims:
         row = rows.get(claim.id)
         if row is None:
@@ -512,3 +501,27 @@ def _keep(key: Any, read: Callable[[], Any]) -> Any:
             _kept.clear()
         _kept[key] = (started + cost * COST_SHARE, found)
     return found
+
+
+def _longest_free_run(
+    pool: PoolFacts, labels: str, lanes: list[str]
+) -> claims_sql.LongestFreeRunRow | None:
+    return claims_sql.longest_free_run(pool=pool.id, labels=labels, lanes=lanes, step=pool.step)
+
+
+def _most_on_one(pool: PoolFacts, labels: str, lanes: list[str]) -> claims_sql.MostOnOneRow | None:
+    return claims_sql.most_on_one(pool=pool.id, labels=labels, lanes=lanes)
+
+
+def _longest_paired_run(
+    pool: PoolFacts, labels: str, lane: str, other: str
+) -> pairs_sql.LongestPairedRunRow | None:
+    return pairs_sql.longest_paired_run(
+        pool=pool.id, labels=labels, lane=lane, other=other, step=pool.step
+    )
+
+
+def _most_paired_on_one(
+    pool: PoolFacts, labels: str, lane: str, other: str
+) -> pairs_sql.MostPairedOnOneRow | None:
+    return pairs_sql.most_paired_on_one(pool=pool.id, labels=labels, lane=lane, other=other)

@@ -4,21 +4,20 @@ I20 the log knows the holder.
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 
 from django.db import transaction
 
+from claims.checks import repairs_sql
 from claims.constraints import CLAIM_SOUND
 from claims.lifecycle.end_hold import let_go, look_at_hold
 from claims.lifecycle.release import DRAIN, Ending, tell_freed
 from project.kernel.actor import current_actor
 from project.kernel.db.row_constraint import Sound
-from project.kernel.db.sql import Statements, run
+from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
 from project.kernel.events.log import record
 from slots.rules import SLOT_SOUND
 
-REPAIRS = Statements(Path(__file__).with_name("repairs.sql"))
 REASON = "found by the doctor"
 
 # The triggers, by table. Without one that refuses, a bug in any program that writes to the database
@@ -241,8 +240,8 @@ def _name(slots: list[int]) -> str:
 
 def _drop_holder(claim: int) -> None:
     with transaction.atomic():
-        rows = REPAIRS.rows(
-            "drop_holder", claim=claim, drain=DRAIN, actor=current_actor(), reason=REASON
+        rows = repairs_sql.drop_holder(
+            claim=claim, drain=DRAIN, actor=current_actor(), reason=REASON
         )
         tell_freed(rows)
 
@@ -267,7 +266,7 @@ def _end_broken(claim_id: int) -> None:
 
 def _raise_generation() -> None:
     with transaction.atomic():
-        REPAIRS.rows("raise_generation")
+        repairs_sql.raise_generation()
         record("repair", reason=f"{REASON}: the sequence of generations was behind")
 
 
@@ -284,4 +283,4 @@ def _say_anew(sound: Sound) -> None:
 
 
 def _tell_holder(slot: int) -> None:
-    REPAIRS.rows("tell_holder", slot=slot, actor=current_actor(), reason=REASON)
+    repairs_sql.tell_holder(slot=slot, actor=current_actor(), reason=REASON)

@@ -7,8 +7,10 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.checks.holding import REASON, REPAIRS
-from claims.lifecycle.end_hold import DECISIONS, lock_after_lost_apply, look_at_hold
+from claims.allocation import decisions_sql
+from claims.checks import repairs_sql
+from claims.checks.holding import REASON
+from claims.lifecycle.end_hold import lock_after_lost_apply, look_at_hold
 from claims.tasks.task_result import BY_SIGNAL, CUT_OFF
 from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
@@ -88,7 +90,7 @@ def find_open_runs() -> Iterator[Finding]:
 
 def _look_now(claim_id: int) -> None:
     with transaction.atomic():
-        if REPAIRS.rows("look_at_pending", claim=claim_id):
+        if repairs_sql.look_at_pending(claim=claim_id):
             record("repair", claim_id=claim_id, reason=REASON)
 
 
@@ -107,5 +109,5 @@ def _end(claim_id: int, generation: int) -> None:
             "exit_code": None,
             "facts": "{}",
         }
-        if DECISIONS.rows("end_run", claim=claim_id, generation=generation, **values):
+        if decisions_sql.end_run(claim=claim_id, generation=generation, **values):
             record("repair", claim_id=claim_id, generation=generation, reason=REASON)

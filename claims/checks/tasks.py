@@ -7,8 +7,8 @@ from functools import partial
 
 from django.db import transaction
 
+from claims import claims_sql
 from claims.checks.holding import REASON
-from claims.statements import CLAIMS
 from claims.workspaces.services import CHUNK
 from project.kernel.actor import current_actor
 from project.kernel.db.sql import run
@@ -108,14 +108,17 @@ def find_sets_too_large() -> Iterator[Finding]:
 
 def _block(workspace: int) -> None:
     with transaction.atomic():
-        row = CLAIMS.one("lock_workspace_row", workspace=workspace)
+        row = claims_sql.lock_workspace_row(workspace=workspace)
         if row is None or not row.is_locked:
             return
-        values = {
-            "workspace": row.id,
-            "actor": current_actor(),
-            "reason": f"{REASON}: workspace {row.name} is locked",
-        }
-        while len(CLAIMS.rows("block_waiting", CHUNK, **values)) == CHUNK:
+        reason = f"{REASON}: workspace {row.name} is locked"
+        while (
+            len(
+                claims_sql.block_waiting(
+                    CHUNK, workspace=row.id, actor=current_actor(), reason=reason
+                )
+            )
+            == CHUNK
+        ):
             pass
         hint("claims", "events")

@@ -14,7 +14,8 @@ from claims.allocation.queues.allocator import allocate
 from claims.allocation.requests.policy import STRICT_AFTER
 from claims.allocation.requests.resolve import find_pools, kind_in, wanted_in, wanted_of
 from claims.allocation.slot_search import find_slots
-from claims.checks.holding import REASON, REPAIRS
+from claims.checks import repairs_sql
+from claims.checks.holding import REASON
 from claims.workspaces.services import free_workspace
 from pools.config.layout import PAIRED
 from project.kernel.db.sql import run
@@ -101,21 +102,21 @@ def find_overdue_claims() -> Iterator[Finding]:
 @check("I17", "Nobody waits for a slot that is free", "Somebody could work and does not.")
 def find_passed_over() -> Iterator[Finding]:
     asked: dict[str, Any] = {"limit": AT_ONCE, "paired": list(PAIRED)}
-    for row in REPAIRS.rows("passed_over", strict=STRICT_AFTER, **asked):
+    for row in repairs_sql.passed_over(strict=STRICT_AFTER, **asked):
         detail = (
             f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for "
             f"{row.age:.0f} s"
         )
         yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
-    for row in REPAIRS.rows("searched", **asked):
-        free = _search(row)
+    for searched in repairs_sql.searched(**asked):
+        free = _search(searched)
         if free is not None and free >= AT_ONCE:
-            each = "" if len(row.pools) == 1 else " each"
+            each = "" if len(searched.pools) == 1 else " each"
             detail = (
-                f"waits for {row.size} of {', '.join(row.pools)}{each}, and what it asks for has "
-                f"been free for {min(free, row.age):.0f} s"
+                f"waits for {searched.size} of {', '.join(searched.pools)}{each}, and what it asks "
+                f"for has been free for {min(free, searched.age):.0f} s"
             )
-            yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
+            yield Finding(f"claim {searched.claim}", detail, ALLOCATE, _allocate)
 
 
 def _search(row: Any) -> float | None:
@@ -132,7 +133,7 @@ def _search(row: Any) -> float | None:
         slots = find_slots(wanted, pools, kind, row.claim)
         if slots is not None and is_held_back(row.claim, slots):
             slots = None
-        (found,) = REPAIRS.rows("free_for", slots=slots or [])
+        (found,) = repairs_sql.free_for(slots=slots or [])
         transaction.set_rollback(True)  # nobody is to wait for its locks
     return None if found.age is None or found.is_paused else float(found.age)
 
@@ -146,5 +147,5 @@ def _send_on(claim: int, workspace: int | None) -> None:
         free_workspace(workspace)
         return
     with transaction.atomic():
-        if REPAIRS.rows("look_now", claim=claim):
+        if repairs_sql.look_now(claim=claim):
             record("repair", claim_id=claim, before="blocked", after="blocked", reason=REASON)

@@ -13,6 +13,8 @@ from typing import Any
 
 from django.db import transaction
 
+from claims import claims_sql
+from claims.allocation import decisions_sql
 from claims.allocation.requests.policy import (
     PendingApproval,
     Timed,
@@ -22,17 +24,18 @@ from claims.allocation.requests.policy import (
 )
 from claims.lifecycle.deadline_notices import tell_of_deadline
 from claims.lifecycle.drain import put_out_all
-from claims.lifecycle.end_hold import DECISIONS, approval_of, let_go, look_at_hold
+from claims.lifecycle.end_hold import approval_of, let_go, look_at_hold
 from claims.lifecycle.lost_member import lose_claim
 from claims.lifecycle.pool_deletion import finish_deleting
 from claims.lifecycle.release import Ending, after_end, end_unheld, give_back, tell_freed
-from claims.statements import CLAIMS, SLOTS, repeat
+from claims.statements import repeat
 from claims.workspaces.services import free_workspace
 from project.kernel.actor import current_actor
 from project.kernel.controllers.periodic import chore, each, is_away
 from project.kernel.db.after_commit import after_commit
 from project.kernel.events.notify import hint
 from project.kernel.events.retention import delete_old, keeps
+from slots.members import members_sql
 from slots.members.chores import keeps_pool
 from slots.members.drain import list_over
 
@@ -45,7 +48,7 @@ AGAIN = 60.0  # seconds until a claim is looked at once more that could not be d
 @chore("claims due", every=0.5)
 def look_at_due_claims() -> bool:
     """Claims whose time has come: to be acknowledged, heard, ended, or tried again."""
-    rows = CLAIMS.rows("due_claims", BATCH)
+    rows = claims_sql.due_claims(BATCH)
     failed: list[Exception] = []
     for row in rows:
         try:
@@ -53,7 +56,7 @@ def look_at_due_claims() -> bool:
         except Exception as error:
             if is_away(error):
                 raise
-            CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
+            claims_sql.postpone_claim(claim=row.id, seconds=AGAIN)
             logger.exception("claim %s could not be looked at, once more in %.0f s", row.id, AGAIN)
             failed.append(error)
     if failed:
@@ -63,7 +66,7 @@ def look_at_due_claims() -> bool:
 
 def _look_at_claim(claim_id: int) -> None:
     with transaction.atomic():
-        row = CLAIMS.one("lock_due_claim", claim=claim_id)
+        row = claims_sql.lock_due_claim(claim=claim_id)
         if row is None:  # somebody else has it, or it is not due any more
             return
         _DUE[row.state](row)
@@ -75,7 +78,7 @@ def _look_at_bound(row: Any) -> None:
     look = check_deadlines(
         Timed(
             held=row.held,
-            silent=CLAIMS.value("silence_of", claim=row.id)
+            silent=claims_sql.silence_of(claim=row.id)
             if spec.get("heartbeat") and is_heard
             else None,
             is_acknowledged=row.is_acknowledged,
@@ -85,13 +88,13 @@ def _look_at_bound(row: Any) -> None:
         )
     )
     if not look.outcome:
-        CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
+        claims_sql.postpone_claim(claim=row.id, seconds=look.again)
         return
     ending = Ending(outcome=look.outcome, verb=_VERBS[look.outcome], reason=look.reason)
     if row.has_task or row.step == "apply":
         # Its workspace may have to be locked, and that lock comes before the claim's: in a
         # transaction of its own, after this one.
-        CLAIMS.rows("postpone_claim", claim=row.id, seconds=AGAIN)
+        claims_sql.postpone_claim(claim=row.id, seconds=AGAIN)
         after_commit(end_overdue_task, row.id, row.generation, ending)
     else:
         give_back(row.id, row.generation, ending)
@@ -134,12 +137,16 @@ def _look_at_pending(row: Any) -> None:
         why = f"its pool keeps a slot for {words_for(approval.hold or 0.0)} at most"
         give_back(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
     elif look.action in ("seek", "stop_seeking"):
-        DECISIONS.rows("start_seeking" if look.action == "seek" else "stop_seeking", claim=row.id)
+        (
+            decisions_sql.start_seeking(claim=row.id)
+            if look.action == "seek"
+            else decisions_sql.stop_seeking(claim=row.id)
+        )
         hint("slots")
     elif look.action == "notify":
         tell_of_deadline(row.id)
     else:
-        CLAIMS.rows("postpone_claim", claim=row.id, seconds=look.again)
+        claims_sql.postpone_claim(claim=row.id, seconds=look.again)
 
 
 class _Known:
@@ -153,10 +160,10 @@ def look_after_changes() -> bool:
     """What a pool says now of plans that wait reaches those that wait already: they are due. So
     is everything once after a start.
     """
-    found = {row.id: row.revision for row in DECISIONS.rows("revisions")}
+    found = {row.id: row.revision for row in decisions_sql.revisions()}
     changed = [pool for pool, revision in found.items() if _Known.revisions.get(pool) != revision]
     if changed:
-        DECISIONS.rows("look_again", pools=changed)
+        decisions_sql.look_again(pools=changed)
     _Known.revisions = found
     return False
 
@@ -165,7 +172,7 @@ def _expire(row: Any) -> None:
     if row.state == "parked":
         end_unheld(row.id, "expired", "expire", "nobody decided in time")
         return
-    rows = CLAIMS.rows("expire", claim=row.id)
+    rows = claims_sql.expire(claim=row.id)
     tell_freed(rows)
     after_end(rows)
 
@@ -175,15 +182,15 @@ def _look_at_blocked(row: Any) -> None:
     lock first.
     """
     if row.workspace_id is None:
-        CLAIMS.rows("free_after_back_off", claim=row.id, actor=current_actor())
+        claims_sql.free_after_back_off(claim=row.id, actor=current_actor())
         hint("claims", "events")
     else:
-        CLAIMS.rows("postpone_claim", claim=row.id, seconds=None)
+        claims_sql.postpone_claim(claim=row.id, seconds=None)
         after_commit(free_workspace, row.workspace_id)
 
 
 def _look_at_waiting(row: Any) -> None:
-    CLAIMS.rows("postpone_claim", claim=row.id, seconds=None)  # a line needs no timer
+    claims_sql.postpone_claim(claim=row.id, seconds=None)  # a line needs no timer
 
 
 _DUE: dict[str, Callable[[Any], None]] = {
@@ -207,7 +214,7 @@ def free_workspaces() -> bool:
     """Workspaces in which somebody is blocked by nothing: the process that was to free him died
     in between.
     """
-    rows = CLAIMS.rows("workspaces_to_free", BATCH)
+    rows = claims_sql.workspaces_to_free(BATCH)
     each([row.id for row in rows], free_workspace)
     return len(rows) == BATCH
 
@@ -215,11 +222,11 @@ def free_workspaces() -> bool:
 @chore("lost claims", every=0.5)
 def lose_claims() -> bool:
     """Claims on members that are lost, each in a transaction of its own."""
-    members = [row.id for row in SLOTS.rows("lost_with_holders", BATCH)]
+    members = [row.id for row in members_sql.lost_with_holders(BATCH)]
     found = [
         (row.id, member_id)
         for member_id in members
-        for row in CLAIMS.rows("claims_on_member", member=member_id)
+        for row in claims_sql.claims_on_member(member=member_id)
     ]
     each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
     return len(members) == BATCH
@@ -237,7 +244,7 @@ def put_out_overdue() -> bool:
 def end_claims_of_deleted_pools() -> bool:
     more: list[bool] = []
     each(
-        [row.id for row in CLAIMS.rows("pools_deleting")],
+        [row.id for row in claims_sql.pools_deleting()],
         lambda pool_id: more.append(finish_deleting(pool_id)),
     )
     return any(more)
@@ -246,7 +253,7 @@ def end_claims_of_deleted_pools() -> bool:
 @keeps_pool
 def has_claims(pool_id: int) -> bool:
     """One that waits holds no member, so the last member may go long before the last claim."""
-    return bool(CLAIMS.rows("live_of_pool", 1, pool=pool_id))
+    return bool(claims_sql.live_of_pool(1, pool=pool_id))
 
 
 @chore("retention", every=60.0)
@@ -267,13 +274,13 @@ def delete_ended_claims(days: float, chunk: int) -> int:
     """
     while True:
         before = _CleanupCursor.after
-        rows = CLAIMS.rows("old_claims", chunk, after=_CleanupCursor.after, days=days)
+        rows = claims_sql.old_claims(chunk, after=_CleanupCursor.after, days=days)
         old = [row.id for row in rows if row.is_old]
         _CleanupCursor.after = rows[-1].id if len(rows) == chunk and rows[-1].is_past else 0
-        if old and (logs := len(CLAIMS.rows("delete_logs", chunk, claims=old))) == chunk:
+        if old and (logs := len(claims_sql.delete_logs(chunk, claims=old))) == chunk:
             _CleanupCursor.after = before  # they are met again, with the rest of their logs
             return logs
         if old:
-            return len(CLAIMS.rows("delete_claims", claims=old))
+            return len(claims_sql.delete_claims(claims=old))
         if _CleanupCursor.after == 0:
             return 0

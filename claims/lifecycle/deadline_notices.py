@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import send_mail
 
-from claims.lifecycle.end_hold import DECISIONS
+from claims.allocation import decisions_sql
 from claims.models import Claim
 from claims.states import PENDING
 from project.kernel.events.log import record
@@ -24,7 +24,7 @@ KIND = "mail_notice"
 
 def tell_of_deadline(claim_id: int) -> bool:
     """In the transaction of the finalizer. False: it was told, or does not wait any more."""
-    row = DECISIONS.one("notify", claim=claim_id)
+    row = decisions_sql.notify(claim=claim_id)
     if row is None:
         return False
     until = {"expires_at": rfc3339(row.expires_at)}

@@ -8,23 +8,22 @@ a yes or a release that comes first needs the same claim, and is found here.
 
 import logging
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.db import transaction
 
+from claims import claims_sql
 from claims.allocation.requests.policy import Fate, fate_of_drained
+from claims.lifecycle import draining_sql
 from claims.lifecycle.end_hold import look_at_hold, meet_fate
 from claims.lifecycle.lost_member import replace_places
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from project.kernel.controllers.periodic import each
-from project.kernel.db.sql import Statements
 from slots.members.drain import drain_member, lock_over
 from slots.members.services import Removal
 
 logger = logging.getLogger(__name__)
 
-DRAINS = Statements(Path(__file__).with_name("draining.sql"))
 AT_ONCE = 100  # claims that a forced drain ends before it answers; the finalizer ends the rest
 VERB = "put_out"
 
@@ -50,7 +49,7 @@ def put_out_all(member_id: int, most: int | None = None) -> int:
     """Each on its own: one that can't be dealt with holds up none of the others. Answers how
     many there were.
     """
-    rows = CLAIMS.rows("claims_on_member", member=member_id)[:most]
+    rows = claims_sql.claims_on_member(member=member_id)[:most]
     each([row.id for row in rows], lambda claim_id: put_out(claim_id=claim_id, member_id=member_id))
     return len(rows)
 
@@ -72,7 +71,7 @@ def force_drain(*, member_id: int, reason: str, stays: bool | None = None) -> Re
 def list_kept(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
     """What keeps members from being empty, of each in the order in which it came."""
     found: dict[int, list[ClaimFate]] = {member_id: [] for member_id in member_ids}
-    for row in DRAINS.rows("holders", members=member_ids):
+    for row in draining_sql.holders(members=member_ids):
         fate = fate_of_drained(
             step=row.step,
             is_retried=row.is_retried,
@@ -89,7 +88,7 @@ def list_kept(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
 def drains_of(claim_ids: list[int]) -> dict[int, Any]:
     """Of claims whose member drains: the first deadline."""
     found: dict[int, Any] = {}
-    for row in DRAINS.rows("drains", claims=claim_ids):
+    for row in draining_sql.drains(claims=claim_ids):
         found.setdefault(row.claim_id, row)
     return found
 
@@ -100,7 +99,7 @@ def _put_out(claim_id: int, member_id: int) -> bool:
         if member is None:
             return False
         held = look_at_hold(claim_id)
-        if not held.holds or not DRAINS.value("holds_on", claim=claim_id, member=member_id):
+        if not held.holds or not draining_sql.holds_on(claim=claim_id, member=member_id):
             return False
         note = words_of(member)
         if replace_places(held, member_id, f"a member was drained: {note}", is_lost=False):

@@ -16,6 +16,7 @@ ORDER BY s.member_id, c.id
 SELECT EXISTS (SELECT FROM slots_slot WHERE claim_id = %(claim)s AND member_id = %(member)s)
 
 -- drains: the deadlines of the members that claims hold slots of.
+-- @not_null claim_id
 SELECT s.claim_id, m.name, m.drain_until, m.drain_until <= now() AS is_over, m.is_leaving
 FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
 WHERE s.claim_id = ANY (%(claims)s::bigint[]) AND (m.drain_until IS NOT NULL) ORDER BY m.drain_until, m.id

@@ -43,7 +43,7 @@ def holds_on(*, claim: int, member: int) -> bool:
 
 
 class DrainsRow(NamedTuple):
-    claim_id: int | None
+    claim_id: int
     name: str
     drain_until: datetime | None
     is_over: bool | None

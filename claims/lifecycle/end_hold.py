@@ -9,10 +9,10 @@ in which the next of it could start.
 import json
 from typing import Any, NamedTuple
 
+from claims import claims_sql
+from claims.allocation import decisions_sql
 from claims.allocation.requests.policy import Fate, fate_of_lost
-from claims.allocation.selectors import DECISIONS as DECISIONS
 from claims.lifecycle.release import Ending, give_back, lock_claim
-from claims.statements import CLAIMS
 from pools.config.approval_spec import ApprovalSpec
 from pools.lifecycle.selectors import read_stored
 from project.kernel.actor import current_actor
@@ -49,7 +49,7 @@ class LockedHold(NamedTuple):
 
 def look_at_hold(claim_id: int) -> LockedHold:
     """In the transaction that ends it. Which workspace it is of never changes."""
-    workspace = CLAIMS.one("lock_workspace_of", claim=claim_id)
+    workspace = claims_sql.lock_workspace_of(claim=claim_id)
     claim = lock_claim(claim_id)
     return LockedHold(claim, workspace, was_started(claim))
 
@@ -62,7 +62,7 @@ def was_started(claim: Any) -> bool:
         return False
     if not claim.has_task:
         return True
-    run = DECISIONS.one("run_of", claim=claim.id, generation=claim.generation)
+    run = decisions_sql.run_of(claim=claim.id, generation=claim.generation)
     return run is not None and run.outcome != NEVER_RAN
 
 
@@ -76,7 +76,7 @@ def let_go(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
     if not rows:
         return rows
     if ending.to == "ended" and ending.outcome != "lost":
-        DECISIONS.rows("stale_plans", claim=claim.id)
+        decisions_sql.stale_plans(claim=claim.id)
     if held.is_started and claim.has_task:
         end_run(claim, ending.outcome or "lost", ending.verb, ending.reason)
     if held.is_started and claim.step == "apply" and ending.to == "ended":
@@ -85,8 +85,7 @@ def let_go(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
 
 
 def end_run(claim: Any, outcome: str, code: str, reason: str) -> None:
-    DECISIONS.rows(
-        "end_run",
+    decisions_sql.end_run(
         claim=claim.id,
         generation=claim.generation,
         outcome=outcome,
@@ -112,13 +111,13 @@ def lock_after_lost_apply(held: LockedHold, words: str) -> None:
     )
     if workspace is None:
         return
-    CLAIMS.rows(
-        "set_lost_apply", workspace=workspace.id, claim=claim.id, by=current_actor(), reason=why
+    claims_sql.set_lost_apply(
+        workspace=workspace.id, claim=claim.id, by=current_actor(), reason=why
     )
     while (
         len(
-            CLAIMS.rows(
-                "block_waiting", CHUNK, workspace=workspace.id, actor=current_actor(), reason=why
+            claims_sql.block_waiting(
+                CHUNK, workspace=workspace.id, actor=current_actor(), reason=why
             )
         )
         == CHUNK
@@ -168,10 +167,10 @@ def meet_fate(
 
 
 def pool_name(pool_id: int | None) -> str:
-    rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
+    rows = [] if pool_id is None else claims_sql.pools_by_id(pools=[pool_id])
     return str(rows[0].name) if rows else ""
 
 
 def approval_of(pool_id: int | None) -> ApprovalSpec:
-    rows = [] if pool_id is None else CLAIMS.rows("pools_by_id", pools=[pool_id])
+    rows = [] if pool_id is None else claims_sql.pools_by_id(pools=[pool_id])
     return read_stored(rows[0].name, rows[0].spec).approval if rows else ApprovalSpec()

@@ -7,12 +7,13 @@ from functools import partial
 
 from django.db import DatabaseError, transaction
 
+from claims import claims_sql
 from claims.allocation.bind import tell_bound
 from claims.allocation.requests.resolve import find_pools, kind_in, wanted_of
 from claims.allocation.slot_search import find_instead
 from claims.lifecycle.end_hold import LockedHold, look_at_hold, lose_hold
 from claims.lifecycle.release import DRAIN
-from claims.statements import CLAIMS, TAKEN, repeat, sqlstate
+from claims.statements import TAKEN, repeat, sqlstate
 from project.kernel.actor import current_actor
 
 
@@ -25,7 +26,7 @@ def lose_claim(*, claim_id: int, member_id: int, reason: str = "") -> bool:
 def _lose(claim_id: int, member_id: int, reason: str) -> bool:
     with transaction.atomic():
         held = look_at_hold(claim_id)
-        if not held.holds or not CLAIMS.value("holds_on", claim=claim_id, member=member_id):
+        if not held.holds or not claims_sql.holds_on(claim=claim_id, member=member_id):
             return False
         note = f"a member was lost: {reason}" if reason else "a member was lost"
         if not replace_places(held, member_id, note):
@@ -40,7 +41,7 @@ def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool
     claim = held.claim
     if claim.state != "bound" or claim.size == 1 or claim.step:
         return False
-    places = CLAIMS.rows("lost_places", claim=claim.id, member=member_id)
+    places = claims_sql.lost_places(claim=claim.id, member=member_id)
     wanted = wanted_of(claim.size, json.loads(places[0].terms))
     if len(places) == claim.size or wanted.contiguous or wanted.on_one_member or wanted.same_number:
         return False
@@ -60,8 +61,7 @@ def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool
                 if found is None:
                     return False
                 targets |= dict(zip(ordinals, found, strict=True))
-            rows = CLAIMS.rows(
-                "move",
+            rows = claims_sql.move(
                 claim=claim.id,
                 generation=claim.generation,
                 ordinals=list(targets),

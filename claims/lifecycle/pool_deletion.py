@@ -6,10 +6,11 @@ from functools import partial
 
 from django.db import transaction
 
+from claims import claims_sql
 from claims.allocation.selectors import count_live_claims
 from claims.lifecycle.end_hold import let_go, look_at_hold
 from claims.lifecycle.release import Ending, end_unheld
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from pools.lifecycle.selectors import get_pool, get_pool_by_id
 from pools.models import Pool
 from project.kernel.controllers.periodic import each
@@ -29,7 +30,7 @@ def delete_pool(pool_name: str, *, cascade: bool = False, reason: str = "") -> P
         with transaction.atomic():
             pool = get_pool(pool_name)
             # Nobody makes a claim in it from here on: they lock the same row.
-            CLAIMS.rows("hold_pool", pool=pool.pk)
+            claims_sql.hold_pool(pool=pool.pk)
             live = count_live_claims(pool.pk)
             if live and not cascade and pool.state != "deleting":
                 raise Conflict(
@@ -58,7 +59,7 @@ def finish_deleting(pool_id: int, *, most: int = AT_ONCE) -> bool:
     why = f"pool {pool.name} is deleted"
     left = most
     while left > 0:
-        rows = CLAIMS.rows("live_of_pool", min(CHUNK, left), pool=pool_id)
+        rows = claims_sql.live_of_pool(min(CHUNK, left), pool=pool_id)
         each([row.id for row in rows], lambda claim_id: repeat(partial(_end, claim_id, why)))
         left -= len(rows)
         if not rows:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim, view_claims
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from claims.workspaces.services import free_workspace
 from project.kernel.actor import current_actor
 from project.kernel.db.after_commit import after_commit
@@ -77,8 +78,7 @@ def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthEr
 
 def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
     """The one way from holding to not holding. No row: another generation, or it holds nothing."""
-    rows = CLAIMS.rows(
-        "give_back",
+    rows = claims_sql.give_back(
         claim=claim_id,
         generation=generation,
         to=ending.to,
@@ -103,8 +103,7 @@ def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
 
 
 def end_unheld(claim_id: int, outcome: str, verb: str, reason: str) -> bool:
-    rows = CLAIMS.rows(
-        "end_unheld",
+    rows = claims_sql.end_unheld(
         claim=claim_id,
         outcome=outcome,
         verb=verb,
@@ -136,7 +135,7 @@ def after_end(rows: Sequence[Any]) -> None:
 
 
 def lock_claim(claim_id: int) -> Any:
-    row = CLAIMS.one("lock_claim", claim=claim_id)
+    row = claims_sql.lock_claim(claim=claim_id)
     if row is None:
         raise NotFound(
             f"There is no claim {claim_id}.", way_out="Check the number in the list of claims."
@@ -189,8 +188,7 @@ def stale(claim: ClaimView, generation: int) -> BerthError:
 
 
 def _release_chunk(named: Sequence[tuple[int, int]]) -> set[int]:
-    rows = CLAIMS.rows(
-        "release_batch",
+    rows = claims_sql.release_batch(
         claims=[claim_id for claim_id, _ in named],
         generations=[generation for _, generation in named],
         outcome="released",

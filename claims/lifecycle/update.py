@@ -5,11 +5,12 @@ from functools import partial
 
 from django.db import transaction
 
+from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, shape_digest
 from claims.allocation.selectors import view_claim
 from claims.lifecycle.release import DRAIN, answer_late, stale, tell_freed
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
@@ -29,8 +30,8 @@ def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> Claim
         )
     rank = 100 - priority
     if repeat(
-        lambda: CLAIMS.rows(
-            "prioritise", claim=claim_id, rank=rank, actor=current_actor(), reason=reason.strip()
+        lambda: claims_sql.prioritise(
+            claim=claim_id, rank=rank, actor=current_actor(), reason=reason.strip()
         )
     ):
         hint("claims", "events")
@@ -76,8 +77,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
 
     def shrink() -> bool:
         shape = _line_of(claim, size)
-        rows = CLAIMS.rows(
-            "shrink",
+        rows = claims_sql.shrink(
             claim=claim_id,
             generation=generation,
             size=total,
@@ -102,7 +102,7 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
 
     def acknowledge() -> bool:
         with transaction.atomic():
-            row = CLAIMS.one("acknowledge", claim=claim_id, generation=generation)
+            row = claims_sql.acknowledge(claim=claim_id, generation=generation)
             if row is not None:
                 record(
                     "acknowledge",
@@ -139,7 +139,7 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
 
 def keep_claim(*, claim_id: int, generation: int) -> ClaimView:
     """A heartbeat of the holder: one narrow write."""
-    if not repeat(partial(CLAIMS.rows, "keep", claim=claim_id, generation=generation)):
+    if not repeat(partial(claims_sql.keep, claim=claim_id, generation=generation)):
         raise stale(view_claim(claim_id), generation)
     return view_claim(claim_id)
 
@@ -150,12 +150,12 @@ def _line_of(claim: ClaimView, size: int) -> int:
         k: v for k, v in claim.terms.items() if size > 1 or k not in ("contiguous", "on_one_member")
     }
     digest = shape_digest(tuple(claim.pools), claim.kind, size, terms)
-    row = CLAIMS.one("shape_by_digest", digest=digest)
+    row = claims_sql.shape_by_digest(digest=digest)
     if row is not None:
         return int(row.id)
-    made = CLAIMS.value(
-        "copy_shape", shape=claim.shape_id, digest=digest, size=size, terms=json.dumps(terms)
+    made = claims_sql.copy_shape(
+        shape=claim.shape_id, digest=digest, size=size, terms=json.dumps(terms)
     )
     if made is None:
-        made = CLAIMS.one("shape_by_digest", digest=digest).id  # type: ignore[union-attr]
+        made = claims_sql.shape_by_digest(digest=digest).id  # type: ignore[union-attr]
     return int(made)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from claims.scaling import scaling_sql
 from claims.scaling.scaler import inputs_of, think
-from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
+from claims.scaling.snapshot import Subject, read_subjects, read_wanted
 from pools.config.scaling_spec import BUILT_IN
 from pools.models import Decision as Row
 from pools.models import Pool
@@ -95,7 +96,7 @@ class ScalingBoard:
 
 
 def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
-    rows = SCALING.rows("read_scaled", pools=[pool.pk])
+    rows = scaling_sql.read_scaled(pools=[pool.pk])
     cards = list_decisions(pool.pk, limit)
     subject = read_subjects(rows, read_wanted())[0] if rows else None
     if subject is None or subject.spec.scaling is None:
@@ -123,7 +124,7 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
 
 def read_roll(pool: Pool) -> RollBoard | None:
     """Of any active pool, also where members come and go by hand."""
-    rows = SCALING.rows("read_scaled", pools=[pool.pk])
+    rows = scaling_sql.read_scaled(pools=[pool.pk])
     return roll_of(read_subjects(rows, read_wanted())[0]) if rows else None
 
 

@@ -10,9 +10,10 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from claims.models import Lift
+from claims.scaling import scaling_sql
 from claims.scaling.freeze_lifts import lifted_starts, list_freezes, name_starts
 from claims.scaling.scaler import carry_out, follow_freeze, write_down
-from claims.scaling.snapshot import SCALING, Subject, read_subjects, read_wanted
+from claims.scaling.snapshot import Subject, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Pool
 from pools.scaling import ScalingDecision, force
@@ -260,7 +261,7 @@ def _lock(pool_id: int) -> tuple[Subject, Pool]:
 
 def look_at_locked(pool_id: int) -> Subject:
     """Under the pool's lock."""
-    rows = SCALING.rows("wait_for_scaled", pools=[pool_id])
+    rows = scaling_sql.wait_for_scaled(pools=[pool_id])
     if not rows:
         raise Conflict(
             "The pool is not active.", way_out="Wait until its provider has been looked at."

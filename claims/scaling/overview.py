@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from claims.models import Lift
+from claims.scaling import scaling_sql
 from claims.scaling.decision_cards import Card, card_of
 from claims.scaling.freeze_lifts import list_lifts
-from claims.scaling.snapshot import SCALING
 from pools.lifecycle.selectors import spec_of
 from pools.models import Decision as Row
 from pools.models import Pool
@@ -142,7 +142,7 @@ def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
     """
     found = list(pools)
     ids = [pool.pk for pool in found]
-    outdated = {row.pool: row.n for row in SCALING.rows("count_outdated", pools=ids)}
+    outdated = {row.pool: row.n for row in scaling_sql.count_outdated(pools=ids)}
     shown = [
         pool
         for pool in found
@@ -150,7 +150,7 @@ def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
     ]
     ids = [pool.pk for pool in shown]
     latest = list_latest(ids)
-    changes = {row.pool: row for row in SCALING.rows("count_changes", pools=ids, seconds=HOUR)}
+    changes = {row.pool: row for row in scaling_sql.count_changes(pools=ids, seconds=HOUR)}
     members, lifts = count_members(ids), list_lifts(ids)
     lines = [
         PoolLine(
@@ -165,7 +165,7 @@ def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
 
 def list_latest(pools: Iterable[int]) -> dict[int, Card]:
     """What was decided last, of each that has a decision."""
-    return {row.pool: _card(row) for row in SCALING.rows("latest_decisions", pools=list(pools))}
+    return {row.pool: _card(row) for row in scaling_sql.latest_decisions(pools=list(pools))}
 
 
 def _policy_of(pool: Pool) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
 
-from claims.scaling.snapshot import SCALING, Subject, WaitingDemand, read_subjects, read_wanted
+from claims.scaling import scaling_sql
+from claims.scaling.snapshot import Subject, WaitingDemand, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.config.scaling_spec import build_policy
 from pools.config.spec import MemberSpec, PoolSpec
@@ -45,7 +46,7 @@ TOLD = ("blocked", "paused", "frozen", "failed")
 
 
 def list_scaled() -> list[Any]:
-    return SCALING.rows("scaled_pools")
+    return scaling_sql.scaled_pools()
 
 
 def scale_pools(
@@ -64,7 +65,7 @@ def scale_pools(
 
 def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, ScalingDecision]:
     with transaction.atomic():
-        rows = SCALING.rows("lock_scaled", pools=pool_ids)
+        rows = scaling_sql.lock_scaled(pools=pool_ids)
         if not rows:
             return {}
         subjects = read_subjects(rows, wanted)
@@ -125,7 +126,7 @@ def policy_of(subject: Subject) -> Policy:
 def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, ScalingDecision]:
     """What would be decided now, without a lock and without a trace."""
     pool = get_pool(pool_name)
-    rows = SCALING.rows("read_scaled", pools=[pool.pk])
+    rows = scaling_sql.read_scaled(pools=[pool.pk])
     if not rows:
         raise Conflict(
             f"Pool {pool.name} is {pool.state}.",
@@ -197,12 +198,12 @@ def carry_out(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     else:
         decision = remove_members(pool, decision)
     if decision.step and decision.delta:
-        SCALING.rows(
-            "set_surge", pool=pool.pk, member=decision.chosen[0].id if decision.delta > 0 else None
+        scaling_sql.set_surge(
+            pool=pool.pk, member=decision.chosen[0].id if decision.delta > 0 else None
         )
     if decision.delta:
         if not decision.step:  # a roll has its own pace, and takes nothing of the policy's
-            SCALING.rows("stamp_scaled", pool=pool.pk, delta=decision.delta)
+            scaling_sql.stamp_scaled(pool=pool.pk, delta=decision.delta)
         data = {"delta": decision.delta, "members": [judged.name for judged in decision.chosen]}
         record(
             "scale",
@@ -239,7 +240,7 @@ def renew(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDec
 
 
 def stop_roll(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
-    SCALING.rows("stop_roll", pool=pool.pk, reason=decision.reason.removeprefix("The roll stops: "))
+    scaling_sql.stop_roll(pool=pool.pk, reason=decision.reason.removeprefix("The roll stops: "))
     record("stop_roll", pool_id=pool.pk, before="rolling", after="stopped", reason=decision.reason)
     hint("pools")
     return decision
@@ -250,7 +251,7 @@ def name_new(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
     remember it.
     """
     prefix = f"{pool.name[: LONGEST_NAME - 9]}-"
-    last = SCALING.value("last_number", pool=pool.pk, prefix=prefix)
+    last = scaling_sql.last_number(pool=pool.pk, prefix=prefix)
     return [MemberSpec(f"{prefix}{last + i}", spec.member_labels) for i in range(1, count + 1)]
 
 
@@ -349,7 +350,7 @@ def write_down(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
         return
     last = {
         row.pool: row
-        for row in SCALING.rows("last_decisions", pools=[subject.id for subject, _ in decided])
+        for row in scaling_sql.last_decisions(pools=[subject.id for subject, _ in decided])
     }
     again, new = [], []
     for subject, decision in decided:
@@ -360,13 +361,13 @@ def write_down(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
             new.append((subject, decision))
             _tell(subject, decision)
     if again:
-        SCALING.rows("see_again", ids=[id for id, _ in again], **_columns(d for _, d in again))
+        scaling_sql.see_again(ids=[id for id, _ in again], **_columns(d for _, d in again))
     if new:
         pools, deltas = [s.id for s, _ in new], [d.delta for _, d in new]
-        SCALING.rows("add_decisions", pools=pools, deltas=deltas, **_columns(d for _, d in new))
+        scaling_sql.add_decisions(pools=pools, deltas=deltas, **_columns(d for _, d in new))
     if over := [subject.id for subject, decision in decided if decision.clears_request]:
         absorbing = [subject.id for subject, decision in decided if decision.absorbs]
-        SCALING.rows("end_requests", pools=over, absorbing=absorbing, seconds=ABSORB)
+        scaling_sql.end_requests(pools=over, absorbing=absorbing, seconds=ABSORB)
 
 
 def _tell(subject: Subject, decision: ScalingDecision) -> None:

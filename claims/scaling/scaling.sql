@@ -49,6 +49,7 @@ FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
 WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state IN ('creating', 'ready', 'offline', 'deleting')
 
 -- free_lanes: what is handed out to the next who asks.
+-- @not_null pool_id
 SELECT pool_id, lane, count(*)::int AS n FROM slots_slot
 WHERE pool_id = ANY (%(pools)s::bigint[]) AND state = 'idle' AND is_open GROUP BY 1, 2
 
@@ -78,6 +79,7 @@ SELECT shape_id AS shape, count(*)::int AS n FROM claims_claim
 WHERE state = 'waiting' AND step = 'apply' AND rank = 0 AND shape_id = ANY (%(shapes)s::bigint[]) GROUP BY 1
 
 -- count_seeking: plans that wait for people without the slot that their pool keeps for them.
+-- @not_null pool_id
 SELECT c.pool_id, sh.kind, count(*)::int AS n FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
 WHERE c.is_seeking AND c.pool_id = ANY (%(pools)s::bigint[]) GROUP BY 1, 2
 

@@ -214,7 +214,7 @@ def count_urgent(*, shapes: list[int]) -> list[CountUrgentRow]:
 
 
 class CountSeekingRow(NamedTuple):
-    pool_id: int | None
+    pool_id: int
     kind: str
     n: int
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
+from claims.scaling import scaling_sql
 from claims.scaling.freeze_lifts import lifted_starts
 from pools.config.layout import default_kind, lanes_for, pair_for, slots_of
 from pools.config.scaling_spec import Scaling
@@ -18,10 +18,7 @@ from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import read_stored
 from pools.providers.base import explain_not_allowed, known_providers
 from pools.scaling import DemandQueue, MemberLimits, Pin, Roll, ScaledMember, Snapshot, find_open
-from project.kernel.db.sql import Statements
 from slots.sync.watcher import LOOK_EVERY
-
-SCALING = Statements(Path(__file__).with_name("scaling.sql"))
 
 MOST_COUNTED = 1000  # claims of a line: more than that make no difference to the next decision
 NO_LABELS = "no_member_with_labels"  # unless those that are made carry them
@@ -62,10 +59,11 @@ class WaitingDemand:
 
 def read_wanted() -> WaitingDemand:
     by_pool: dict[str, list[Any]] = defaultdict(list)
-    for row in SCALING.rows("wanted_lines"):
+    for row in scaling_sql.wanted_lines():
         for name in row.pools:
             by_pool[name].append(row)
-    return WaitingDemand(by_pool, {row.pool_id: row.n for row in SCALING.rows("count_blocked")})
+    blocked = {row.pool_id: row.n for row in scaling_sql.count_blocked() if row.pool_id is not None}
+    return WaitingDemand(by_pool, blocked)
 
 
 def read_subjects(rows: Sequence[Any], wanted: WaitingDemand) -> list[Subject]:
@@ -73,7 +71,7 @@ def read_subjects(rows: Sequence[Any], wanted: WaitingDemand) -> list[Subject]:
     ids = [row.id for row in rows]
     members: dict[int, list[ScaledMember]] = defaultdict(list)
     make: Any = ScaledMember._make
-    for row in SCALING.rows("scaled_members", pools=ids):
+    for row in scaling_sql.scaled_members(pools=ids):
         members[row[0]].append(make(row[1:]))
     demand = _read_demand(rows, wanted)
     return [_subject(row, members.get(row.id, []), demand, wanted) for row in rows]
@@ -93,17 +91,17 @@ def _read_demand(rows: Sequence[Any], wanted: WaitingDemand) -> _Demand:
     """How many wait, counted now; and what is free, where somebody does."""
     shapes = sorted({line.shape for row in rows for line in wanted.by_pool.get(row.name, ())})
     seeking: dict[int, list[Any]] = defaultdict(list)
-    for row in SCALING.rows("count_seeking", pools=[row.id for row in rows]):
+    for row in scaling_sql.count_seeking(pools=[row.id for row in rows]):
         seeking[row.pool_id].append(row)
     pools = [row.id for row in rows if row.id in seeking or wanted.by_pool.get(row.name)]
     free: dict[int, dict[str, int]] = defaultdict(dict)
     if pools:
-        for row in SCALING.rows("free_lanes", pools=pools):
-            free[row.pool_id][row.lane] = row.n
+        for lane in scaling_sql.free_lanes(pools=pools):
+            free[lane.pool_id][lane.lane] = lane.n
     if not shapes:
         return _Demand(seeking=seeking, free=free)
-    counts = {row.shape: row for row in SCALING.rows("count_lines", MOST_COUNTED, shapes=shapes)}
-    urgent = {row.shape: row.n for row in SCALING.rows("count_urgent", shapes=shapes)}
+    counts = {row.shape: row for row in scaling_sql.count_lines(MOST_COUNTED, shapes=shapes)}
+    urgent = {row.shape: row.n for row in scaling_sql.count_urgent(shapes=shapes)}
     return _Demand(counts, urgent, seeking, free, _read_labelled(rows, wanted))
 
 
@@ -119,7 +117,7 @@ def _read_labelled(rows: Sequence[Any], wanted: WaitingDemand) -> frozenset[tupl
     )
     if not labels:
         return frozenset()
-    found = SCALING.rows("free_labelled", pools=[row.id for row in rows], labels=labels)
+    found = scaling_sql.free_labelled(pools=[row.id for row in rows], labels=labels)
     return frozenset((row.pool_id, row.labels, row.lane) for row in found)
 
 

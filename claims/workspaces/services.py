@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
+from claims import claims_sql
 from claims.allocation.requests.claim_request import WORKSPACE, WORKSPACE_RULE, ClaimRequest
 from claims.allocation.requests.resolve import Route
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
 from project.kernel.events.log import record
@@ -52,7 +53,7 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
     for pool in route.found:
         if (
             pool.id != found.pool_id
-            and CLAIMS.one("hold_share", workspace=found.id, pool=pool.id) is None
+            and claims_sql.hold_share(workspace=found.id, pool=pool.id) is None
         ):
             text = (
                 f"Pool {pool.name} may not use workspace {request.workspace} of the "
@@ -63,16 +64,18 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
                 code="workspace_not_shared",
                 way_out="An operator of both pools can allow it on the workspace’s page.",
             )
-    owner = CLAIMS.value("pool_name", pool=found.pool_id) or ""
-    row = CLAIMS.one(
-        "hold_workspace" if request.is_serial else "share_workspace", workspace=found.id
+    owner = claims_sql.pool_name(pool=found.pool_id) or ""
+    row = (
+        claims_sql.hold_workspace(workspace=found.id)
+        if request.is_serial
+        else claims_sql.share_workspace(workspace=found.id)
     )
     assert row is not None
     if row.is_locked:
         return WorkspaceEntry(
             row.id, "blocked", f"the workspace is locked by {row.locked_by}", owner
         )
-    holder = CLAIMS.value("serial_holder", workspace=row.id) if request.is_serial else None
+    holder = claims_sql.serial_holder(workspace=row.id) if request.is_serial else None
     if holder is not None:
         return WorkspaceEntry(
             row.id, "blocked", f"claim {holder} is under way in the workspace", owner
@@ -98,7 +101,7 @@ def add_workspace(*, pool_id: int, name: str) -> int:
             pool = next(
                 (
                     row
-                    for row in CLAIMS.rows("lock_pools", pools=[pool_id])
+                    for row in claims_sql.lock_pools(pools=[pool_id])
                     if row.state in ("pending", "active")
                 ),
                 None,
@@ -107,7 +110,7 @@ def add_workspace(*, pool_id: int, name: str) -> int:
                 raise NotFound(
                     "The pool does not exist.", way_out="Check the name in the list of pools."
                 )
-            return int(_find_or_add(pool_id, CLAIMS.value("pool_name", pool=pool_id), name).id)
+            return int(_find_or_add(pool_id, claims_sql.pool_name(pool=pool_id) or "", name).id)
 
     return repeat(add)
 
@@ -115,9 +118,9 @@ def add_workspace(*, pool_id: int, name: str) -> int:
 def _find_or_add(pool_id: int, pool_name: str, name: str) -> Any:
     """With the pool locked: whoever allows it to use a workspace of this name waits."""
     values: dict[str, Any] = {"pool": pool_id, "name": name}
-    if (own := CLAIMS.one("find_workspace", **values)) is not None:
+    if (own := claims_sql.find_workspace(**values)) is not None:
         return own
-    shared = CLAIMS.one("find_shared_workspace", **values)
+    shared = claims_sql.find_shared_workspace(**values)
     if shared is not None:
         if shared.is_allowed:
             return shared
@@ -127,15 +130,15 @@ def _find_or_add(pool_id: int, pool_name: str, name: str) -> Any:
             code="workspace_undecided",
             way_out="An operator of both pools decides on the workspace’s page.",
         )
-    if not CLAIMS.rows("adopt_workspace", **values):
-        CLAIMS.rows("add_workspace", **values)
-    found = CLAIMS.one("find_workspace", **values)
+    if not claims_sql.adopt_workspace(**values):
+        claims_sql.add_workspace(**values)
+    found = claims_sql.find_workspace(**values)
     assert found is not None
     return found
 
 
 def lock_workspace_row(workspace_id: int) -> Any:
-    row = CLAIMS.one("lock_workspace_row", workspace=workspace_id)
+    row = claims_sql.lock_workspace_row(workspace=workspace_id)
     if row is None:
         raise NotFound(
             "The workspace does not exist.", way_out="Check the name in the list of workspaces."
@@ -158,12 +161,12 @@ def lock_workspace(*, workspace_id: int, reason: str) -> None:
                     f"Workspace {row.name} is already locked by {row.locked_by}: {row.lock_reason}",
                     way_out=way_out,
                 )
-            CLAIMS.rows("set_workspace_lock", workspace=row.id, by=current_actor(), reason=note)
+            claims_sql.set_workspace_lock(workspace=row.id, by=current_actor(), reason=note)
             why = f"workspace {row.name} is locked: {note}"
             while (
                 len(
-                    CLAIMS.rows(
-                        "block_waiting", CHUNK, workspace=row.id, actor=current_actor(), reason=why
+                    claims_sql.block_waiting(
+                        CHUNK, workspace=row.id, actor=current_actor(), reason=why
                     )
                 )
                 == CHUNK
@@ -194,7 +197,7 @@ def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
                     ),
                     claim=row.lost_claim_id,
                 )
-            CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
+            claims_sql.set_workspace_lock(workspace=row.id, by="", reason="")
             record(
                 "unlock", pool_id=row.pool_id, reason=reason.strip(), data={"workspace": row.name}
             )
@@ -211,9 +214,9 @@ def free_workspace(workspace: int) -> bool:
 
     def free() -> bool:
         with transaction.atomic():
-            CLAIMS.rows("lock_workspace", workspace=workspace)
-            next_one = CLAIMS.rows("promote", workspace=workspace, actor=current_actor())
-            freed = CLAIMS.rows("free_blocked", CHUNK, workspace=workspace, actor=current_actor())
+            claims_sql.lock_workspace(workspace=workspace)
+            next_one = claims_sql.promote(workspace=workspace, actor=current_actor())
+            freed = claims_sql.free_blocked(CHUNK, workspace=workspace, actor=current_actor())
             if next_one or freed:
                 hint("claims", "events")
             return len(freed) == CHUNK

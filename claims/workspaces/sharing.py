@@ -6,7 +6,8 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.statements import CLAIMS, repeat
+from claims import claims_sql
+from claims.statements import repeat
 from claims.workspaces.services import lock_workspace_row
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, NotFound
@@ -39,7 +40,7 @@ def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
                 "by": current_actor(),
                 "reason": note,
             }
-            if not CLAIMS.rows("add_share", **values):
+            if not claims_sql.add_share(**values):
                 text = f"Pool {pool} may already use workspace {row.name}."
                 raise Conflict(text, code="shared_already", way_out="No action is needed.")
             _tell("share", row, pool_id, pool, note)
@@ -57,7 +58,7 @@ def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
         with transaction.atomic():
             pool = _hold_pool(pool_id)
             row = lock_workspace_row(workspace_id)
-            if not CLAIMS.rows("drop_share", workspace=row.id, pool=pool_id):
+            if not claims_sql.drop_share(workspace=row.id, pool=pool_id):
                 raise NotFound(
                     f"Pool {pool} does not use workspace {row.name}.",
                     way_out="Check the shares on the workspace’s page.",
@@ -68,19 +69,20 @@ def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
 
 
 def _hold_pool(pool_id: int) -> str:
-    if not CLAIMS.rows("hold_pool", pool=pool_id):
+    if not claims_sql.hold_pool(pool=pool_id):
         raise NotFound("The pool does not exist.", way_out="Check the name in the list of pools.")
-    return str(CLAIMS.value("pool_name", pool=pool_id))
+    return str(claims_sql.pool_name(pool=pool_id))
 
 
 def _refuse_if_named(row: Any, pool_id: int, pool: str) -> None:
     """Within a pool a name means one workspace. One of its own that was never used and is not
     locked gives way.
     """
-    CLAIMS.rows("drop_unused_workspace", pool=pool_id, name=row.name)
-    other = CLAIMS.one("find_workspace", pool=pool_id, name=row.name)
+    claims_sql.drop_unused_workspace(pool=pool_id, name=row.name)
+    other: claims_sql.FindWorkspaceRow | claims_sql.FindSharedWorkspaceRow | None
+    other = claims_sql.find_workspace(pool=pool_id, name=row.name)
     if other is None:
-        shared = CLAIMS.one("find_shared_workspace", pool=pool_id, name=row.name)
+        shared = claims_sql.find_shared_workspace(pool=pool_id, name=row.name)
         other = None if shared is None or shared.id == row.id else shared
     if other is not None:
         text = f"In pool {pool} the name {row.name} already belongs to another workspace."

@@ -2,7 +2,8 @@
 
 from django.conf import settings
 
-from pools.access.permissions import CLAIMANT, INCLUDES, SQL
+from pools.access import permissions_sql
+from pools.access.permissions import CLAIMANT, INCLUDES
 
 CLAIMING = [role for role, included in INCLUDES.items() if CLAIMANT in included]
 
@@ -18,7 +19,7 @@ def list_claimants(pool_id: int | None) -> list[str]:
     """Names of active people with a role that lets them claim in this pool; None: in all pools."""
     return [
         row.username
-        for row in SQL.rows(
-            "claimants", pool=pool_id, roles=CLAIMING, programs=list(settings.BERTH_PROGRAM_USERS)
+        for row in permissions_sql.claimants(
+            pool=pool_id, roles=CLAIMING, programs=list(settings.BERTH_PROGRAM_USERS)
         )
     ]

@@ -10,14 +10,11 @@ user's roles of the moment, at each use.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
+from pools.access import permissions_sql
 from project.kernel.actor import LONGEST
-from project.kernel.db.sql import Statements
 from project.kernel.errors import Forbidden, NotFound
-
-SQL = Statements(Path(__file__).with_name("permissions.sql"))
 
 VIEWER, CLAIMANT, OPERATOR, APPROVER, ADMIN = "viewer", "claimant", "operator", "approver", "admin"
 ROLES = {
@@ -169,7 +166,7 @@ def expand(
 
 def load_identity(user_id: int) -> Identity | None:
     """Of a person who has signed in; None: gone or not active any more."""
-    row = SQL.one("user_identity", user=user_id)
+    row = permissions_sql.user_identity(user=user_id)
     if row is None:
         return None
     told = json.loads(row.told)
@@ -179,7 +176,9 @@ def load_identity(user_id: int) -> Identity | None:
 def load_identities(user_ids: Iterable[int]) -> dict[int, Identity | None]:
     """By id, without users that no longer exist. None: deactivated."""
     ids = sorted(set(user_ids))
-    told = [json.loads(row.told) for row in SQL.rows("user_identities", users=ids)] if ids else []
+    told = (
+        [json.loads(row.told) for row in permissions_sql.user_identities(users=ids)] if ids else []
+    )
     return {one["user"]: read_identity(one) if one["is_active"] else None for one in told}
 
 
@@ -188,7 +187,7 @@ def hold_rights(user_ids: Iterable[int]) -> None:
     ends. Read their identities after this.
     """
     if ids := sorted(set(user_ids)):
-        SQL.rows("hold_rights", users=ids)
+        permissions_sql.hold_rights(users=ids)
 
 
 def read_identity(told: dict[str, Any]) -> Identity:

@@ -8,10 +8,12 @@ SELECT token_told(t.hash) AS told, CASE WHEN t.last_used_at > now() - interval '
 FROM pools_token t WHERE t.hash = %(hash)s
 
 -- user_identity^: the same for a person who has signed in.
+-- @not_null told
 SELECT json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
 FROM auth_user u WHERE u.id = %(user)s
 
 -- user_identities: the same for many; whether each is active stands in it.
+-- @not_null told
 SELECT u.id, json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
 FROM auth_user u WHERE u.id = ANY (%(users)s::bigint[])
 
@@ -28,6 +30,7 @@ UPDATE pools_token SET last_used_at = now() WHERE id = (
 RETURNING id
 
 -- claimants: active people who may claim in a pool, by superuser or by a role there, directly or through a group. Programs of ours are none.
+-- @nullable pool
 SELECT u.username FROM auth_user u
 WHERE u.is_active
   AND NOT (u.username = ANY (%(programs)s::text[]) AND u.password LIKE '!%%' AND NOT u.is_superuser)

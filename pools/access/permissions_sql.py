@@ -22,7 +22,7 @@ def token_identity(*, hash: str) -> TokenIdentityRow | None:
 
 
 class UserIdentityRow(NamedTuple):
-    told: str | None
+    told: str
 
 
 def user_identity(*, user: int) -> UserIdentityRow | None:
@@ -32,7 +32,7 @@ def user_identity(*, user: int) -> UserIdentityRow | None:
 
 class UserIdentitiesRow(NamedTuple):
     id: int
-    told: str | None
+    told: str
 
 
 def user_identities(*, users: list[int]) -> list[UserIdentitiesRow]:
@@ -62,7 +62,7 @@ class ClaimantsRow(NamedTuple):
     username: str
 
 
-def claimants(*, programs: list[str], roles: list[str], pool: int) -> list[ClaimantsRow]:
+def claimants(*, programs: list[str], roles: list[str], pool: int | None) -> list[ClaimantsRow]:
     """Active people who may claim in a pool, by superuser or by a role there, directly or
     through a group.
     """

@@ -15,7 +15,8 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from pools.access.permissions import INCLUDES, ROLES, SQL, Identity, Scope, read_identity
+from pools.access import permissions_sql
+from pools.access.permissions import INCLUDES, ROLES, Identity, Scope, read_identity
 from pools.models import Pool, Token
 from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound
 from project.kernel.events.log import record
@@ -85,7 +86,7 @@ def identify_token(secret: str) -> Identity:
     if len(_seen) > MOST_SEEN:
         _seen.popitem(last=False)
     if row.note_use_of:
-        SQL.rows("note_use", token=row.note_use_of)
+        permissions_sql.note_use(token=row.note_use_of)
     return identity
 
 
@@ -105,12 +106,12 @@ def _ask(hashed: str) -> Any:
     it was idle.
     """
     try:
-        return SQL.one("token_identity", hash=hashed)
+        return permissions_sql.token_identity(hash=hashed)
     except (OperationalError, InterfaceError):
         if connection.in_atomic_block or connection.is_usable():
             raise
         connection.close()
-        return SQL.one("token_identity", hash=hashed)
+        return permissions_sql.token_identity(hash=hashed)
 
 
 def _conclude(told: dict[str, Any]) -> Identity:

@@ -6,8 +6,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from pools.lifecycle.selectors import list_pools
 from project.kernel.metrics import measures
+from slots.members import members_sql
 from slots.members.selectors import count_pools
-from slots.members.store import S
 
 SLOT_STATES = ("open", "closed", "held", "reserved", "draining", "retired")
 MEMBER_STATES = ("ready", "cordoned", "leaving", "offline", "lost", "creating", "deleting")
@@ -46,6 +46,6 @@ def measure_overdue_slots() -> Iterator[Metric]:
         ),
         labels=["pool"],
     )
-    for row in S.rows("count_overdue"):
+    for row in members_sql.count_overdue():
         overdue.add_metric([row.pool], row.n)
     yield overdue

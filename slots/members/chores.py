@@ -15,6 +15,7 @@ from pools.providers.base import kinds_with
 from project.kernel.controllers.periodic import chore, each
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
+from slots.members import members_sql
 from slots.members.drain import list_to_settle, settle_drain
 from slots.members.open_slots import align_the_rest
 from slots.members.policy import decide_liveness
@@ -27,7 +28,7 @@ from slots.members.services import (
     settle_leaving,
     take_offline,
 )
-from slots.members.store import S, ask_for_sync, in_seconds, lane_of
+from slots.members.store import ask_for_sync, in_seconds, lane_of
 
 BATCH = 50
 AGAIN = 30.0  # seconds until a row is looked at once more that could not be dealt with
@@ -59,7 +60,7 @@ def end_pauses() -> bool:
 @chore("members", every=1.0)
 def look_at_members() -> bool:
     """Those whose timer has run out: heard in time, offline, or lost."""
-    due = S.rows("take_due_members", BATCH, seconds=AGAIN)
+    due = members_sql.take_due_members(BATCH, seconds=AGAIN)
     each([row.id for row in due], settle_liveness)
     return len(due) == BATCH
 
@@ -74,7 +75,7 @@ def settle_liveness(member_id: int) -> None:
         verdict = decide_liveness(
             state=member.state,
             is_lost=member.lost_at is not None,
-            silent_for=S.value("silence", member=member_id),
+            silent_for=members_sql.silence(member=member_id),
             heartbeat=None if liveness is None else liveness.heartbeat,
             lost=None if liveness is None else liveness.lost,
         )
@@ -95,14 +96,14 @@ def restart_unwell() -> bool:
     not any more.
     """
     providers = kinds_with(lambda provider: provider.has_agents and provider.is_owner)
-    each([row.id for row in S.rows("to_restart", providers=providers)], settle_condition)
+    each([row.id for row in members_sql.to_restart(providers=providers)], settle_condition)
     return False
 
 
 @chore("leaving", every=1.0)
 def settle_leaving_members() -> bool:
     """Members that are to go and that nobody keeps any more."""
-    found = S.rows("empty_leaving", BATCH)
+    found = members_sql.empty_leaving(BATCH)
     each([row.id for row in found], settle_leaving)
     return len(found) == BATCH
 
@@ -120,7 +121,7 @@ def look_at_draining() -> bool:
     """Slots that drain and whose time has come: their provider is asked again, and past the
     deadline it puts out whoever is left.
     """
-    due = S.rows("take_due_slots", BATCH, seconds=PROBE)
+    due = members_sql.take_due_slots(BATCH, seconds=PROBE)
     pools = {pool.pk: pool for pool in Pool.objects.filter(pk__in={row.pool_id for row in due})}
     each({row.member_id for row in due if pools[row.pool_id].queue}, _sync_if_nobody_does)
     rest = [row for row in due if not pools[row.pool_id].queue]
@@ -131,7 +132,7 @@ def look_at_draining() -> bool:
 @chore("unsynced", every=10.0)
 def sync_again() -> bool:
     """Members on their way in or out, for which no operation is open."""
-    found = S.rows("unsynced_members", BATCH)
+    found = members_sql.unsynced_members(BATCH)
     each([row.member_id for row in found], _sync_if_nobody_does)
     return len(found) == BATCH
 
@@ -139,8 +140,8 @@ def sync_again() -> bool:
 def _sync_if_nobody_does(member_id: int) -> None:
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        if member.state != "gone" and not S.value(
-            "has_operation", lane=lane_of(member_id), but=None
+        if member.state != "gone" and not members_sql.has_operation(
+            lane=lane_of(member_id), but=None
         ):
             ask_for_sync(pool, member)
 

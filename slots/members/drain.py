@@ -10,7 +10,6 @@ member's row.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from django.db import transaction
@@ -19,14 +18,13 @@ from pools.lifecycle.selectors import lock_member, spec_of
 from pools.lifecycle.services import raise_revision
 from pools.models import Member, Pool
 from project.kernel.actor import current_actor
-from project.kernel.db.sql import Statements
 from project.kernel.errors import Conflict
 from project.kernel.events.notify import hint
 from project.kernel.validation import moment, require_future, require_reason
+from slots.members import members_sql
 from slots.members.services import Removal, view_holders
 from slots.members.store import (
     STAYS,
-    S,
     align_slots,
     change_member,
     kept,
@@ -35,7 +33,6 @@ from slots.members.store import (
     refuse_unless_there,
 )
 
-DRAINING = Statements(Path(__file__).with_name("statements.sql"))
 LONGEST = timedelta(days=30)
 HANGS = 60.0  # seconds past its deadline after which a drain is worth a look
 OVER = "past its deadline: what may still run there goes with it"
@@ -141,36 +138,36 @@ def settle_drain(member_id: int) -> bool:
             return False
         if not member.is_leaving:
             return _rest_if_empty(member)
-        rows = DRAINING.rows("occupied", member=member.pk)
+        rows = members_sql.occupied(member=member.pk)
         if rows:
             if member.drain_until > moment() or not all(
                 row.state == "draining" and row.is_overdue for row in rows
             ):
                 return False
-            S.rows(
-                "retire_slots", slots=[row.id for row in rows], actor=current_actor(), reason=OVER
+            members_sql.retire_slots(
+                slots=[row.id for row in rows], actor=current_actor(), reason=OVER
             )
         return let_go(pool, member) in ("deleting", "gone")
 
 
 def list_over(limit: int) -> list[int]:
     """Members past their deadline that claims still hold."""
-    return [row.id for row in DRAINING.rows("over_with_holders", limit)]
+    return [row.id for row in members_sql.over_with_holders(limit)]
 
 
 def list_to_settle(limit: int) -> list[int]:
-    return [row.id for row in DRAINING.rows("to_settle", limit)]
+    return [row.id for row in members_sql.to_settle(limit)]
 
 
 def lock_over(member_id: int) -> Any | None:
     """In the transaction that puts somebody out: the member, if its deadline has passed and
     nobody has taken it back.
     """
-    return DRAINING.one("is_over", member=member_id)
+    return members_sql.is_over(member=member_id)
 
 
 def list_stuck(limit: int = 50) -> list[Stuck]:
-    rows = DRAINING.rows("progress", limit, over=HANGS)
+    rows = members_sql.progress(limit, over=HANGS)
     return [
         Stuck(r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id)
         for r in rows
@@ -214,7 +211,7 @@ def _start(
 
 def _rest_if_empty(member: Member) -> bool:
     """Under its lock, its slots closed: it stays, and somebody opens it again."""
-    if not S.value("is_member_empty", member=member.pk):
+    if not members_sql.is_member_empty(member=member.pk):
         return False
     # Somebody cordoned it apart from this: that order is not replaced by the drain's.
     ordered = (

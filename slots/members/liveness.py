@@ -18,8 +18,8 @@ from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, StaleGeneration
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
+from slots.members import members_sql
 from slots.members.store import (
-    S,
     align_slots,
     change_member,
     in_seconds,
@@ -57,7 +57,7 @@ def beat_member(
                 )
             ]
         )
-    row = S.one("beat", member=member_id, incarnation=incarnation, load=text)
+    row = members_sql.beat(member=member_id, incarnation=incarnation, load=text)
     if row is None:
         raise _beat_refused(member_id, incarnation)
     state = row.state
@@ -97,7 +97,7 @@ def welcome_member(*, member_id: int, incarnation: int) -> str:
 def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
     """One whose claims are being lost stays away until they all are: their slots are not given to
     it back while the finalizer takes them."""
-    rows = S.rows("lock_slots", member=member.pk)
+    rows = members_sql.lock_slots(member=member.pk)
     if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
         return
     spec = spec_of(pool)
@@ -187,10 +187,10 @@ def lose_member(*, member_id: int, reason: str, is_gone: bool = False) -> None:
         align_slots(pool, member)
         free = [
             row.id
-            for row in S.rows("lock_slots", member=member.pk)
+            for row in members_sql.lock_slots(member=member.pk)
             if row.state in ("idle", "draining")
         ]
-        S.rows("retire_slots", slots=free, actor=current_actor(), reason=reason)
+        members_sql.retire_slots(slots=free, actor=current_actor(), reason=reason)
         if is_gone:
             lose_unsaved_states(member, reason)
             mark_leaving(pool, member, reason)

@@ -564,7 +564,7 @@ class DeleteGoneSlotsRow(NamedTuple):
     id: int
 
 
-def delete_gone_slots(n: int, *, days: int) -> list[DeleteGoneSlotsRow]:
+def delete_gone_slots(n: int, *, days: float) -> list[DeleteGoneSlotsRow]:
     """Of members that have been gone for long."""
     return statements.fetch_rows("delete_gone_slots", DeleteGoneSlotsRow, {"days": days}, n=n)
 
@@ -573,7 +573,7 @@ class DeleteGoneMembersRow(NamedTuple):
     id: int
 
 
-def delete_gone_members(n: int, *, days: int) -> list[DeleteGoneMembersRow]:
+def delete_gone_members(n: int, *, days: float) -> list[DeleteGoneMembersRow]:
     """Those whose slots have been deleted."""
     return statements.fetch_rows("delete_gone_members", DeleteGoneMembersRow, {"days": days}, n=n)
 
@@ -633,7 +633,7 @@ class ProgressRow(NamedTuple):
     note: str
     is_leaving: bool
     is_over: bool | None
-    over_for: float | None
+    over_for: float
     total: int
     held: int
     draining: int
@@ -716,7 +716,7 @@ class OldRow(NamedTuple):
     pool_id: int
     pool: str
     is_ours: bool
-    age: float | None
+    age: float
     is_untaken: bool
 
 

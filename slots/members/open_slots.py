@@ -18,7 +18,8 @@ from pools.lifecycle.selectors import lock_pool
 from pools.models import Member, Pool
 from project.kernel.controllers.periodic import chore, each
 from project.kernel.events.notify import hint
-from slots.members.store import S, is_member_willing
+from slots.members import members_sql
+from slots.members.store import is_member_willing
 
 AT_ONCE = 2_000  # slots in one transaction: some ten milliseconds
 MEMBERS = 200  # looked at in one transaction
@@ -89,7 +90,9 @@ def _align_some(pool: Pool, at: At) -> At | None:
     for member in behind.select_for_update(no_key=True)[:MEMBERS]:
         is_willing = is_member_willing(pool, member)
         changed = len(
-            S.rows("open_some" if is_willing else "close_some", AT_ONCE, member=member.pk)
+            members_sql.open_some(AT_ONCE, member=member.pk)
+            if is_willing
+            else members_sql.close_some(AT_ONCE, member=member.pk)
         )
         is_opened = is_opened or (is_willing and changed > 0)
         left -= changed

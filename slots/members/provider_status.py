@@ -11,8 +11,9 @@ from pools.providers.base import MemberSnapshot
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
 from project.kernel.outbox.operations import ProviderError, hurry
+from slots.members import members_sql
 from slots.members.liveness import lose_member, note_down, take_offline
-from slots.members.store import S, end_member, lane_of
+from slots.members.store import end_member, lane_of
 
 LONGEST = 300
 LONGEST_ERROR = 2000
@@ -77,7 +78,7 @@ def note_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool
             is_planned=is_planned or member.is_ending,
         )
         if is_first and any(
-            row.state in ("held", "reserved") for row in S.rows("lock_slots", member=member_id)
+            row.state in ("held", "reserved") for row in members_sql.lock_slots(member=member_id)
         ):
             lose_member(member_id=member_id, reason=reason)
 

@@ -13,9 +13,10 @@ from pools.providers.base import provider_class
 from project.kernel.errors import Conflict
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
+from slots.members import members_sql
 from slots.members.liveness import lose_member
 from slots.members.policy import STAY, RestartCondition, RestartVerdict, decide_restart
-from slots.members.store import S, align_slots, ask_for_sync, change_member, refuse_unsaved
+from slots.members.store import align_slots, ask_for_sync, change_member, refuse_unsaved
 
 
 def settle_condition(member_id: int) -> RestartVerdict:
@@ -72,7 +73,7 @@ def restart_member(*, member_id: int, reason: str) -> Member:
             )
         busy = [
             row.claim_id
-            for row in S.rows("lock_slots", member=member_id)
+            for row in members_sql.lock_slots(member=member_id)
             if row.state in ("held", "draining")
         ]
         if busy and member.down_at is None:
@@ -94,8 +95,8 @@ def rebuild_if_empty(pool: Pool, member: Member, reason: str, *, labels: Mapping
     found empty: a claim that is faster keeps it, and it stays as it is. False: so it is."""
     if member.state not in ("creating", "ready", "offline") or member.is_leaving:
         return False
-    S.rows("close_member", member=member.pk)
-    if not S.value("is_member_empty", member=member.pk):
+    members_sql.close_member(member=member.pk)
+    if not members_sql.is_member_empty(member=member.pk):
         align_slots(pool, member)
         return False
     Member.objects.filter(pk=member.pk).update(labels=dict(labels), lost_at=None)
@@ -104,7 +105,7 @@ def rebuild_if_empty(pool: Pool, member: Member, reason: str, *, labels: Mapping
 
 
 def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
-    row = S.one("condition", member=member_id)
+    row = members_sql.condition(member=member_id)
     if row is None:
         return STAY
     now = RestartCondition(

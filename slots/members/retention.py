@@ -3,7 +3,7 @@ go. What happened stays in the log.
 """
 
 from project.kernel.events.retention import keeps
-from slots.members.store import S
+from slots.members import members_sql
 
 SLOTS = 5000  # deleted at a time; a member goes with the last of its slots
 
@@ -13,7 +13,7 @@ def delete_gone_members(days: float, chunk: int) -> int:
     """Slots first, member after member, so that one with very many does not take a transaction
     of its size.
     """
-    slots = S.rows("delete_gone_slots", min(chunk, SLOTS), days=days)
+    slots = members_sql.delete_gone_slots(min(chunk, SLOTS), days=days)
     if slots:
         return len(slots)
-    return len(S.rows("delete_gone_members", chunk, days=days))
+    return len(members_sql.delete_gone_members(chunk, days=days))

@@ -14,8 +14,7 @@ from pools.lifecycle.selectors import LIVE, list_members_of, snapshot_member, sn
 from pools.models import Heartbeat, Member, Pool
 from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot
 from project.kernel.errors import NotFound
-from slots.members.store import S
-from slots.members.tokens import SQL as TOKENS
+from slots.members import members_sql
 from slots.members.tokens import token_limits
 from slots.models import Slot
 
@@ -113,10 +112,10 @@ def count_pools(pool_ids: Iterable[int]) -> dict[int, PoolCounts]:
     """Slots and members of many pools, in two queries. Each pool asked for is in the answer."""
     ids = list(pool_ids)
     found = {pool_id: PoolCounts() for pool_id in ids}
-    for row in S.rows("count_slots", pools=ids):
+    for row in members_sql.count_slots(pools=ids):
         _add_slots(found[row.pool_id].slots, row)
-    for row in S.rows("count_members", pools=ids):
-        _add_members(found[row.pool_id].members, row)
+    for states in members_sql.count_members(pools=ids):
+        _add_members(found[states.pool_id].members, states)
     return found
 
 
@@ -175,7 +174,7 @@ def view_slot(slot: Slot) -> SlotView:
 
 def who_held(slot_id: int, at: datetime) -> SlotHolding | None:
     """Who held a slot at a moment, by the log. None: nothing is known of it that early."""
-    row = S.one("who_held", slot=slot_id, at=at)
+    row = members_sql.who_held(slot=slot_id, at=at)
     if row is None:
         return None
     is_held = row.after in ("held", "reserved", "bound")
@@ -188,7 +187,7 @@ def list_lost_members(limit: int = 50) -> list[int]:
     """Members that are lost while claims still hold slots there: each of these claims is to be
     lost, in its own transaction.
     """
-    return [row.id for row in S.rows("lost_with_holders", limit)]
+    return [row.id for row in members_sql.lost_with_holders(limit)]
 
 
 def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
@@ -196,7 +195,7 @@ def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
     member = Member.objects.select_related("pool").filter(LIVE, pk=member_id).first()
     if member is None:
         return None
-    is_due = bool(TOKENS.value("is_due", member=member_id, **token_limits()))
+    is_due = bool(members_sql.is_due(member=member_id, **token_limits()))
     return snapshot_pool(member.pool), snapshot_member(
         member, _slot_snapshots([member_id])[member_id], is_token_due=is_due
     )
@@ -211,7 +210,7 @@ def snapshot_whole(pool: Pool) -> PoolSnapshot:
 
 def _slot_snapshots(member_ids: list[int]) -> dict[int, list[SlotSnapshot]]:
     found: dict[int, list[SlotSnapshot]] = defaultdict(list)
-    for row in S.rows("slots_outside", members=member_ids):
+    for row in members_sql.slots_outside(members=member_ids):
         found[row.member_id].append(
             SlotSnapshot(
                 row.id,
@@ -221,7 +220,7 @@ def _slot_snapshots(member_ids: list[int]) -> dict[int, list[SlotSnapshot]]:
                 row.claim_id,
                 row.last_claim_id,
                 row.generation,
-                row.is_overdue,
+                bool(row.is_overdue),
             )
         )
     return found

@@ -31,7 +31,7 @@ from project.kernel.errors import Conflict, FieldError, NotFound
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
 from project.kernel.validation import moment, require_future, require_reason
-from slots.members import open_slots
+from slots.members import members_sql, open_slots
 from slots.members.liveness import beat_member as beat_member
 from slots.members.liveness import bring_back as bring_back
 from slots.members.liveness import lose_member as lose_member
@@ -39,7 +39,6 @@ from slots.members.liveness import note_down as note_down
 from slots.members.liveness import take_offline as take_offline
 from slots.members.open_slots import align_pool as align_pool
 from slots.members.store import (
-    S,
     add_member_rows,
     align_slots,
     change_member,
@@ -305,12 +304,12 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
         Pool.objects.filter(pk=pool.pk).update(state="deleting", changed_at=Now())
         pool.refresh_from_db()
         record("delete", pool_id=pool.pk, before=before, after="deleting", reason=reason)
-        is_large = S.value("has_slots", open_slots.AT_ONCE + 1, pool=pool.pk) or S.value(
-            "has_members", open_slots.MEMBERS + 1, pool=pool.pk
-        )
+        is_large = members_sql.has_slots(
+            open_slots.AT_ONCE + 1, pool=pool.pk
+        ) or members_sql.has_members(open_slots.MEMBERS + 1, pool=pool.pk)
         # Whoever is there is ended by whoever calls; what does not come clean then is waited for as
         # long as a slot may drain, not for ever.
-        S.rows("leave_all", pool=pool.pk, reason=reason, actor=current_actor())
+        members_sql.leave_all(pool=pool.pk, reason=reason, actor=current_actor())
         if is_large:
             # In pieces: nobody is bound from here on, and the finalizer closes the rest.
             align_pool(pool)
@@ -367,7 +366,7 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
     for somebody else.
     """
     with transaction.atomic():
-        row = S.one("clean", slot=slot_id, generation=generation, actor=current_actor())
+        row = members_sql.clean(slot=slot_id, generation=generation, actor=current_actor())
         if row is not None:
             hint("slots", "events")
     return row is not None

@@ -260,12 +260,12 @@ FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id
 -- delete_gone_slots: of members that have been gone for long. Nobody holds a slot there: a member is empty before it goes.
 DELETE FROM slots_slot WHERE id IN (
   SELECT s.id FROM (
-    SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s * 86400) ORDER BY id) m
+    SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400) ORDER BY id) m
   CROSS JOIN LATERAL (SELECT id FROM slots_slot WHERE member_id = m.id) s LIMIT {n}) RETURNING id
 
 -- delete_gone_members: those whose slots have been deleted.
 WITH m AS MATERIALIZED (
-  SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s * 86400)
+  SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400)
     AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = pools_member.id) ORDER BY id LIMIT {n}),
 h AS (DELETE FROM pools_heartbeat WHERE member_id IN (SELECT id FROM m) RETURNING member_id)
 DELETE FROM pools_member WHERE id IN (SELECT id FROM m) AND (SELECT count(*) FROM h) >= 0 RETURNING id
@@ -296,6 +296,7 @@ SELECT id, state, generation, drain_until <= now() AS is_overdue FROM slots_slot
 WHERE member_id = %(member)s AND state IN ('held', 'reserved', 'draining') ORDER BY id FOR NO KEY UPDATE
 
 -- progress: of members that drain: how much of each is empty, and whether they hang.
+-- @not_null over_for
 SELECT m.id, m.name, m.pool_id, p.name AS pool, m.drain_until, m.drain_since, m.drain_by, m.note, m.is_leaving, m.drain_until <= now() AS is_over,
   extract(epoch FROM now() - m.drain_until)::float8 AS over_for, n.total, n.held, n.draining
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
@@ -343,6 +344,7 @@ SELECT m.id FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready'
 ORDER BY m.id LIMIT {n}
 
 -- old: tokens that are worth a look: of agents that somebody else starts, those that are due soon; of ours, what did not get there.
+-- @not_null age
 SELECT m.id, m.name, m.pool_id, p.name AS pool, p.provider = ANY (%(ours)s::varchar[]) AS is_ours,
   extract(epoch FROM now() - m.token_since)::float8 AS age, m.token_used_at IS NULL AS is_untaken
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id

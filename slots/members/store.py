@@ -8,7 +8,6 @@ in an event.
 import random
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from django.db.models import Max
@@ -24,14 +23,13 @@ from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed, known_providers
 from pools.states import MEMBER
 from project.kernel.actor import current_actor
-from project.kernel.db.sql import Statements
 from project.kernel.errors import Conflict, Refused
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
 from project.kernel.outbox.operations import add_operation
+from slots.members import members_sql
 from slots.states import OCCUPIED
 
-S = Statements(Path(__file__).with_name("statements.sql"))
 PIECE = 2_000  # slots that go in one transaction, where they are very many
 LARGEST_RANK = 2**31 - 1
 STAYS: dict[str, Any] = {
@@ -116,8 +114,7 @@ def add_slot_rows(
     pool: Pool, member: Member, offered: Sequence[tuple[str, int]], ranks: Sequence[int]
 ) -> None:
     if offered:
-        S.rows(
-            "add_slots",
+        members_sql.add_slots(
             pool=pool.pk,
             member=member.pk,
             lanes=[lane for lane, _ in offered],
@@ -151,9 +148,9 @@ def align_slots(pool: Pool, member: Member) -> bool:
     True: capacity opened.
     """
     if not is_member_willing(pool, member):
-        S.rows("close_member", member=member.pk)
+        members_sql.close_member(member=member.pk)
         return False
-    is_opened = bool(S.rows("open_member", member=member.pk))
+    is_opened = bool(members_sql.open_member(member=member.pk))
     if is_opened:
         hint("slots")
     return is_opened
@@ -166,7 +163,7 @@ def make_slots(
     nothing is moved silently.
     """
     offered = slots_of(spec.layout, declared.own)
-    rows = {(r.lane, r.number): r for r in S.rows("lock_slots", member=member.pk)}
+    rows = {(r.lane, r.number): r for r in members_sql.lock_slots(member=member.pk)}
     withdrawn = [
         row for place, row in rows.items() if place not in set(offered) and row.state != "retired"
     ]
@@ -194,14 +191,13 @@ def make_slots(
         rows[place].id for place in offered if place in rows and rows[place].state == "retired"
     ]
     if withdrawn:
-        S.rows(
-            "retire_slots",
+        members_sql.retire_slots(
             slots=[row.id for row in withdrawn],
             actor=current_actor(),
             reason=reason,
         )
     if again:
-        S.rows("offer_slots", slots=again, actor=current_actor(), reason=reason)
+        members_sql.offer_slots(slots=again, actor=current_actor(), reason=reason)
     add_slot_rows(pool, member, missing, [ranks[place] for place in missing])
     align_slots(pool, member)
     if missing or again:
@@ -210,10 +206,10 @@ def make_slots(
 
 
 def rank_slots(member: Member, placement: str) -> None:
-    rows = S.rows("lock_slots", member=member.pk)
+    rows = members_sql.lock_slots(member=member.pk)
     in_order = sorted(rows, key=lambda r: (r.number, r.lane))
     ranks = ranks_of(placement, member.position, [(r.lane, r.number) for r in in_order], draw_rank)
-    S.rows("rank_slots", slots=[r.id for r in in_order], ranks=ranks)
+    members_sql.rank_slots(slots=[r.id for r in in_order], ranks=ranks)
 
 
 def move_member(
@@ -293,10 +289,10 @@ def let_go(pool: Pool, member: Member) -> str:
         return member.state
     if pool.state == "deleting" and pool.unaligned_at is not None:
         return member.state  # its slots are being closed, in pieces
-    S.rows("close_member", member=member.pk)
-    if not S.value("is_member_empty", member=member.pk):
+    members_sql.close_member(member=member.pk)
+    if not members_sql.is_member_empty(member=member.pk):
         return member.state
-    if pool.state == "deleting" and len(S.rows("retire_some", PIECE, member=member.pk)) == PIECE:
+    if pool.state == "deleting" and len(members_sql.retire_some(PIECE, member=member.pk)) == PIECE:
         return member.state  # the next piece in a transaction of its own
     move_member(member, "deleting", "delete", reason=member.note, due_at=None)
     if pool.queue:
@@ -325,7 +321,7 @@ def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
 
 def end_member(member: Member, reason: str = "") -> None:
     """It is gone: nothing of it is left outside."""
-    S.rows("retire_free", member=member.pk)
+    members_sql.retire_free(member=member.pk)
     lose_unsaved_states(member, reason)
     move_member(member, "gone", "gone", reason=reason, due_at=None, drain_until=None)
     hint("pools")
@@ -333,8 +329,7 @@ def end_member(member: Member, reason: str = "") -> None:
 
 def lose_unsaved_states(member: Member, reason: str) -> None:
     """The member is gone, and the only copies of these states with it."""
-    lost = S.rows(
-        "lose_unsaved",
+    lost = members_sql.lose_unsaved(
         member=member.pk,
         pool=member.pool_id,
         actor=current_actor(),
@@ -345,7 +340,7 @@ def lose_unsaved_states(member: Member, reason: str) -> None:
 
 
 def refuse_unsaved(member: Member) -> None:
-    if rows := S.rows("unsaved_of", members=[member.pk]):
+    if rows := members_sql.unsaved_of(members=[member.pk]):
         claims = ", ".join(str(row.claim_id) for row in rows[:5])
         raise Conflict(
             f"The agent of {member.name} has the only copy of the Terraform state of "
@@ -359,4 +354,4 @@ def refuse_unsaved(member: Member) -> None:
 
 
 def list_holders_of(member_ids: Iterable[int]) -> list[Any]:
-    return S.rows("holders", members=list(member_ids))
+    return members_sql.holders(members=list(member_ids))

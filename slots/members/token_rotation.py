@@ -17,8 +17,9 @@ from pools.models import Member, Pool
 from pools.providers.base import kinds_with, known_providers
 from project.kernel.errors import Conflict
 from project.kernel.validation import require_reason
-from slots.members.store import S, ask_for_sync, change_member, lane_of, refuse_unless_there
-from slots.members.tokens import SQL, UNTAKEN, token_age, token_limits
+from slots.members import members_sql
+from slots.members.store import ask_for_sync, change_member, lane_of, refuse_unless_there
+from slots.members.tokens import UNTAKEN, token_age, token_limits
 
 AT_ONCE = 50  # of a pool and a look; the rest follow with the next ones
 NOTICE = 7 * 86400.0  # seconds before its time that a person is told of a token
@@ -83,12 +84,12 @@ def rotate_due(pool: Pool) -> int:
     """Asked with each look at a pool. Answers how many are under way."""
     if not rotates(pool.provider):
         return 0
-    rows = SQL.rows("due", AT_ONCE, pool=pool.pk, **token_limits())
+    rows = members_sql.due(AT_ONCE, pool=pool.pk, **token_limits())
     for row in rows:
         with transaction.atomic():
             locked, member = lock_member(row.id)
-            if member.state == "ready" and not S.value(
-                "has_operation", lane=lane_of(member.pk), but=None
+            if member.state == "ready" and not members_sql.has_operation(
+                lane=lane_of(member.pk), but=None
             ):
                 ask_for_sync(locked, member)
     return len(rows)
@@ -99,8 +100,7 @@ def list_old_tokens(limit: int = 50) -> list[OldToken]:
     limits = token_limits()
     agents = kinds_with(lambda provider: provider.has_agents and not provider.rotates)
     ours = kinds_with(lambda provider: provider.rotates)
-    rows = SQL.rows(
-        "old",
+    rows = members_sql.old(
         limit,
         age=limits["age"],
         untaken=UNTAKEN,

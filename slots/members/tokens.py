@@ -12,7 +12,6 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -20,11 +19,10 @@ from django.db import transaction
 
 from pools.lifecycle.selectors import lock_member
 from project.kernel.actor import LONGEST
-from project.kernel.db.sql import Statements
 from project.kernel.errors import BerthError, Conflict
 from project.kernel.events.log import record
+from slots.members import members_sql
 
-SQL = Statements(Path(__file__).with_name("statements.sql"))
 PREFIX = "berthm_"
 SECRET = re.compile(r"berthm_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 # Seconds in which the token before still opens, at least; it does until the new one has been used.
@@ -89,8 +87,7 @@ def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True)
             )
         secret = f"{PREFIX}{member_id}_{secrets.token_urlsafe(32)}"
         hashed = hash_secret(secret, member.incarnation)
-        SQL.rows(
-            "issue",
+        members_sql.issue(
             member=member_id,
             hash=hashed,
             incarnation=member.incarnation,
@@ -111,7 +108,7 @@ def revoke_tokens(*, member_id: int, reason: str = "") -> bool:
     """From now on none of its tokens opens anything. False: it had none."""
     with transaction.atomic():
         _, member = lock_member(member_id)
-        is_changed = bool(SQL.rows("revoke", member=member_id))
+        is_changed = bool(members_sql.revoke(member=member_id))
         if is_changed:
             record(
                 "revoke_token", pool_id=member.pool_id, member_id=member_id, reason=reason.strip()
@@ -150,7 +147,7 @@ def identify_member(secret: str) -> AgentIdentity:
         raise BadMemberToken(
             f"There is no such token: those of agents begin with {PREFIX}.", why="malformed"
         )
-    row = SQL.one("identity", member=member_id, overlap=OVERLAP)
+    row = members_sql.identity(member=member_id, overlap=OVERLAP)
     if row is None:
         raise BadMemberToken("There is no such token.")
     hashed = hash_secret(secret, row.incarnation)
@@ -165,7 +162,7 @@ def identify_member(secret: str) -> AgentIdentity:
             f"Member {row.name} is gone.", member_id=row.id, pool_id=row.pool_id, why="gone"
         )
     if not row.is_used and row.token_hash == hashed:
-        SQL.rows("use", member=row.id, hash=hashed)
+        members_sql.use(member=row.id, hash=hashed)
     is_replaced = row.token_hash != hashed
     return AgentIdentity(
         row.id,

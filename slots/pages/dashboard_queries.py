@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from project.kernel.db.sql import Statements
 from project.kernel.live.regions import reads_cells
 from slots.agent.version import name_version
 from slots.agent_versions import SAME, WORDS, compare
+from slots.pages import dashboard_queries_sql
 from slots.pages.display import (
     HIDDEN,
     MEMBER_WORDS,
@@ -23,8 +22,6 @@ from slots.pages.display import (
     bar_parts,
     member_class,
 )
-
-S = Statements(Path(__file__).with_name("dashboard_queries.sql"))
 
 DENSE_FROM = 61  # members; up to here each has a box of its own
 DENSE_SLOTS = 600  # in all boxes together
@@ -199,7 +196,7 @@ def count_slots(pool_ids: Iterable[int]) -> dict[int, ShownSlotCounts]:
     ids = list(pool_ids)
     shown: dict[int, dict[str, int]] = {pool: defaultdict(int) for pool in ids}
     stored: dict[int, dict[str, int]] = {pool: defaultdict(int) for pool in ids}
-    for row in S.rows("count_slots", pools=ids):
+    for row in dashboard_queries_sql.count_slots(pools=ids):
         shown[row.pool_id][row.name] += row.n
         stored[row.pool_id][row.state] += row.n
     return {
@@ -217,21 +214,21 @@ def count_members(pool_ids: Iterable[int]) -> dict[int, ShownMemberCounts]:
     ids = list(pool_ids)
     found = {
         row.pool_id: ShownMemberCounts(row.there, row.offline, row.cordoned, row.leaving)
-        for row in S.rows("count_members", pools=ids)
+        for row in dashboard_queries_sql.count_members(pools=ids)
     }
     return {pool: found.get(pool, ShownMemberCounts()) for pool in ids}
 
 
 def list_boards(pool_id: int) -> list[MemberCard]:
     """The members of a pool in their order, which does not change, with their slots."""
-    members = S.rows("list_members", pool=pool_id, member=None)
+    members = dashboard_queries_sql.list_members(pool=pool_id, member=None)
     cells = _cells_of([member.id for member in members])
     boards = [_board(member, cells.get(member.id, [])) for member in members]
     return [board for board in boards if board.state != "gone" or board.cells]
 
 
 def get_board(pool_id: int, member_id: int) -> MemberCard | None:
-    members = S.rows("list_members", pool=pool_id, member=member_id)
+    members = dashboard_queries_sql.list_members(pool=pool_id, member=member_id)
     return _board(members[0], _cells_of([member_id]).get(member_id, [])) if members else None
 
 
@@ -246,7 +243,7 @@ def is_wide(boards: list[MemberCard]) -> bool:
 
 def _cells_of(member_ids: list[int]) -> dict[int, list[SlotCell]]:
     cells: dict[int, list[SlotCell]] = defaultdict(list)
-    for row in S.rows("list_cells", members=member_ids):
+    for row in dashboard_queries_sql.list_cells(members=member_ids):
         if row.name != HIDDEN:
             claim = row.claim_id or (
                 row.last_claim_id if row.name in ("draining", "lost") else None
@@ -304,7 +301,8 @@ async def read_cells(
 ) -> dict[int, dict[str, list[int]]]:
     """For live deltas: on the live reader's connection, outside every transaction."""
     cursor = await connection.execute(
-        S.text("read_cells"), {"slots": list(slots), "members": list(members), "pools": list(pools)}
+        dashboard_queries_sql.statements.text("read_cells"),
+        {"slots": list(slots), "members": list(members), "pools": list(pools)},
     )
     found: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for pool_id, slot_id, name in await cursor.fetchall():

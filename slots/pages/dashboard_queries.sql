@@ -47,6 +47,6 @@ WHERE slot.id = ANY (%(slots)s::bigint[])
 UNION SELECT member.pool_id, slot.id, {_class} AS name FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
 WHERE member.id = ANY (%(members)s::bigint[]) OR member.pool_id = ANY (%(pools)s::bigint[])
 
--- classify: for the test that holds the rule here against the one in display.py.
+-- classify^: for the test that holds the rule here against the one in display.py.
 SELECT {_class} AS name FROM (SELECT %(state)s::text AS state, %(lane)s::text AS lane, %(is_open)s::bool AS is_open, %(claim)s::bigint AS last_claim_id) slot,
   (SELECT %(member_state)s::text AS state) member

@@ -13,10 +13,11 @@ from pools.models import Member
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, provider_of
 from project.kernel.db.guards import outside_transaction
 from project.kernel.outbox.operations import NotFoundOutside, ProviderError, Taken, performs
+from slots.members import members_sql
 from slots.members.provider_status import note_failed, note_lost, note_outside
 from slots.members.selectors import snapshot_of
 from slots.members.services import clean_slot, note_down, settle_member
-from slots.members.store import S, ask_for_sync, lane_of
+from slots.members.store import ask_for_sync, lane_of
 from slots.members.tokens import issue_token
 from slots.models import Slot
 from slots.sync.metrics import timed_call
@@ -114,5 +115,5 @@ def _look_again(member_id: int, operation_id: int, delay: float) -> None:
             is_on_its_way or Slot.objects.filter(member_id=member_id, state="draining").exists()
         ):
             return
-        if not S.value("has_operation", lane=lane_of(member_id), but=operation_id):
+        if not members_sql.has_operation(lane=lane_of(member_id), but=operation_id):
             ask_for_sync(member.pool, member, delay=delay)

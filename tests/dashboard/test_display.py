@@ -10,7 +10,7 @@ from claims.display import CLAIM_CLASSES, claim_class, claim_word, match_of
 from claims.states import CLAIM, OUTCOMES
 from pools.states import MEMBER
 from project.kernel.ui import formatting
-from slots.pages.dashboard_queries import S
+from slots.pages import dashboard_queries_sql
 from slots.pages.display import SLOT_CLASSES, Use, bar_parts, member_class, pool_class, slot_class
 from slots.states import SLOT
 
@@ -56,8 +56,7 @@ def test_the_slot_class_in_sql_equals_the_slot_class_in_python() -> None:
     for state, lane, is_open, member_state in product(
         SLOT.states, ("plan", "any", "slot"), (True, False), MEMBER.states
     ):
-        row = S.one(
-            "classify",
+        row = dashboard_queries_sql.classify(
             state=state,
             lane=lane,
             is_open=is_open,

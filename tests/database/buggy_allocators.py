@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db import DatabaseError, connection, connections, transaction
 
+from claims import claims_sql
 from claims.models import Claim
 from slots.models import Slot
 from tests.database import helpers
@@ -165,14 +166,13 @@ def bind(claim: int) -> tuple[int, int]:
     """Slot and generation. There are more slots than all threads use, so somebody always
     finds one.
     """
-    row = helpers.CLAIMS.one("bind_one", claim=claim, pool=0, lane="any", queue="", actor="test")
+    row = claims_sql.bind_one(claim=claim, pool=0, lane="any", queue="", actor="test")
     assert row is not None
     return row.slot_id, row.generation
 
 
 def let_go(claim: int, generation: int, to: str = "ended") -> None:
-    rows = helpers.CLAIMS.rows(
-        "give_back",
+    rows = claims_sql.give_back(
         claim=claim,
         generation=generation,
         to=to,
@@ -205,11 +205,8 @@ def work_correctly(table: Table) -> None:
     """
     while not table.is_over.is_set():
         try:
-            rows = helpers.CLAIMS.rows(
-                "bind_batch", 5, shapes=[1], pool=0, lane="any", queue="", actor="test"
-            )
-            helpers.CLAIMS.rows(
-                "release_batch",
+            rows = claims_sql.bind_batch(5, shapes=[1], pool=0, lane="any", queue="", actor="test")
+            claims_sql.release_batch(
                 claims=[r.claim_id for r in rows],
                 generations=[r.generation for r in rows],
                 outcome="released",

@@ -13,16 +13,16 @@ import psycopg
 from django.db import DatabaseError
 from psycopg.rows import namedtuple_row
 
+from claims import claims_sql
 from claims.constraints import CLAIM_SOUND
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.db.row_constraint import Sound
-from project.kernel.db.sql import Statements
+from project.kernel.outbox import outbox_sql
+from slots.members import members_sql
 from slots.rules import SLOT_SOUND
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOTS = Statements(ROOT / "slots/members/statements.sql")
-CLAIMS = Statements(ROOT / "claims/statements.sql")
-KERNEL = Statements(ROOT / "project/kernel/outbox/statements.sql")
+SLOTS, CLAIMS, KERNEL = members_sql.statements, claims_sql.statements, outbox_sql.statements
 
 Connection = psycopg.Connection[Any]
 

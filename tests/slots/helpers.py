@@ -4,10 +4,10 @@ from typing import Any
 
 from django.db import connection
 
+from claims import claims_sql
 from pools.models import Pool
 from slots.members.selectors import count_pools
 from slots.models import Slot
-from tests.database.helpers import CLAIMS
 
 WILLING = """
 SELECT count(*) FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
@@ -33,16 +33,13 @@ def hold(pool: Pool, *, lane: str = "slot", owner: str = "test") -> tuple[int, i
             [shape, pool.pk, owner],
         )
         claim = cursor.fetchone()[0]
-    row = CLAIMS.one(
-        "bind_one", claim=claim, pool=pool.pk, lane=lane, queue=pool.queue, actor="test"
-    )
+    row = claims_sql.bind_one(claim=claim, pool=pool.pk, lane=lane, queue=pool.queue, actor="test")
     assert row is not None, "no slot is free"
     return row.claim_id, row.slot_id, row.generation
 
 
 def give_back(claim: int, generation: int, *, lost_member: int | None = None) -> Any:
-    return CLAIMS.rows(
-        "give_back",
+    return claims_sql.give_back(
         claim=claim,
         generation=generation,
         to="ended",

@@ -20,7 +20,7 @@ INSERT = re.compile(
 AS_VERB = re.compile(r"'(\w+)' AS verb\b")
 READ = re.compile(r"\bverb (?:=|<>) '(\w+)'")
 LINKED = re.compile(r"[?&]q=verb:(\w+)")
-STATEMENT = re.compile(r"^-- (\w+):", re.M)
+STATEMENT = re.compile(r"^-- (\w+)[\^$]?:", re.M)
 RECORD = ("project.kernel.events.log", "record")
 ENDING = ("claims.lifecycle.release", "Ending")
 ID_COLUMNS = ("claim_id", "slot_id", "member_id", "pool_id")

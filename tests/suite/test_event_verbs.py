@@ -113,7 +113,7 @@ INSERT INTO kernel_event (verb, claim_id) SELECT %(verb)s, id FROM c
 WITH m AS (SELECT 'nap_move' AS verb FROM a UNION ALL SELECT 'nap_leave' AS verb FROM b)
 INSERT INTO kernel_event (verb, member_id) SELECT verb, id FROM m
 """,
-    "slots/statement.py": 'def end(S):\n    S.rows("give_back", verb="nap_end")\n',
+    "slots/statement.py": 'def end(slots_sql):\n    slots_sql.give_back(verb="nap_end")\n',
     "slots/insert.py": "X = \"INSERT INTO kernel_event (verb, slot_id) SELECT 'nap_slot', id\"\n",
 }
 

@@ -3,17 +3,14 @@ which pools it is asked for.
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+from claims.allocation.api import api_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_pools
 from pools.access.permissions import OPERATOR, VIEWER, Identity, require, require_named
-from project.kernel.db.sql import Statements
 from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
-
-SQL = Statements(Path(__file__).with_name("statements.sql"))
 
 
 def require_all(
@@ -45,7 +42,7 @@ def require_on_claims(identity: Identity, claim_ids: Iterable[int]) -> dict[int,
     others as an operator.
     """
     found: dict[int, Any] = {}
-    for row in SQL.rows("claims_access", claims=list(claim_ids)):
+    for row in api_sql.claims_access(claims=list(claim_ids)):
         try:
             require_all(
                 identity,
@@ -60,11 +57,14 @@ def require_on_claims(identity: Identity, claim_ids: Iterable[int]) -> dict[int,
     return found
 
 
-def require_on_claim(identity: Identity, claim_id: int, action: str = "") -> Any:
+def require_on_claim(
+    identity: Identity, claim_id: int, action: str = ""
+) -> api_sql.ClaimsAccessRow:
     """`action`: this one, whoever has asked for the claim."""
-    row = SQL.one("claims_access", claims=[claim_id])
-    if row is None:
+    rows = api_sql.claims_access(claims=[claim_id])
+    if not rows:
         raise no_such_claim(claim_id)
+    row = rows[0]
     require_all(
         identity,
         action or ("claim" if row.requested_by == identity.requester else "claim_any"),
@@ -85,7 +85,7 @@ def no_such_claim(claim_id: int) -> NotFound:
 def require_to_create(identity: Identity, request: ClaimRequest) -> None:
     require_named(identity, "claim", request.pools)
     if request.slot is not None:
-        pool = SQL.one("slot_pool", slot=request.slot)
+        pool = api_sql.slot_pool(slot=request.slot)
         missing = NotFound(
             f"There is no slot {request.slot}.", way_out="Look at the slots of the pool."
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from django.db import IntegrityError
 
-from claims.statements import LINES
+from claims import lines_sql
 from project.kernel.controllers.periodic import chore
 
 CLAIMS_AT_ONCE = 5_000  # looked at in one step: some milliseconds
@@ -35,17 +35,17 @@ class Walk:
         if self.newest is None:
             if time.monotonic() < self.rests_until:
                 return 0
-            self.after, self.met, self.newest = 0, set(), LINES.value("newest_line")
+            self.after, self.met, self.newest = 0, set(), lines_sql.newest_line()
             if self.newest is None:
                 return 0
-        row = LINES.one("lines_of_claims", CLAIMS_AT_ONCE, after=self.after)
+        row = lines_sql.lines_of_claims(CLAIMS_AT_ONCE, after=self.after)
         if row is not None and row.last is not None:
             self.after = row.last
-            self.met.update(row.lines)
+            self.met.update(row.lines or ())
         else:
             self.unused = [
                 line.id
-                for line in LINES.rows("unused_lines", MOST, newest=self.newest, met=list(self.met))
+                for line in lines_sql.unused_lines(MOST, newest=self.newest, met=list(self.met))
             ]
             self.newest, self.rests_until = None, time.monotonic() + REST
             self.met.clear()
@@ -55,7 +55,7 @@ class Walk:
         count, began = 0, time.monotonic()
         while self.unused and time.monotonic() - began < LONGEST:
             try:
-                count += len(LINES.rows("delete_line", line=self.unused.pop()))
+                count += len(lines_sql.delete_line(line=self.unused.pop()))
             except IntegrityError:
                 continue  # somebody stands in it again
         return count

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from claims import claims_sql, pairs_sql
 from claims.allocation.requests.claim_request import MOST_SLOTS, ClaimRequest, shape_digest
 from claims.allocation.requests.policy import Offer, SlotDemand, find_refusal, longest_run
-from claims.statements import CLAIMS, PAIRS
 from pools.config.layout import (
     NOTHING_OWN,
     Layout,
@@ -131,7 +131,7 @@ def _key_of(request: ClaimRequest) -> Any:
 
 def find_pools(names: Iterable[str]) -> dict[str, PoolFacts]:
     """Those that are not gone, by name."""
-    rows = CLAIMS.rows("pools_by_name", names=list(names))
+    rows = claims_sql.pools_by_name(names=list(names))
     return {
         r.name: PoolFacts(
             r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)
@@ -159,7 +159,7 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
     each, run = _room(layout, kind, NOTHING_OWN)
     members = []
     if with_members or pool.spec.max_members == 0:
-        for row in CLAIMS.rows("own_specs", pool=pool.id):
+        for row in claims_sql.own_specs(pool=pool.id):
             own = json.loads(row.spec)
             members += [
                 _room(layout, kind, read_own(own, "", layout, Faults())) if own else (each, run)
@@ -248,9 +248,8 @@ def _line_of(
     is_simple: bool,
 ) -> int:
     """The id of the line, made if it is new, mended if its pool has another layout by now."""
-    while (row := CLAIMS.one("shape_by_digest", digest=digest)) is None:
-        made = CLAIMS.value(
-            "add_shape",
+    while (row := claims_sql.shape_by_digest(digest=digest)) is None:
+        made = claims_sql.add_shape(
             digest=digest,
             pools=list(request.pools),
             kind=kind,
@@ -264,6 +263,6 @@ def _line_of(
         # Whoever made it has committed, or we would have waited. Gone again: the clean-up of unused
         # lines was between.
     if row.lanes != lanes and lanes:
-        CLAIMS.rows("mend_shape", shape=row.id, lanes=lanes)
-        PAIRS.rows("mark_simple", shape=row.id, is_simple=is_simple)
+        claims_sql.mend_shape(shape=row.id, lanes=lanes)
+        pairs_sql.mark_simple(shape=row.id, is_simple=is_simple)
     return int(row.id)

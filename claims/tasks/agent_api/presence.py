@@ -9,7 +9,8 @@ from django.http import HttpResponse
 
 from claims.tasks.agent_api import schemas
 from claims.tasks.agent_api.endpoint import TAG, AgentCall, AgentEndpoint
-from claims.tasks.runs.orders import AGENTS, ears, read_orders, wait_for_orders
+from claims.tasks.runs import agents_sql
+from claims.tasks.runs.orders import ears, read_orders, wait_for_orders
 from claims.tasks.runs.services import confirm_stopped, lose_runs
 from claims.tasks.runs.work_order import GRACE, beat_of, limits_of, spec_of
 from claims.tasks.states.services import hear_rescued
@@ -150,8 +151,8 @@ class AgentStopped(AgentEndpoint):
         pairs = read_slots(call.read())
         own = {
             row.id
-            for row in AGENTS.rows(
-                "slots_of_member", slots=[slot for slot, _ in pairs], member=agent.member_id
+            for row in agents_sql.slots_of_member(
+                slots=[slot for slot, _ in pairs], member=agent.member_id
             )
         }
         if foreign := sorted({slot for slot, _ in pairs} - own):
@@ -194,7 +195,7 @@ class AgentGoodbye(AgentEndpoint):
 
 def note_load(agent: AgentIdentity, load: dict[str, Any]) -> None:
     """What it says of itself now; who it is, it said when it began."""
-    known = AGENTS.one("present", member=agent.member_id, incarnation=agent.incarnation)
+    known = agents_sql.present(member=agent.member_id, incarnation=agent.incarnation)
     who = {"boot": known.boot, "host": known.host} if known is not None and known.boot else {}
     beat_member(member_id=agent.member_id, incarnation=agent.incarnation, load=load | who)
 
@@ -204,7 +205,7 @@ def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None
     runs, and free its slots while it does. A restart on the same machine is one: its state folder
     tells what it knows of."""
     agent = call.agent
-    known = AGENTS.one("present", member=agent.member_id, incarnation=agent.incarnation)
+    known = agents_sql.present(member=agent.member_id, incarnation=agent.incarnation)
     if known is None or agent.state != "ready" or not known.is_busy or known.silent >= within:
         return
     if (
@@ -317,7 +318,7 @@ def still_open(member_id: int, runs: list[dict[str, Any]]) -> list[dict[str, Any
     are no reason to send it away.
     """
     known = (
-        {(row.claim_id, row.generation) for row in AGENTS.rows("open_runs", member=member_id)}
+        {(row.claim_id, row.generation) for row in agents_sql.open_runs(member=member_id)}
         if runs
         else set()
     )

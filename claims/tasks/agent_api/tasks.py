@@ -15,8 +15,8 @@ from claims.tasks.agent_api.endpoint import TAG, AgentCall, AgentEndpoint
 from claims.tasks.files.sealed_files import delete_file, read_file, save_file
 from claims.tasks.logs.logs import add_log, flow, read_pieces, size_of
 from claims.tasks.plans.outlines import outline_plan
+from claims.tasks.runs import agents_sql
 from claims.tasks.runs.interrupt import note_interrupt
-from claims.tasks.runs.orders import AGENTS
 from claims.tasks.runs.services import start_run, take_result
 from claims.tasks.runs.work_order import (
     Hold,
@@ -149,7 +149,7 @@ class TaskLog(AgentEndpoint):
         """
         agent = call.agent
         pieces = read_pieces(call.read_object())
-        run = AGENTS.one("run_of", claim=claim_id, generation=generation)
+        run = agents_sql.run_of(claim=claim_id, generation=generation)
         if run is None or run.member_id != agent.member_id:
             raise find_reason(call, claim_id, generation)
         flow.take(agent.member_id, sum(size_of(piece) for piece in pieces))
@@ -242,7 +242,7 @@ class TaskState(AgentEndpoint):
         """A Terraform state that the backend of an apply did not take (errored.tfstate): before the
         result, or after the agent came back. Kept sealed, also when the generation is over by now.
         Sent again it takes the place of the one before."""
-        run = AGENTS.one("run_of", claim=claim_id, generation=generation)
+        run = agents_sql.run_of(claim=claim_id, generation=generation)
         if run is None or run.member_id != call.agent.member_id:
             raise find_reason(call, claim_id, generation)
         if run.step != "apply":
@@ -358,8 +358,8 @@ def keep(hold: Hold, files: dict[str, bytes], about: dict[str, Any]) -> None:
     names = {
         kind: save_file(kind, f"{claim_id}-{generation}", data) for kind, data in files.items()
     }
-    row = AGENTS.one(
-        "keep_files", claim=claim_id, generation=generation, files=json.dumps(names | about)
+    row = agents_sql.keep_files(
+        claim=claim_id, generation=generation, files=json.dumps(names | about)
     )
     if row is None:  # its result came in meanwhile
         for name in names.values():

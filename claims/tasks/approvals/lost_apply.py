@@ -7,8 +7,9 @@ from functools import partial
 
 from django.db import transaction
 
-from claims.lifecycle.end_hold import DECISIONS
-from claims.statements import CLAIMS, repeat
+from claims import claims_sql
+from claims.allocation import decisions_sql
+from claims.statements import repeat
 from claims.tasks.files.sealed_files import delete_file
 from claims.tasks.states.services import settle_states
 from claims.workspaces.services import free_workspace, lock_workspace_row
@@ -70,9 +71,9 @@ def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple
                 claim=claim,
             )
         facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
-        DECISIONS.rows("settle_run", claim=claim, facts=json.dumps(facts))
+        decisions_sql.settle_run(claim=claim, facts=json.dumps(facts))
         files = settle_states(row.id, f"the workspace is settled: {SETTLED[what]}")
-        CLAIMS.rows("set_workspace_lock", workspace=row.id, by="", reason="")
+        claims_sql.set_workspace_lock(workspace=row.id, by="", reason="")
         data = {"workspace": name, "what": what}
         record(
             "settle",

@@ -7,13 +7,14 @@ from typing import Any
 
 from django.db import transaction
 
+from claims import claims_sql
+from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.queues.allocator import served_first
 from claims.allocation.scale_request import ask_for_capacity
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.end_hold import DECISIONS
 from claims.lifecycle.release import Ending, give_back, lock_claim
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from claims.states import PENDING
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
@@ -61,11 +62,11 @@ def reserve_parked() -> int:
     anywhere. Approved ones in line go first. Once for each, in the order of their turns; any number
     of allocators may do this."""
     found = 0
-    for row in DECISIONS.rows("seekers", AT_A_TIME):
+    for row in decisions_sql.seekers(AT_A_TIME):
         found += repeat(partial(_reserve_again, row))
     if found:
         hint("events", "slots")
-    if wanting := {row.pool_id for row in DECISIONS.rows("seeking_pools")}:
+    if wanting := {row.pool_id for row in decisions_sql.seeking_pools()}:
         ask_for_capacity(wanting)
     return found
 
@@ -74,7 +75,7 @@ def bind_approved() -> int:
     """Approved claims in line go back to the member that has their saved plan, if there is room.
     Whoever finds none there stands first in his line and takes any slot."""
     found = 0
-    for row in DECISIONS.rows("applies_in_line", AT_A_TIME):
+    for row in decisions_sql.applies_in_line(AT_A_TIME):
         values: dict[str, Any] = {
             "claim": row.id,
             "member": row.member_id,
@@ -82,7 +83,7 @@ def bind_approved() -> int:
             "lanes": row.lanes,
             "queue": row.queue,
         }
-        found += len(repeat(partial(CLAIMS.rows, "bind_near", actor=current_actor(), **values)))
+        found += len(repeat(partial(claims_sql.bind_near, actor=current_actor(), **values)))
     if found:
         hint("events", "slots", "operations")
     return found
@@ -92,9 +93,9 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
     with transaction.atomic():
         claim = lock_claim(claim_id)
         check_pending(claim)
-        row = DECISIONS.one("extend", claim=claim_id, seconds=seconds)
+        row = decisions_sql.extend(claim=claim_id, seconds=seconds)
         assert row is not None  # it is locked and in time
-        if DECISIONS.value("is_too_far", claim=claim_id, longest=LONGEST):
+        if decisions_sql.is_too_far(claim=claim_id, longest=LONGEST):
             raise Refused(
                 f"Claim {claim_id} would wait for more than 30 days from now.",
                 code="too_far",
@@ -111,7 +112,7 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
 def _plan_again(claim_id: int, note: str) -> None:
     with transaction.atomic():
         # Nobody locks it before this is done.
-        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)
+        workspace = claims_sql.share_workspace_of(claim=claim_id)
         is_locked = workspace is not None and workspace.is_locked
         claim = lock_claim(claim_id)
         is_approved = claim.state in ("waiting", "blocked") and claim.step == "apply"
@@ -124,15 +125,14 @@ def _plan_again(claim_id: int, note: str) -> None:
             "reason": note,
         }
         if claim.state == "reserved":
-            if not is_locked and _is_good(DECISIONS.one("slot_of", claim=claim_id)):
-                CLAIMS.rows("resume_planning", **values)
+            if not is_locked and _is_good(decisions_sql.slot_of(claim=claim_id)):
+                claims_sql.resume_planning(**values)
                 hint("slots", "events")
                 return
             give_back(claim_id, claim.generation, Ending("parked", "", "park", note, is_clean=True))
-        CLAIMS.rows("plan_anew", **values)
+        claims_sql.plan_anew(**values)
         if is_locked:
-            CLAIMS.rows(
-                "block_unparked",
+            claims_sql.block_unparked(
                 claim=claim_id,
                 actor=current_actor(),
                 reason="its workspace is locked",
@@ -141,7 +141,7 @@ def _plan_again(claim_id: int, note: str) -> None:
 
 
 def _is_good(slot: Any) -> bool:
-    member = None if slot is None else DECISIONS.one("is_member_there", member=slot.member_id)
+    member = None if slot is None else decisions_sql.is_member_there(member=slot.member_id)
     return member is not None and member.is_ready and not member.is_closing
 
 
@@ -149,7 +149,7 @@ def _move(claim_id: int, note: str) -> None:
     with transaction.atomic():
         claim = lock_claim(claim_id)
         check_pending(claim)
-        slot = DECISIONS.one("slot_of", claim=claim_id)
+        slot = decisions_sql.slot_of(claim=claim_id)
         if slot is None or claim.size != 1:
             way_out = "It gets a slot after its approval."
             raise Conflict(
@@ -158,11 +158,11 @@ def _move(claim_id: int, note: str) -> None:
                 way_out=way_out,
             )
         give_back(claim_id, claim.generation, Ending("parked", "", "leave", note, is_clean=True))
-        lanes = CLAIMS.rows("lanes_of", shapes=[claim.shape_id])[0].lanes
+        lanes = claims_sql.lanes_of(shapes=[claim.shape_id])[0].lanes
         if _take_place(claim_id, claim.generation, slot.pool_id, lanes, but=slot.member_id):
             hint("slots", "events")
             return
-        member = DECISIONS.one("is_member_there", member=slot.member_id)
+        member = decisions_sql.is_member_there(member=slot.member_id)
         if member is not None and member.is_ready and not member.is_closing:
             text = (
                 f"No other member of its pool has a free slot for claim {claim_id}. It stays on "
@@ -173,7 +173,7 @@ def _move(claim_id: int, note: str) -> None:
                 code="no_place",
                 way_out="Free a slot on another member or add a member, then move it.",
             )
-        DECISIONS.rows("start_seeking", claim=claim_id)
+        decisions_sql.start_seeking(claim=claim_id)
         hint("claims", "slots", "events")
 
 
@@ -188,14 +188,14 @@ def _take_place(
             "lane": lane,
             "but": but,
         }
-        if CLAIMS.rows("reserve_again", actor=current_actor(), **values):
+        if claims_sql.reserve_again(actor=current_actor(), **values):
             return True
     return False
 
 
 def _reserve_again(row: Any) -> bool:
     with transaction.atomic():
-        if row.rank > 0 and DECISIONS.value("approved_wait", pool=row.pool_id, lanes=row.lanes):
+        if row.rank > 0 and decisions_sql.approved_wait(pool=row.pool_id, lanes=row.lanes):
             return False
         values: dict[str, Any] = {
             "claim": row.id,
@@ -203,8 +203,8 @@ def _reserve_again(row: Any) -> bool:
             "pool": row.pool_id,
             "lanes": row.lanes,
         }
-        if row.member_id is not None and CLAIMS.rows(
-            "reserve_near", member=row.member_id, actor=current_actor(), **values
+        if row.member_id is not None and claims_sql.reserve_near(
+            member=row.member_id, actor=current_actor(), **values
         ):
             return True
         return _take_place(row.id, row.generation, row.pool_id, row.lanes)

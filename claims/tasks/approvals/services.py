@@ -17,10 +17,12 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.lifecycle.end_hold import DECISIONS, approval_of, pool_name
+from claims import claims_sql
+from claims.allocation import decisions_sql
+from claims.lifecycle.end_hold import approval_of, pool_name
 from claims.lifecycle.release import Ending, end_unheld, give_back, lock_claim
 from claims.models import Plan
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from claims.states import PENDING
 from claims.tasks.approvals.lost_apply import settle_lost_apply
 from claims.tasks.approvals.reservations import (
@@ -168,7 +170,7 @@ def _approve(
 ) -> ApprovalResult:
     with transaction.atomic():
         # Nobody locks it before this is done.
-        workspace = CLAIMS.one("share_workspace_of", claim=claim_id)
+        workspace = claims_sql.share_workspace_of(claim=claim_id)
         found = _face(claim_id, digest, by)
         if isinstance(found, ApprovalResult):
             return found
@@ -185,7 +187,7 @@ def _approve(
         if is_one_of_many and _destroys(plan):
             text = f"The plan of claim {claim_id} destroys or replaces resources."
             raise Refused(text, code="destroys", way_out="Read the plan and approve it by itself.")
-        said = DECISIONS.rows("approvals_of", plan=plan.id)
+        said = decisions_sql.approvals_of(plan=plan.id)
         hold_rights([by.user_id, *(row.user_id for row in said if row.user_id is not None)])
         _require_decider(by, claim)
         if not approval.own and by.requester == claim.requested_by:
@@ -194,7 +196,7 @@ def _approve(
                 "does not count."
             )
             raise Refused(text, code="own_plan", way_out="Ask another approver of the pool.")
-        if DECISIONS.value("is_deleting", pool=claim.pool_id):
+        if decisions_sql.is_deleting(pool=claim.pool_id):
             text = f"The pool of claim {claim_id} is being deleted, so the claim ends."
             raise Conflict(
                 text, code="pool_deleting", way_out="Create a new claim in another pool."
@@ -205,8 +207,7 @@ def _approve(
                 f"{workspace.lock_reason}. Nothing of it starts."
             )
             raise Conflict(text, code="workspace_locked", way_out="Unlock it, then approve.")
-        DECISIONS.rows(
-            "add_approval",
+        decisions_sql.add_approval(
             plan=plan.id,
             user=by.user_id,
             by=by.requester,
@@ -215,7 +216,7 @@ def _approve(
             via=via,
         )
         # By the rule of now.
-        yes = [row for row in DECISIONS.rows("approvals_of", plan=plan.id) if row.is_yes]
+        yes = [row for row in decisions_sql.approvals_of(plan=plan.id) if row.is_yes]
         given = find_faults(
             yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=approval
         ).count("")
@@ -235,7 +236,7 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
         "reason": comment,
     }
     state = claim.state
-    if state == "reserved" and DECISIONS.value("is_frozen", pool=claim.pool_id):
+    if state == "reserved" and decisions_sql.is_frozen(pool=claim.pool_id):
         # Nothing begins: it goes first in line, near its plan, once the freeze is over. Its
         # deadline has ended.
         give_back(
@@ -245,12 +246,12 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
         )
         state = "parked"
     if state == "reserved":
-        rows = CLAIMS.rows("resume", **values)
+        is_begun = bool(claims_sql.resume(**values))
         hint("slots", "events")
     else:
-        rows = CLAIMS.rows("unpark", **values)
+        is_begun = bool(claims_sql.unpark(**values))
         hint("claims", "events")
-    if not rows:
+    if not is_begun:
         raise too_late(claim)
     return "bound" if state == "reserved" else "waiting"
 
@@ -263,11 +264,11 @@ def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) ->
         claim, plan = found.claim, found.plan
         hold_rights([by.user_id])
         _require_decider(by, claim)
-        DECISIONS.rows(
-            "say_no", plan=plan.id, user=by.user_id, by=by.requester, comment=comment, via=via
+        decisions_sql.say_no(
+            plan=plan.id, user=by.user_id, by=by.requester, comment=comment, via=via
         )
-        given = sum(row.is_yes for row in DECISIONS.rows("approvals_of", plan=plan.id))
-        DECISIONS.rows("stale_plans", claim=claim_id)
+        given = sum(row.is_yes for row in decisions_sql.approvals_of(plan=plan.id))
+        decisions_sql.stale_plans(claim=claim_id)
         if claim.state == "reserved":
             give_back(
                 claim_id,
@@ -304,7 +305,7 @@ def _face(
         return _answer_decided(claim, digest, by, approval, is_yes=is_yes)
     if claim.is_over:
         raise too_late(claim)
-    plan = DECISIONS.one("current_plan", claim=claim_id)
+    plan = decisions_sql.current_plan(claim=claim_id)
     if plan is None:
         raise Conflict(
             f"Claim {claim_id} has no plan to decide on.",
@@ -326,8 +327,8 @@ def _answer_decided(
     claim: Any, digest: str, by: Identity, approval: ApprovalSpec, *, is_yes: bool
 ) -> ApprovalResult:
     """Somebody was faster: who, and when."""
-    plan = DECISIONS.one("last_plan", claim=claim.id)
-    said = [] if plan is None else DECISIONS.rows("approvals_of", plan=plan.id)
+    plan = decisions_sql.last_plan(claim=claim.id)
+    said = [] if plan is None else decisions_sql.approvals_of(plan=plan.id)
     no = next((row for row in said if not row.is_yes), None)
     yes = [row for row in said if row.is_yes]
     if claim.state == "ended" and claim.outcome == "rejected" and no is not None:
@@ -379,7 +380,7 @@ def _lost_to(claim: Any, code: str, words: str, **data: Any) -> Conflict:
 
 
 def _destroys(plan: Any) -> bool:
-    return bool(DECISIONS.value("is_destroying", plan=plan.id))
+    return bool(decisions_sql.is_destroying(plan=plan.id))
 
 
 def _record(claim: Any, verb: str, reason: str, data: Any) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from claims.tasks.files import sources_sql
 from claims.tasks.files.sealed_files import (
     delete_file,
     list_names,
@@ -14,7 +15,6 @@ from claims.tasks.files.sealed_files import (
     modified_at,
     whose,
 )
-from claims.tasks.files.sources import SOURCES
 from project.kernel.controllers.periodic import chore
 from project.kernel.doctor.restore_detection import is_dumped_now, was_restored_within
 
@@ -28,7 +28,7 @@ SHELVES = 64  # folders of files that are looked through at a time
 @chore("unused sources", every=600.0)
 def delete_unused_sources() -> bool:
     """Their files are orphans from here on."""
-    return len(SOURCES.rows("delete_unused", BATCH, seconds=UNUSED)) == BATCH
+    return len(sources_sql.delete_unused(BATCH, seconds=UNUSED)) == BATCH
 
 
 class _SweepCursor:
@@ -79,8 +79,8 @@ def known_files(shelf: str, names: list[str]) -> set[str]:
     """Of these, those that a row names. A name says where to look."""
     if shelf.startswith("source/"):
         digests = [bytes.fromhex(whose(name)) for name in names if len(whose(name)) == 64]
-        return {row.name for row in SOURCES.rows("known_source_files", digests=digests)}
+        return {row.name for row in sources_sql.known_source_files(digests=digests)}
     claims = {
         int(number) for name in names if (number := whose(name).partition("-")[0]).isdecimal()
     }
-    return {row.name for row in SOURCES.rows("known_plan_files", claims=sorted(claims))}
+    return {row.name for row in sources_sql.known_plan_files(claims=sorted(claims))}

@@ -9,19 +9,17 @@ import hashlib
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
 
+from claims.tasks.files import sources_sql
 from claims.tasks.files.archives import MOST_PACKED, Archive, pack_files, repack_limited
 from claims.tasks.files.sealed_files import count_free, delete_file, save_file
 from claims.tasks.run_spec import RunRequest
 from project.kernel.db.locks import SOURCE_QUOTA, lock_in_transaction
-from project.kernel.db.sql import Statements
 from project.kernel.errors import FieldError, Invalid, OutOfSpace, TooLarge, Unavailable
 
-SOURCES = Statements(Path(__file__).with_name("sources.sql"))
 SOURCE_BYTES = MOST_PACKED
 AT_ONCE = 2  # archives that are unpacked in a process: each takes memory and a while
 PATIENCE = 10.0
@@ -77,8 +75,8 @@ def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | N
         return keep_files(run.source.files, made_by=made_by).id
     if run.source.kind != "archive":
         return None
-    row = SOURCES.one(
-        "find_own", digest=bytes.fromhex(run.source.digest), by=made_by, pools=list(pools)
+    row = sources_sql.find_own(
+        digest=bytes.fromhex(run.source.digest), by=made_by, pools=list(pools)
     )
     if row is None:  # whether somebody else has one is not told
         way_out = "Upload it to /api/v1/sources/ first: one that nobody uses is kept for a day."
@@ -96,7 +94,7 @@ def count_kept(made_by: str) -> int:
     """Bytes of the sources that this user brought. What others upload again counts for whoever
     was first.
     """
-    return int(SOURCES.value("count_kept", by=made_by))
+    return int(sources_sql.count_kept(by=made_by))
 
 
 def refuse_above_quota(used: int, size: int) -> None:
@@ -138,7 +136,7 @@ def _keep(archive: Archive, made_by: str) -> KeptSource:
     takes a while.
     """
     digest = hashlib.sha256(archive.data)
-    row = SOURCES.one("find", digest=digest.digest(), by=made_by)
+    row = sources_sql.find(digest=digest.digest(), by=made_by)
     if row is None:
         size = len(archive.data)
         refuse_above_quota(count_kept(made_by), size)
@@ -150,8 +148,7 @@ def _keep(archive: Archive, made_by: str) -> KeptSource:
                 # Two uploads at once are counted one after the other.
                 lock_in_transaction(SOURCE_QUOTA, made_by)
                 refuse_above_quota(count_kept(made_by), size)
-                row = SOURCES.one(
-                    "add",
+                added = sources_sql.add_source(
                     digest=digest.digest(),
                     file=name,
                     size=size,
@@ -161,7 +158,8 @@ def _keep(archive: Archive, made_by: str) -> KeptSource:
         except BaseException:
             delete_file(name)
             raise
-        assert row is not None
-        if row.file != name:
+        assert added is not None
+        if added.file != name:
             delete_file(name)
+        return KeptSource(added.id, digest.hexdigest(), added.size, added.files)
     return KeptSource(row.id, digest.hexdigest(), row.size, row.files)

@@ -13,7 +13,7 @@ RETURNING id
 -- count_kept$: bytes that a user keeps here.
 SELECT coalesce(sum(size), 0)::bigint AS bytes FROM claims_source WHERE made_by = %(by)s::text
 
--- add^: the file is there already. Somebody else may have been faster: then that one counts.
+-- add_source^: the file is there already. Somebody else may have been faster: then that one counts.
 INSERT INTO claims_source AS s (digest, file, size, files, made_by, users)
 VALUES (%(digest)s, %(file)s, %(size)s, %(files)s, %(made_by)s::text, jsonb_build_array(%(made_by)s::text))
 ON CONFLICT (digest) DO UPDATE SET used_at = now(), users = CASE WHEN s.users ? %(made_by)s::text THEN s.users ELSE s.users || EXCLUDED.users END
@@ -30,6 +30,7 @@ DELETE FROM claims_source WHERE id IN (
 RETURNING id
 
 -- known_plan_files: of these names, those that a plan or a run of these claims names.
+-- @not_null name
 SELECT file AS name FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
 UNION SELECT json_file FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
 UNION SELECT outline_file FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[])
@@ -39,4 +40,5 @@ UNION SELECT facts #>> '{files,json}' FROM claims_run WHERE claim_id = ANY (%(cl
 UNION SELECT file FROM claims_rescuedstate WHERE claim_id = ANY (%(claims)s::bigint[]) AND settled_at IS NULL
 
 -- known_source_files: the same for archives.
+-- @not_null name
 SELECT file AS name FROM claims_source WHERE digest = ANY (%(digests)s::bytea[])

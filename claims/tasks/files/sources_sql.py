@@ -41,18 +41,20 @@ def count_kept(*, by: str) -> int:
     return statements.fetch_sole_value("count_kept", {"by": by})
 
 
-class AddRow(NamedTuple):
+class AddSourceRow(NamedTuple):
     id: int
     file: str
     size: int
     files: int
 
 
-def add(*, digest: bytes, file: str, size: int, files: int, made_by: str) -> AddRow | None:
+def add_source(
+    *, digest: bytes, file: str, size: int, files: int, made_by: str
+) -> AddSourceRow | None:
     """The file is there already."""
     return statements.fetch_one(
-        "add",
-        AddRow,
+        "add_source",
+        AddSourceRow,
         {"digest": digest, "file": file, "size": size, "files": files, "made_by": made_by},
     )
 
@@ -77,7 +79,7 @@ def delete_unused(n: int, *, seconds: float) -> list[DeleteUnusedRow]:
 
 
 class KnownPlanFilesRow(NamedTuple):
-    name: str | None
+    name: str
 
 
 def known_plan_files(*, claims: list[int]) -> list[KnownPlanFilesRow]:

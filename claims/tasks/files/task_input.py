@@ -8,7 +8,8 @@ from typing import Any
 
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import PoolFacts, Route
-from claims.tasks.files.sources import SOURCES, source_of
+from claims.tasks.files import sources_sql
+from claims.tasks.files.sources import source_of
 from claims.tasks.git_urls import is_host_allowed
 from claims.tasks.run_spec import RunRequest
 from claims.tasks.task_body import seal_body
@@ -44,8 +45,7 @@ def prepare_work(request: ClaimRequest, route: Route) -> TaskInput | None:
 def add_work(claim_id: int, work: TaskInput | None) -> None:
     if work is not None:
         body = json.dumps(work.body)
-        SOURCES.rows(
-            "add_task",
+        sources_sql.add_task(
             claim=claim_id,
             executor=work.executor,
             body=body,

@@ -15,18 +15,15 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from django.db import transaction
 
 from claims.tasks.failure_hints import way_out
-from project.kernel.db.sql import Statements
+from claims.tasks.logs import logs_sql
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, TooMany
 from project.kernel.events.log import record
 from project.kernel.security.encryption import seal, unseal
-
-LOGS = Statements(Path(__file__).with_name("logs.sql"))
 
 CHUNK_BYTES = 64_000  # of text in one piece
 MOST_AT_ONCE = 50  # pieces in one call, in and out
@@ -268,8 +265,7 @@ def _add(
     most: int,
 ) -> Any:
     lines = [piece.text.count("\n") for piece in new]
-    return LOGS.one(
-        "add",
+    return logs_sql.add(
         claim=claim_id,
         generation=generation,
         member=member_id,
@@ -286,7 +282,7 @@ def _add(
 
 
 def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> Any:
-    state = LOGS.one("state", claim=claim_id, generation=generation)
+    state = logs_sql.state(claim=claim_id, generation=generation)
     if state is None or (member_id is not None and state.member_id != member_id):
         raise NotFound(
             f"Claim {claim_id} has no run {generation} here.",
@@ -301,7 +297,7 @@ def _tell_limit(claim_id: int, generation: int, member_id: int, state: Any, most
     see everything.
     """
     with transaction.atomic():
-        if not LOGS.rows("tell_limit", claim=claim_id, generation=generation):
+        if not logs_sql.tell_limit(claim=claim_id, generation=generation):
             return
         record(
             "log_limit",
@@ -350,7 +346,7 @@ flow = Flow()
 
 def list_runs(claim_id: int) -> list[RunView]:
     """Of a claim, the first one first."""
-    return [_run_of(row) for row in LOGS.rows("runs", claim=claim_id)]
+    return [_run_of(row) for row in logs_sql.runs(claim=claim_id)]
 
 
 def read_log(
@@ -367,12 +363,12 @@ def read_log(
     state = _state_of(claim_id, generation)
     limit = max(1, min(limit, MOST_AT_ONCE))
     if tail is not None:
-        first = LOGS.value(
-            "tail", claim=claim_id, generation=generation, line=max(0, state.log_lines - tail)
+        first = logs_sql.tail(
+            claim=claim_id, generation=generation, line=max(0, state.log_lines - tail)
         )
         after = max(-1, state.log_next - limit - 1, (first or 0) - 1)
-    rows = LOGS.rows(
-        "pieces", limit, claim=claim_id, generation=generation, after=after, before=state.log_next
+    rows = logs_sql.pieces(
+        limit, claim=claim_id, generation=generation, after=after, before=state.log_next
     )
     chunks = [_chunk_of(row) for row in rows]
     following = chunks[-1].seq + 1 if chunks else max(0, min(after + 1, state.log_next))
@@ -395,8 +391,8 @@ def read_text(claim_id: int, generation: int) -> Iterator[bytes]:
     state = _state_of(claim_id, generation)
     after = -1
     is_line_open = False
-    while rows := LOGS.rows(
-        "pieces", 10, claim=claim_id, generation=generation, after=after, before=state.log_next
+    while rows := logs_sql.pieces(
+        10, claim=claim_id, generation=generation, after=after, before=state.log_next
     ):
         for row in rows:
             chunk = _chunk_of(row)

@@ -4,7 +4,7 @@ while anybody does.
 
 from collections.abc import Iterable
 
-from claims.tasks.logs.logs import LOGS
+from claims.tasks.logs import logs_sql
 from project.kernel.http.long_poll import Connection, Watches
 
 POLL = 0.25  # seconds: pieces of a log write no hints
@@ -19,7 +19,7 @@ async def look(connection: Connection, waiting: Iterable[Followed]) -> Iterable[
         "generations": [f[1] for f in known],
         "nexts": [f[2] for f in known],
     }
-    cursor = await connection.execute(LOGS.texts["grown"], values, prepare=True)  # type: ignore[arg-type]
+    cursor = await connection.execute(logs_sql.statements.texts["grown"], values, prepare=True)  # type: ignore[arg-type]
     return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
 
 

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from claims.statements import repeat
-from claims.tasks.runs.orders import AGENTS
+from claims.tasks.runs import agents_sql
 from pools.models import Member
 from project.kernel.errors import Conflict
 from project.kernel.events.log import record
@@ -37,8 +37,7 @@ def note_interrupt(
 
 def _note(claim_id: int, generation: int, member: Member, told: dict[str, object]) -> None:
     with transaction.atomic():
-        row = AGENTS.one(
-            "note_interrupt",
+        row = agents_sql.note_interrupt(
             claim=claim_id,
             generation=generation,
             member=member.pk,

@@ -10,13 +10,11 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from project.kernel.db.sql import Statements
+from claims.tasks.runs import agents_sql
 from project.kernel.http.long_poll import Connection, Watches
 
-AGENTS = Statements(Path(__file__).with_name("agents.sql"))
 EVERY = 1.0  # seconds between two statements about who was heard
 
 
@@ -24,7 +22,7 @@ EVERY = 1.0  # seconds between two statements about who was heard
 class OrderList:
     version: str
     orders: list[dict[str, Any]]
-    stop: list[dict[str, int]]
+    stop: list[dict[str, int | None]]
     keep: list[int]  # claims whose work directory is needed again
     is_leaving: bool
 
@@ -39,9 +37,9 @@ class OrderList:
 
 
 def read_orders(member_id: int) -> OrderList:
-    rows = AGENTS.rows("orders", member=member_id)
+    rows = agents_sql.orders(member=member_id)
     orders: list[dict[str, Any]] = []
-    stop: list[dict[str, int]] = []
+    stop: list[dict[str, int | None]] = []
     keep: list[int] = []
     for row in rows:
         if row.state == "held" and row.step:
@@ -53,7 +51,7 @@ def read_orders(member_id: int) -> OrderList:
             )  # fmt: skip
         elif row.state == "draining":
             stop.append({"slot": row.slot, "generation": row.generation})
-        elif row.state == "reserved":
+        elif row.state == "reserved" and row.claim is not None:
             keep.append(row.claim)
     mark = rows[0].mark if rows else 0
     return OrderList(version_of(mark), orders, stop, keep, bool(rows and rows[0].is_leaving))
@@ -78,7 +76,7 @@ async def look(
     """
     known = list(waiting)
     cursor = await connection.execute(
-        AGENTS.texts["changed"],  # type: ignore[arg-type]
+        agents_sql.statements.texts["changed"],  # type: ignore[arg-type]
         {"members": [member for member, _ in known], "marks": [mark for _, mark in known]},
         prepare=True,
     )
@@ -86,7 +84,7 @@ async def look(
     if heard := ears.take():
         told = {"members": list(heard), "incarnations": list(heard.values())}
         try:
-            await connection.execute(AGENTS.texts["hear"], told, prepare=True)  # type: ignore[arg-type]
+            await connection.execute(agents_sql.statements.texts["hear"], told, prepare=True)  # type: ignore[arg-type]
         except BaseException:
             ears.restore(heard)
             raise
@@ -131,7 +129,7 @@ class HeartbeatBuffer:
         self.note(member_id, incarnation)
         if heard := self.take():
             try:
-                AGENTS.rows("hear", members=list(heard), incarnations=list(heard.values()))
+                agents_sql.hear(members=list(heard), incarnations=list(heard.values()))
             except Exception:
                 self.restore(heard)
                 raise

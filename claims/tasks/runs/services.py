@@ -13,10 +13,11 @@ from typing import Any
 
 from django.db import transaction
 
+from claims import claims_sql
+from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
 from claims.lifecycle.end_hold import (
-    DECISIONS,
     NEVER_RAN,
     LockedHold,
     approval_of,
@@ -26,7 +27,7 @@ from claims.lifecycle.end_hold import (
     lose_hold,
 )
 from claims.lifecycle.release import Ending, give_back, lock_claim
-from claims.statements import CLAIMS, repeat
+from claims.statements import repeat
 from claims.tasks.runs.start import LONGEST_BOOT, write_start
 from claims.tasks.states.services import note_rescued
 from claims.tasks.task_result import OF_APPLY, OF_PLAN, TaskResult, describe_mismatch
@@ -72,8 +73,8 @@ def start_run(
     if write_start(claim_id=claim_id, generation=generation, member=member, boot=boot, place=place):
         hint("events")
         return
-    run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
-    holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
+    run = decisions_sql.run_of(claim=claim_id, generation=generation)
+    holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
     if run is None or holder is None or holder.member_id != member.pk or run.ended_at is not None:
         raise _refuse_late(claim_id, generation, member, "started")
     if run.boot != boot[:LONGEST_BOOT]:
@@ -101,7 +102,7 @@ def take_result(*, claim_id: int, generation: int, member: Member, result: TaskR
         raise
     if settled is not None:
         return settled
-    run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
+    run = decisions_sql.run_of(claim=claim_id, generation=generation)
     if run is None or run.member_id != member.pk:
         raise _refuse_late(claim_id, generation, member, result.outcome)
     if result.rescued_bytes is not None:  # it is over, but its agent has the only copy all the same
@@ -119,8 +120,8 @@ def take_result(*, claim_id: int, generation: int, member: Member, result: TaskR
             "code": result.code,
             "reason": result.reason,
         }
-        DECISIONS.rows(
-            "note_run", claim=claim_id, generation=generation, facts=json.dumps({"report": report})
+        decisions_sql.note_run(
+            claim=claim_id, generation=generation, facts=json.dumps({"report": report})
         )
         claim = view_claim(claim_id)
         record(
@@ -143,7 +144,7 @@ def lose_runs(member: Member, boot: str, runs: Iterable[Mapping[str, Any]]) -> i
     """An agent has come back and says what it knows of its runs. What an earlier start of it had
     begun and it does not know any more is lost, too. Answers how many were lost."""
     told = {(int(run["claim"]), int(run["generation"])): str(run["status"]) for run in runs}
-    for row in DECISIONS.rows("open_runs", member=member.pk):
+    for row in decisions_sql.open_runs(member=member.pk):
         if row.boot != boot:
             told.setdefault((row.claim_id, row.generation), "lost")
     lost = [pair for pair, status in told.items() if status in ("lost", NEVER_RAN)]
@@ -154,8 +155,8 @@ def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
     """Nothing runs there any more under that generation. Slots of other members are left alone."""
     mine = {
         row.id
-        for row in DECISIONS.rows(
-            "slots_on_member", slots=[slot for slot, _ in slots], member=member.pk
+        for row in decisions_sql.slots_on_member(
+            slots=[slot for slot, _ in slots], member=member.pk
         )
     }
     return sum(
@@ -166,12 +167,12 @@ def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
 
 
 def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bool:
-    if DECISIONS.one("holder_of", claim=claim_id, generation=generation) is None:
+    if decisions_sql.holder_of(claim=claim_id, generation=generation) is None:
         return False  # over, or gone: nothing is to be locked for that
     with transaction.atomic():
         held = look_at_hold(claim_id)
-        holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
-        run = DECISIONS.one("run_of", claim=claim_id, generation=generation)
+        holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
+        run = decisions_sql.run_of(claim=claim_id, generation=generation)
         if (
             holder is None
             or holder.member_id != member.pk
@@ -195,16 +196,18 @@ def _take_result(
     with transaction.atomic():
         # Before the claim, which may have to go back into its line. What may have to lock it asks
         # for more than a look.
-        workspace = CLAIMS.one(
-            "lock_workspace_of" if result.is_cut_off else "share_workspace_of", claim=claim_id
+        workspace = (
+            claims_sql.lock_workspace_of(claim=claim_id)
+            if result.is_cut_off
+            else claims_sql.share_workspace_of(claim=claim_id)
         )
         claim = lock_claim(claim_id)
-        holder = DECISIONS.one("holder_of", claim=claim_id, generation=generation)
+        holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
             return None
         # A plan that is sent once more takes the place of the one before, which goes: either before
         # this, or not at all.
-        run = DECISIONS.one("lock_run", claim=claim_id, generation=generation)
+        run = decisions_sql.lock_run(claim=claim_id, generation=generation)
         if run is not None and run.ended_at is not None:
             return None
         files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
@@ -258,7 +261,7 @@ def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> Settled:
     """The plan can't be applied there: everybody's yes was for another one. Back into its line,
     with its own priority.
     """
-    DECISIONS.rows("stale_plans", claim=claim.id)
+    decisions_sql.stale_plans(claim=claim.id)
     to = "blocked" if is_locked else "waiting"
     give_back(
         claim.id,
@@ -295,11 +298,10 @@ def _believe(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
 
 
 def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[str, Any]) -> None:
-    DECISIONS.rows("stale_plans", claim=claim.id)
+    decisions_sql.stale_plans(claim=claim.id)
     listed: Mapping[str, int] | None = files.get("json_counts")
     summary = dict(result.summary or listed or {})
-    plan = DECISIONS.value(
-        "add_plan",
+    plan = decisions_sql.add_plan(
         claim=claim.id,
         generation=claim.generation,
         digest=result.digest or b"",
@@ -335,9 +337,7 @@ def _wait_for_decision(claim: Any, result: TaskResult) -> Settled:
         )
         return Settled("parked", "", keep=True)
     ttl = f"{approval.expires} s"
-    CLAIMS.rows(
-        "reserve", claim=claim.id, generation=claim.generation, ttl=ttl, actor=current_actor()
-    )
+    claims_sql.reserve(claim=claim.id, generation=claim.generation, ttl=ttl, actor=current_actor())
     return Settled("reserved", "", keep=True)
 
 
@@ -356,11 +356,10 @@ def _end_run_as_told(
         "facts": json.dumps(facts),
     }  # fmt: skip
     if run is not None:
-        DECISIONS.rows("end_run", **values)
+        decisions_sql.end_run(**values)
     else:
         place = f"{holder.lane}-{holder.number}"
-        DECISIONS.rows(
-            "add_ended_run",
+        decisions_sql.add_ended_run(
             step=claim.step,
             member=member.pk,
             name=member.name,

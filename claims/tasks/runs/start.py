@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.lifecycle.end_hold import DECISIONS, approval_of
+from claims.allocation import decisions_sql
+from claims.lifecycle.end_hold import approval_of
 from claims.lifecycle.release import Ending, give_back, lock_claim
 from claims.statements import repeat
 from claims.tasks.valid_approvals import find_faults
@@ -27,7 +28,7 @@ def write_start(*, claim_id: int, generation: int, member: Member, boot: str, pl
         "claim": claim_id, "generation": generation, "member": member.pk, "actor": current_actor(),
         "boot": boot[:LONGEST_BOOT], "place": place[:LONGEST_PLACE],
     }  # fmt: skip
-    if repeat(lambda: bool(DECISIONS.rows("start_run", is_approved=False, **values))):
+    if repeat(lambda: bool(decisions_sql.start_run(is_approved=False, **values))):
         return True
     return repeat(partial(_start_apply, values))
 
@@ -41,17 +42,15 @@ def _start_apply(values: dict[str, Any]) -> bool:
             or claim.step != "apply"
         ):
             return False
-        if DECISIONS.one("run_of", claim=claim.id, generation=claim.generation) is not None:
+        if decisions_sql.run_of(claim=claim.id, generation=claim.generation) is not None:
             return False
         rule = approval_of(claim.pool_id)
-        yes = [
-            row for row in DECISIONS.rows("approvals_of", plan=claim.approved_plan_id) if row.is_yes
-        ]
+        yes = [row for row in decisions_sql.approvals_of(plan=claim.approved_plan_id) if row.is_yes]
         hold_rights(row.user_id for row in yes if row.user_id is not None)
         faults = find_faults(yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
         if faults.count("") >= rule.needed:
-            return bool(DECISIONS.rows("start_run", is_approved=True, **values))
-        holder = DECISIONS.one("holder_of", claim=claim.id, generation=claim.generation)
+            return bool(decisions_sql.start_run(is_approved=True, **values))
+        holder = decisions_sql.holder_of(claim=claim.id, generation=claim.generation)
         if holder is None or holder.member_id != values["member"]:
             return False
         why = (

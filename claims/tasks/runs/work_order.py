@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from claims.tasks.logs.logs import CHUNK_BYTES
-from claims.tasks.runs.orders import AGENTS, place_of
+from claims.tasks.runs import agents_sql
+from claims.tasks.runs.orders import place_of
 from claims.tasks.task_body import open_body
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import spec_of as spec_of_pool
@@ -80,7 +81,7 @@ def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> Hold:
     """Raises for a claim that this member does not hold: as late, if it ever did, else as none
     of its business.
     """
-    row = AGENTS.one("hold", claim=claim_id, generation=generation, member=agent.member_id)
+    row = agents_sql.hold(claim=claim_id, generation=generation, member=agent.member_id)
     if row is None:
         raise refuse(agent, claim_id, generation)
     return Hold(row, open_body(json.loads(row.body), row.sealed))
@@ -91,7 +92,7 @@ def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
     if was_here(agent, claim_id, generation):
         text = f"Generation {generation} of claim {claim_id} is over."
         return StaleGeneration(text, way_out="Stop what runs under it, and ask for orders again.")
-    if not AGENTS.value("is_there", claim=claim_id):
+    if not agents_sql.is_there(claim=claim_id):
         return NotFound(f"There is no claim {claim_id}.", way_out="Ask for orders again.")
     note_refused(
         "names a claim that is not on its member",
@@ -105,9 +106,7 @@ def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
 
 def was_here(agent: AgentIdentity, claim_id: int, generation: int) -> bool:
     """Whether this generation was ever handed to the member."""
-    return bool(
-        AGENTS.value("was_here", claim=claim_id, generation=generation, member=agent.member_id)
-    )
+    return bool(agents_sql.was_here(claim=claim_id, generation=generation, member=agent.member_id))
 
 
 def describe_work(agent: AgentIdentity, hold: Hold) -> dict[str, Any]:
@@ -173,7 +172,7 @@ def plan_of(hold: Hold) -> dict[str, Any] | None:
 
 
 def saved_plan(hold: Hold) -> Any:
-    plan = AGENTS.one("plan_for", claim=hold.row.id, plan=hold.row.approved_plan_id)
+    plan = agents_sql.plan_for(claim=hold.row.id, plan=hold.row.approved_plan_id)
     if plan is None:
         raise NotFound(
             f"Claim {hold.row.id} has no plan.", code="no_plan", way_out="Ask for orders again."

@@ -38,6 +38,7 @@ SELECT {_columns} FROM claims_rescuedstate s LEFT JOIN claims_workspace w ON w.i
 WHERE s.claim_id = %(claim)s ORDER BY s.generation
 
 -- of_workspaces: those that nobody has settled, of some workspaces.
+-- @not_null workspace_id
 SELECT {_columns} FROM claims_rescuedstate s JOIN claims_workspace w ON w.id = s.workspace_id
 WHERE s.workspace_id = ANY (%(workspaces)s::bigint[]) AND s.settled_at IS NULL ORDER BY s.claim_id, s.generation
 
@@ -47,5 +48,5 @@ WHERE s.settled_at IS NULL ORDER BY s.claim_id, s.generation LIMIT {n}
 
 -- delete_settled: long after they were settled; their files went then.
 DELETE FROM claims_rescuedstate WHERE id IN (
-  SELECT id FROM claims_rescuedstate WHERE settled_at < now() - make_interval(secs => %(days)s * 86400) ORDER BY id LIMIT {n} FOR UPDATE SKIP LOCKED)
+  SELECT id FROM claims_rescuedstate WHERE settled_at < now() - make_interval(secs => %(days)s::float8 * 86400) ORDER BY id LIMIT {n} FOR UPDATE SKIP LOCKED)
 RETURNING id

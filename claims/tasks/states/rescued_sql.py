@@ -131,7 +131,7 @@ class OfWorkspacesRow(NamedTuple):
     claim_id: int
     generation: int
     pool_id: int | None
-    workspace_id: int | None
+    workspace_id: int
     workspace: str
     member_id: int
     member: str
@@ -175,6 +175,6 @@ class DeleteSettledRow(NamedTuple):
     id: int
 
 
-def delete_settled(n: int, *, days: int) -> list[DeleteSettledRow]:
+def delete_settled(n: int, *, days: float) -> list[DeleteSettledRow]:
     """Long after they were settled; their files went then."""
     return statements.fetch_rows("delete_settled", DeleteSettledRow, {"days": days}, n=n)

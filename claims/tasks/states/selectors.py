@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from claims.tasks.states.services import RESCUED
+from claims.tasks.states import rescued_sql
 from project.kernel.ui.formatting import rfc3339
 
 KEPT, ON_AGENT, LOST, SETTLED = "kept", "on_agent", "lost", "settled"
@@ -49,19 +49,19 @@ class RescuedView:
 
 def list_rescued(claim_id: int) -> list[RescuedView]:
     """Of a claim; those that are settled included."""
-    return [_view(row) for row in RESCUED.rows("of_claim", claim=claim_id)]
+    return [_view(row) for row in rescued_sql.of_claim(claim=claim_id)]
 
 
 def list_rescued_in(workspaces: Sequence[int]) -> dict[int, list[RescuedView]]:
     """By workspace, those that nobody has settled."""
     found: dict[int, list[RescuedView]] = defaultdict(list)
-    for row in RESCUED.rows("of_workspaces", workspaces=list(workspaces)) if workspaces else ():
+    for row in rescued_sql.of_workspaces(workspaces=list(workspaces)) if workspaces else ():
         found[row.workspace_id].append(_view(row))
     return found
 
 
 def list_unsettled(limit: int) -> list[RescuedView]:
-    return [_view(row) for row in RESCUED.rows("unsettled", limit)]
+    return [_view(row) for row in rescued_sql.unsettled(limit)]
 
 
 def find_rescued(claim_id: int, generation: int) -> RescuedView | None:

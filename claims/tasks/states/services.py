@@ -6,24 +6,23 @@ the server has it the agent has the only copy, and its member counts as occupied
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from django.db import transaction
 
-from claims.statements import SLOTS, repeat
+from claims.statements import repeat
 from claims.tasks.files.sealed_files import delete_file, read_file, save_file
+from claims.tasks.states import rescued_sql
 from pools.lifecycle.selectors import lock_member
 from pools.models import Member
 from project.kernel.actor import current_actor
-from project.kernel.db.sql import Statements
 from project.kernel.errors import Conflict, NotFound
 from project.kernel.events.log import record
 from project.kernel.events.notify import hint
 from project.kernel.events.retention import keeps
 from project.kernel.validation import require_reason
+from slots.members import members_sql
 
-RESCUED = Statements(Path(__file__).with_name("rescued.sql"))
 KIND = "state"
 
 
@@ -32,9 +31,9 @@ def note_rescued(*, claim_id: int, generation: int, member: Member, size: int) -
     apply, so that the member is never empty in between. False: the apply did not run there, or the
     state is known already."""
     values: dict[str, Any] = {"claim": claim_id, "generation": generation, "member": member.pk}
-    if not RESCUED.rows("note_rescued", size=size, **values):
+    if not rescued_sql.note_rescued(size=size, **values):
         return False
-    SLOTS.rows("note_unsaved", **values)
+    members_sql.note_unsaved(**values)
     record(
         "state_rescued", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
         generation=generation, reason="the backend did not take the state; only the agent has it",
@@ -50,7 +49,7 @@ def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
     """
     named = {(state["claim"], state["generation"]): state["size"] for state in told}
     values: dict[str, Any] = {"member": member.pk, "boot": boot}
-    if not named and not RESCUED.rows("told_before", **values):
+    if not named and not rescued_sql.told_before(**values):
         return
 
     def hear() -> None:
@@ -58,9 +57,9 @@ def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
             lock_member(member.pk)  # whoever removes it sees the states, or was first
             for (claim_id, generation), size in sorted(named.items()):
                 note_rescued(claim_id=claim_id, generation=generation, member=member, size=size)
-            for row in RESCUED.rows("told_before", **values):
+            for row in rescued_sql.told_before(**values):
                 if (row.claim_id, row.generation) not in named:
-                    SLOTS.rows("end_unsaved", claim=row.claim_id, generation=row.generation)
+                    members_sql.end_unsaved(claim=row.claim_id, generation=row.generation)
                     record(
                         "state_lost", pool_id=member.pool_id, member_id=member.pk,
                         claim_id=row.claim_id, generation=row.generation,
@@ -78,7 +77,7 @@ def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -
     def note() -> Any:
         with transaction.atomic():
             note_rescued(claim_id=claim_id, generation=generation, member=member, size=len(data))
-            return RESCUED.one("find_rescued", claim=claim_id, generation=generation)
+            return rescued_sql.find_rescued(claim=claim_id, generation=generation)
 
     before = repeat(note)
     if before is None:
@@ -101,8 +100,7 @@ def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -
 def _keep(claim_id: int, generation: int, member: Member, file: str, data: bytes) -> bool:
     digest = hashlib.sha256(data).digest()
     with transaction.atomic():
-        if not RESCUED.rows(
-            "keep_rescued",
+        if not rescued_sql.keep_rescued(
             claim=claim_id,
             generation=generation,
             file=file,
@@ -110,7 +108,7 @@ def _keep(claim_id: int, generation: int, member: Member, file: str, data: bytes
             digest=digest,
         ):
             return False
-        SLOTS.rows("end_unsaved", claim=claim_id, generation=generation)
+        members_sql.end_unsaved(claim=claim_id, generation=generation)
         record(
             "state_kept", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
             generation=generation, reason="the server has the rescued state, sealed",
@@ -123,7 +121,7 @@ def _keep(claim_id: int, generation: int, member: Member, file: str, data: bytes
 def read_state(*, claim_id: int, generation: int) -> bytes:
     """For an approver, who is named in the event log."""
     with transaction.atomic():
-        row = RESCUED.one("find_rescued", claim=claim_id, generation=generation)
+        row = rescued_sql.find_rescued(claim=claim_id, generation=generation)
         if row is None or not row.file or row.settled_at is not None:
             raise NotFound(
                 f"There is no rescued state of claim {claim_id}, generation "
@@ -148,8 +146,7 @@ def discard_state(*, claim_id: int, generation: int, reason: str) -> None:
 
     def discard() -> list[str]:
         with transaction.atomic():
-            rows = RESCUED.rows(
-                "discard_rescued",
+            rows = rescued_sql.discard_rescued(
                 claim=claim_id,
                 generation=generation,
                 by=current_actor(),
@@ -171,14 +168,14 @@ def settle_states(workspace: int, reason: str) -> list[str]:
     after the commit.
     """
     return end_states(
-        RESCUED.rows("settle_rescued", workspace=workspace, by=current_actor(), reason=reason),
+        rescued_sql.settle_rescued(workspace=workspace, by=current_actor(), reason=reason),
         reason,
     )
 
 
 def end_states(rows: Sequence[Any], reason: str) -> list[str]:
     for row in rows:
-        SLOTS.rows("end_unsaved", claim=row.claim_id, generation=row.generation)
+        members_sql.end_unsaved(claim=row.claim_id, generation=row.generation)
         record(
             "state_discard",
             pool_id=row.pool_id,
@@ -195,4 +192,4 @@ def end_states(rows: Sequence[Any], reason: str) -> list[str]:
 @keeps("settled states", days=90)
 def delete_settled_states(days: float, chunk: int) -> int:
     """Rows of rescued states, long after they were settled."""
-    return len(RESCUED.rows("delete_settled", chunk, days=days))
+    return len(rescued_sql.delete_settled(chunk, days=days))

@@ -13,7 +13,8 @@ _name:`) puts that text there.
 after the name sets the result, as in aiosql: `-- name^:` returns one row or None, `-- name$:` the
 only column of one row or None, `-- name:` all rows. A statement that always returns a row, such as
 a single INSERT, has no None. Lines `-- @nullable a, b` and `-- @not_null c`
-in a statement set for parameters and columns what the generator cannot know.
+in a statement set for parameters and columns what the generator cannot know. `-- @null_items d`
+lets the elements of an array parameter be NULL.
 """
 
 import re
@@ -32,7 +33,7 @@ HEADING = re.compile(
     r"^-- (_?[a-z_]+)([\^$]?): ?([^\n]*)\n(.*?)(?=^-- _?[a-z_]+[\^$]?:|\Z)", re.S | re.M
 )
 COMMENT = re.compile(r"(?:-- (?!@)[^\n]*\n)*")
-MARK = re.compile(r"-- @(nullable|not_null) ([a-z_, ]+)\n")
+MARK = re.compile(r"-- @(nullable|not_null|null_items) ([a-z_, ]+)\n")
 
 
 class Statements:
@@ -41,7 +42,7 @@ class Statements:
         self.fragments: dict[str, str] = {}
         self.about: dict[str, str] = {}
         self.results: dict[str, str] = {}  # by name: "", "^" or "$"
-        self.marks: dict[str, dict[str, bool]] = {}  # by name: whether a field may be NULL
+        self.marks: dict[str, dict[str, str]] = {}  # by name: field -> mark
         self.texts: dict[str, str] = {}
         for name, result, about, body in HEADING.findall(path.read_text()):
             if name.startswith("_"):
@@ -55,7 +56,7 @@ class Statements:
                 text = text.replace("{" + fragment + "}", body)
             self.texts[name] = MARK.sub("", text)
             self.marks[name] = {
-                field.strip(): kind == "nullable"
+                field.strip(): kind
                 for kind, fields in MARK.findall(text)
                 for field in fields.split(",")
             }
@@ -96,23 +97,6 @@ class Statements:
 
     def execute(self, name: str, values: dict[str, Any], n: int | None = None) -> None:
         run(self.text(name, n), values)
-
-    def rows(
-        self, name: str, /, n: int | None = None, using: str = "default", **values: Any
-    ) -> list[Row]:
-        return run(self.text(name, n), values, using=using)
-
-    def one(
-        self, name: str, /, n: int | None = None, using: str = "default", **values: Any
-    ) -> Row | None:
-        found = self.rows(name, n, using, **values)
-        return found[0] if found else None
-
-    def value(
-        self, name: str, /, n: int | None = None, using: str = "default", **values: Any
-    ) -> Any:
-        found = self.one(name, n, using, **values)
-        return None if found is None else found[0]
 
 
 def run(

@@ -11,8 +11,8 @@ from pools.lifecycle.selectors import LIVE
 from pools.models import Member
 from project.kernel.actor import acting_as
 from project.kernel.management.base import shell_actor
+from slots.members import members_sql
 from slots.members.provider_status import forget_member
-from slots.members.store import S
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"There is no member {name or '?'} in a pool {pool}. Write it as POOL/MEMBER."
             )
-        lost = [str(row.claim_id) for row in S.rows("unsaved_of", members=[member.pk])]
+        lost = [str(row.claim_id) for row in members_sql.unsaved_of(members=[member.pk])]
         with acting_as(shell_actor()):
             if not forget_member(member_id=member.pk, reason=options["reason"]):
                 raise CommandError(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 
+from claims import claims_sql
 from claims.allocation import batching, thread_batching
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim, route_at_once
 from claims.allocation.thread_batching import QueuedCreate, ThreadBatcher
 from claims.models import Claim
-from claims.statements import CLAIMS
 from pools.lifecycle.services import update_pool
 from project.kernel.errors import BerthError
 from project.kernel.models import Event
@@ -64,14 +64,14 @@ def gatherer(monkeypatch: pytest.MonkeyPatch) -> Watched:
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements that make claims, by name."""
     called: list[str] = []
-    rows = CLAIMS.rows
+    text = claims_sql.statements.text
 
-    def noted(name: str, *args: Any, **values: Any) -> Any:
+    def noted(name: str, n: int | None = None) -> str:
         if name.startswith("create"):
             called.append(name)
-        return rows(name, *args, **values)
+        return text(name, n)
 
-    monkeypatch.setattr(CLAIMS, "rows", noted)
+    monkeypatch.setattr(claims_sql.statements, "text", noted)
     return called
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from claims import pairs_sql
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
@@ -15,7 +16,6 @@ from claims.lifecycle.lost_member import lose_claim
 from claims.lifecycle.release import release_claim
 from claims.lifecycle.update import resize_claim
 from claims.models import Claim, Shape
-from claims.statements import PAIRS
 from pools.lifecycle.services import create_pool
 from pools.models import Pool
 from project.kernel.errors import BerthError, Invalid, Refused
@@ -371,7 +371,4 @@ def test_a_pair_with_one_half_locked_is_skipped(taken: str) -> None:
             [taken],
         )
         with transaction.atomic():
-            assert (
-                PAIRS.rows("find_pairs", 1, pool=pool.pk, lane="tcp", other="udp")[0].number
-                == 30001
-            )
+            assert pairs_sql.find_pairs(1, pool=pool.pk, lane="tcp", other="udp")[0].number == 30001

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from claims import claims_sql
+from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import DECISIONS
 from claims.lifecycle.drain import put_out
 from claims.models import Run
-from claims.statements import CLAIMS
 from claims.tasks.runs.services import start_run
 from pools.models import Member, Pool
-from slots.members.drain import DRAINING, drain_member, settle_drain, undrain_member
+from slots.members import members_sql
+from slots.members.drain import drain_member, settle_drain, undrain_member
 from slots.members.services import cordon_member, remove_member, settle_leaving
-from slots.members.store import S
 from slots.models import Slot
 from tests.claims.lifecycle.drain_helpers import drain, find, pass_deadline
 from tests.claims.tasks.approvals.helpers import (
@@ -268,7 +268,11 @@ def read_member(member_id: int) -> tuple[Pool, Member]:
 def test_each_drain_race_fails_without_its_guard(
     mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]
 ) -> None:
-    take_away(mutant.guards, (CLAIMS, DECISIONS, DRAINING, S), monkeypatch)
+    take_away(
+        mutant.guards,
+        (claims_sql.statements, decisions_sql.statements, members_sql.statements),
+        monkeypatch,
+    )
     if mutant.is_member_unlocked:
         for place in ("slots.members.drain.lock_member", "slots.members.services.lock_member"):
             monkeypatch.setattr(place, read_member)

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from claims import claims_sql
 from claims.lifecycle.chores import end_claims_of_deleted_pools
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.models import Claim
-from claims.statements import CLAIMS
 from pools.models import Member, Pool
 from project.kernel.models import Event
-from slots.members import open_slots, store
+from slots.members import members_sql, open_slots, store
 from slots.members.chores import end_pools, settle_drains, settle_leaving_members
 from slots.members.open_slots import align_rest_of, align_the_rest
 from slots.members.services import settle_leaving
@@ -88,13 +88,11 @@ def test_a_transaction_of_a_large_deletion_takes_at_most_one_piece() -> None:
 
 def by_name(claim_id: int, pool: Pool) -> None:
     slot = Slot.objects.filter(pool=pool, is_open=True, state="idle")[0]
-    CLAIMS.rows("hand_over", claim=claim_id, slots=[slot.pk], actor="t", reason="")
+    claims_sql.hand_over(claim=claim_id, slots=[slot.pk], actor="t", reason="")
 
 
 def in_line(claim_id: int, pool: Pool) -> None:
-    CLAIMS.rows(
-        "bind_one", claim=claim_id, pool=pool.pk, lane=pool.lanes[0], queue="", actor="t", reason=""
-    )
+    claims_sql.bind_one(claim=claim_id, pool=pool.pk, lane=pool.lanes[0], queue="", actor="t")
 
 
 @pytest.mark.parametrize("with_gate", [True, False], ids=["gate", "no gate"])
@@ -138,4 +136,4 @@ def test_a_small_pool_is_deleted_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_statement_limits_each_piece() -> None:
-    assert "LIMIT {n} FOR NO KEY UPDATE" in store.S.texts["retire_some"]
+    assert "LIMIT {n} FOR NO KEY UPDATE" in members_sql.statements.texts["retire_some"]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from claims.scaling import scaling_sql
 from claims.scaling.scaler import scale_pools
-from claims.scaling.snapshot import SCALING
 from pools.models import Decision, Member, Pool
 from project.kernel.outbox.operations import perform_due
 from slots.members.services import add_members
@@ -39,7 +39,9 @@ def _worlds(settings: Any) -> Iterator[None]:
 @pytest.fixture
 def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same statement, and it locks nothing."""
-    monkeypatch.setitem(SCALING.texts, "lock_scaled", SCALING.texts["read_scaled"])
+    monkeypatch.setitem(
+        scaling_sql.statements.texts, "lock_scaled", scaling_sql.statements.texts["read_scaled"]
+    )
 
 
 def idle(count: int) -> Pool:

@@ -11,9 +11,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from claims.scaling import roll_orders
+from claims.scaling import roll_orders, scaling_sql
 from claims.scaling.scaler import list_scaled, scale_pools
-from claims.scaling.snapshot import SCALING
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool
 from pools.roles.services import give_grant
@@ -417,7 +416,9 @@ def test_two_scalers_add_one_surge_member(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_the_lock_a_member_is_rebuilt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCALING.texts, "lock_scaled", SCALING.texts["read_scaled"])
+    monkeypatch.setitem(
+        scaling_sql.statements.texts, "lock_scaled", scaling_sql.statements.texts["read_scaled"]
+    )
     pool = make(low=1, high=1)
     update_pool("lab", config("v2", low=0, high=1))
     gate = Gate().before(monkeypatch, "claims.scaling.scaler.rebuild_if_empty")

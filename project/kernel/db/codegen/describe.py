@@ -23,6 +23,7 @@ class Field:
     name: str
     type: str  # as PostgreSQL writes it, for example `bigint[]`
     is_null: bool
+    has_null_items: bool = False
 
 
 @dataclass(frozen=True)

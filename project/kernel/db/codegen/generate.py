@@ -46,7 +46,10 @@ def _apply_marks(statements: Statements, name: str, found: Description) -> Descr
         )
 
     def marked(field: Field) -> Field:
-        return replace(field, is_null=marks.get(field.name, field.is_null))
+        mark = marks.get(field.name)
+        if mark == "null_items":
+            return replace(field, has_null_items=True)
+        return field if mark is None else replace(field, is_null=mark == "nullable")
 
     return replace(
         found,

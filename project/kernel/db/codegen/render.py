@@ -158,7 +158,7 @@ def _argument(parameter: Field) -> str:
     if name not in PYTHON:
         raise StatementError(f"no Python type is known for {parameter.type} of {parameter.name}")
     if parameter.type.endswith("[]"):
-        written = f"list[{PYTHON[name]}]"
+        written = f"list[{_optional(PYTHON[name], parameter.has_null_items)}]"
     else:
         written = " | ".join([PYTHON[name], *([ALSO[name]] if name in ALSO else [])])
     return _optional(written, parameter.is_null)

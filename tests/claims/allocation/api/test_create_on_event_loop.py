@@ -12,11 +12,11 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 
+from claims import claims_sql
 from claims.allocation import batching, create
 from claims.allocation.requests.claim_request import ClaimRequest, parse_claim
 from claims.allocation.requests.resolve import forget_routes
 from claims.models import Claim
-from claims.statements import CLAIMS
 from pools.access import rate_limit, tokens
 from pools.access.tokens import Proof, create_token
 from pools.models import Token
@@ -136,17 +136,17 @@ def statements(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     as `token`.
     """
     called: list[str] = []
-    rows, asked = CLAIMS.rows, tokens._ask
+    text, asked = claims_sql.statements.text, tokens._ask
 
-    def noted(name: str, *args: Any, **values: Any) -> Any:
+    def noted(name: str, n: int | None = None) -> str:
         called.append(name)
-        return rows(name, *args, **values)
+        return text(name, n)
 
     def noted_token(hashed: str) -> Any:
         called.append("token")
         return asked(hashed)
 
-    monkeypatch.setattr(CLAIMS, "rows", noted)
+    monkeypatch.setattr(claims_sql.statements, "text", noted)
     monkeypatch.setattr(tokens, "_ask", noted_token)
     return called
 

@@ -8,15 +8,15 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from claims import claims_sql
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.chores import lose_claims
 from claims.models import Claim
-from claims.statements import CLAIMS, SLOTS
 from pools.models import Pool
 from project.kernel.errors import BerthError
 from slots.doctor.checks import find_wrongly_open
-from slots.members import open_slots
+from slots.members import members_sql, open_slots
 from slots.members.open_slots import align_rest_of, align_the_rest
 from slots.members.services import cordon_member, lose_member, pause_pool, resume_pool
 from slots.models import Slot
@@ -83,7 +83,7 @@ WAYS: dict[str, tuple[Callable[[], str], str]] = {
 
 GATES = {
     "q.is_willing AND": "",
-    f"AND {CLAIMS.fragments['_willing']}": "",
+    f"AND {claims_sql.statements.fragments['_willing']}": "",
     (
         "AND (p.state <> 'active' OR p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL)"
     ): "AND false",
@@ -91,10 +91,10 @@ GATES = {
 
 
 def take_gates(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in list(CLAIMS.texts.items()):
+    for name, text in list(claims_sql.statements.texts.items()):
         for gate, instead in GATES.items():
             text = text.replace(gate, instead)
-        monkeypatch.setitem(CLAIMS.texts, name, text)
+        monkeypatch.setitem(claims_sql.statements.texts, name, text)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -203,7 +203,7 @@ def test_a_small_pool_is_closed_in_the_transaction_of_its_pause(
 
 def test_the_statements_limit_each_piece() -> None:
     for name in ("close_some", "open_some"):
-        assert "LIMIT {n} FOR NO KEY UPDATE" in SLOTS.texts[name]
+        assert "LIMIT {n} FOR NO KEY UPDATE" in members_sql.statements.texts[name]
 
 
 def test_lost_slots_are_not_replaced_from_a_pausing_pool(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
+from claims import lines_sql
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
@@ -15,7 +16,7 @@ from claims.allocation.requests.resolve import find_route
 from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.update import resize_claim
 from claims.models import Claim, Shape
-from claims.statements import LINES, repeat
+from claims.statements import repeat
 from project.kernel.errors import Unavailable
 from tests.claims.helpers import ask, is_sound, let_go, make_pool, sql, wish
 from tests.claims.parallel_processes import together
@@ -157,8 +158,8 @@ def test_creates_beside_deletes_of_queues_always_succeed() -> None:
 def test_a_queue_is_locked_only_under_its_own_digest() -> None:
     make_pool(slots=3)
     route = find_route(wish(size=2))
-    assert LINES.one("hold_line", line=route.shape, digest=route.digest) is not None
-    assert LINES.one("hold_line", line=route.shape, digest=b"another") is None
+    assert lines_sql.hold_line(line=route.shape, digest=route.digest) is not None
+    assert lines_sql.hold_line(line=route.shape, digest=b"another") is None
 
 
 @pytest.mark.parametrize(("column", "times"), [("shape_id", 4), ("pool_id", 1)])

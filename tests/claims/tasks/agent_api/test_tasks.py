@@ -13,7 +13,7 @@ from claims.models import Claim, LogChunk, Plan, Run
 from claims.tasks.approvals.services import approve_plan
 from claims.tasks.files.sealed_files import read_file
 from claims.tasks.logs.logs import list_runs
-from claims.tasks.runs.orders import AGENTS
+from claims.tasks.runs import agents_sql
 from pools.models import Pool
 from pools.secrets.services import set_secret
 from project.kernel.errors import Conflict
@@ -345,7 +345,7 @@ def test_agent_statements_use_indexes_on_an_empty_database(db: None) -> None:
         "interrupt": "{}",
     }
     with connection.cursor() as cursor:
-        for name, text in AGENTS.texts.items():
+        for name, text in agents_sql.statements.texts.items():
             used = {key: value for key, value in values.items() if f"%({key})s" in text}
             cursor.execute(f"EXPLAIN {text}", used)
             plan = "\n".join(row[0] for row in cursor.fetchall())

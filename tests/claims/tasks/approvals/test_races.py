@@ -11,18 +11,19 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from claims import claims_sql
+from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import DECISIONS, view_claim
+from claims.allocation.selectors import view_claim
 from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.chores import look_at_due_claims, lose_claims
 from claims.lifecycle.lost_member import lose_claim
 from claims.models import Plan, Run
-from claims.statements import CLAIMS
 from claims.tasks.approvals.reservations import reserve_parked
 from claims.tasks.approvals.services import ApprovalResult, extend_reservation, plan_again
 from claims.tasks.runs.services import Settled, lose_runs, start_run
 from claims.workspaces.services import lock_workspace
-from pools.access.permissions import SQL as RIGHTS
+from pools.access import permissions_sql
 from pools.models import Grant
 from pools.roles.services import withdraw_grant
 from project.kernel.db.sql import Statements
@@ -585,7 +586,11 @@ def see_red(race: Race, order: str, red: dict[str, list[str]]) -> None:
 def test_each_race_fails_without_its_guard(
     mutant: Mutant, order: str, monkeypatch: pytest.MonkeyPatch, red: dict[str, list[str]]
 ) -> None:
-    take_away(mutant.guards, (CLAIMS, DECISIONS, RIGHTS), monkeypatch)
+    take_away(
+        mutant.guards,
+        (claims_sql.statements, decisions_sql.statements, permissions_sql.statements),
+        monkeypatch,
+    )
     see_red(BY_NAME[mutant.race], order, red)
 
 

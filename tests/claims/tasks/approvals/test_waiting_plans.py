@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from claims.allocation.selectors import DECISIONS
+from claims.allocation import decisions_sql
 from claims.controllers import Allocator
 from claims.lifecycle import chores
 from claims.lifecycle.chores import look_after_changes, look_at_due_claims
@@ -14,7 +14,7 @@ from claims.models import Plan
 from claims.tasks.agent_api.tasks import keep
 from claims.tasks.approvals import reservations
 from claims.tasks.files.sealed_files import read_file
-from claims.tasks.runs.orders import AGENTS
+from claims.tasks.runs import agents_sql
 from claims.tasks.runs.services import confirm_stopped
 from claims.tasks.runs.work_order import Hold
 from claims.tasks.task_result import parse_result
@@ -132,22 +132,21 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
     agents()
     claim = begin(task())
     held = Hold(
-        AGENTS.one("hold", claim=claim.id, generation=claim.generation, member=member().pk), {}
+        agents_sql.hold(claim=claim.id, generation=claim.generation, member=member().pk), {}
     )
     about = {"plan_digest": digest().hex(), "plan_size": 6}
     keep(held, {"plan": b"a plan"}, about)
-    gate, read = Gate(), DECISIONS.one
+    gate = Gate()
+    read = decisions_sql.lock_run if is_locked else decisions_sql.run_of
 
-    def one(name: str, *given: Any, **values: Any) -> Any:
-        if name != "lock_run":
-            return read(name, *given, **values)
-        found = read(name if is_locked else "run_of", **values)
+    def lock_run(**values: Any) -> Any:
+        found = read(**values)
         gate.stop_here()
         return found
 
     def take() -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(DECISIONS, "one", one)
+            patch.setattr(decisions_sql, "lock_run", lock_run)
             return tell(claim, result())
 
     def send() -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from claims import claims_sql
 from claims.scaling.scaler import scale_pools
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool
@@ -19,7 +20,6 @@ from slots.members.restart import settle_condition
 from slots.members.services import clean_slot
 from slots.models import Slot
 from slots.sync.watcher import look_at_pool
-from tests.database.helpers import CLAIMS
 from tests.kubernetes_cluster.clusters import Thing
 from tests.kubernetes_cluster.kubelet import Kubelet
 from tests.kubernetes_cluster.namespace import Space
@@ -160,7 +160,7 @@ def reserve(claim: int, generation: int) -> int:
             "INSERT INTO claims_plan (claim_id, generation, digest) VALUES (%s, %s, 'x')",
             [claim, generation],
         )
-    (row,) = CLAIMS.rows("reserve", claim=claim, generation=generation, ttl="1 day", actor="agent")
+    (row,) = claims_sql.reserve(claim=claim, generation=generation, ttl="1 day", actor="agent")
     return int(row.generation)
 
 
