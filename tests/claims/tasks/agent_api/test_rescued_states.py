@@ -136,7 +136,7 @@ def test_the_claim_page_offers_the_state_to_approvers_only(agent: Agent, claim: 
     approver = browser_as("approver", pool)
     assert f'href="{href}" download' in approver.get(f"/claims/{claim.id}/").content.decode()
     shown = browser_as("viewer", pool).get(f"/claims/{claim.id}/").content.decode()
-    assert f'href="{href}"' not in shown and "is rescued" in shown
+    assert f'href="{href}"' not in shown and "Berth rescued the Terraform state" in shown
     answer = approver.get(href)
     assert (answer.content, answer["Content-Disposition"].split(";")[0]) == (STATE, "attachment")
     assert browser_as("operator", pool).get(href).status_code == 403
