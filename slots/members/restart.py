@@ -62,7 +62,7 @@ def restart_member(*, member_id: int, reason: str) -> Member:
         pool, member = lock_member(member_id)
         if not provider_class(pool.provider).is_owner:
             raise Conflict(
-                f"{member.name} is not ours to start.",
+                f"Berth does not start the agent of {member.name}.",
                 code="not_ours",
                 way_out="Restart the agent on its own machine.",
             )

@@ -187,7 +187,7 @@ def test_leaving_member_is_not_restarted(pool: Pool, member: Member) -> None:
 
 def test_person_cannot_restart_a_member_with_a_task(pool: Pool, member: Member) -> None:
     hold(pool, lane="plan")
-    with pytest.raises(BerthError, match="may run"):
+    with pytest.raises(BerthError, match="may be running"):
         restart_member(member_id=member.pk, reason="try")
     assert Member.objects.get(pk=member.pk).incarnation == 1
 
@@ -195,7 +195,7 @@ def test_person_cannot_restart_a_member_with_a_task(pool: Pool, member: Member) 
 def test_remote_agents_cannot_be_restarted() -> None:
     create_pool({"name": "far", "provider": "agents", "members": {"list": ["x"]}})
     member = Member.objects.get(name="x")
-    with pytest.raises(BerthError, match="not ours"):
+    with pytest.raises(BerthError, match="Berth does not start the agent"):
         restart_member(member_id=member.pk, reason="try")
     Member.objects.filter(pk=member.pk).update(state_at=Now() - timedelta(days=1))
     assert step(member).incarnation == 1
