@@ -208,7 +208,7 @@ def test_a_viewer_of_one_pool_sees_its_scaling_only_and_may_not_change_it() -> N
 def test_the_calendar_shows_freeze_windows_in_the_chosen_zone(pages: Client) -> None:
     fill()
     text = pages.get("/scaling/?view=freezes&zone=America/New_York").content.decode()
-    assert "columns by the clock of America/New_York" in text
+    assert "columns in time zone America/New_York" in text
     assert "weekend: fri, sat, sun 22:00–06:00 America/New_York" in text
     assert 'href="/pools/frozen/scaling/unfreeze/"' in text
     for odd in ("zone=Nowhere", "week=99999", "week=-1", "week=x&zone=%00"):

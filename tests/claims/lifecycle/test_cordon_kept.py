@@ -48,7 +48,7 @@ def test_keeping_a_leaving_member_keeps_its_cordon() -> None:
     begin(task())
     cordon()
     remove_member(member_id=member().pk, reason="too many")
-    assert "it stays, cordoned as before." in text_of(
+    assert "the member stays, cordoned as before." in text_of(
         browser_as("operator", pool).get(path_of("keep"))
     )
     keep_member(member_id=member().pk)

@@ -58,7 +58,7 @@ def test_a_wait_at_the_maximum_names_the_next_maximum() -> None:
 
 def test_a_wait_below_the_maximum_names_a_member_by_the_scaler() -> None:
     fill(make(high=2))
-    assert wait().unblock[0] == "One more member, made by the scaler"
+    assert wait().unblock[0] == "One more member, created by the scaler"
 
 
 def test_a_wait_at_a_scheduled_maximum_names_its_window() -> None:
@@ -83,14 +83,14 @@ def test_a_wait_under_a_pin_or_pause_names_it() -> None:
     pool = make(high=4)
     fill(pool)
     orders.pin_pool(pool_id=pool.pk, count=1, until=later(), reason=WHY)
-    assert wait().unblock[0] == f"The pin to 1 member is taken back: {WHY}"
+    assert wait().unblock[0] == f"The pin to 1 member is removed: {WHY}"
     orders.pause_scaling(pool_id=pool.pk, until=later(), reason="ana")
     assert wait().unblock[0] == "The scaler is resumed (paused: ana)"
 
 
 def test_a_wait_without_members_names_the_scaler_or_its_pause() -> None:
     make()
-    assert wait().unblock == ["One more member, made by the scaler"]
+    assert wait().unblock == ["One more member, created by the scaler"]
     pool = Pool.objects.get()
     orders.pause_scaling(pool_id=pool.pk, until=later(), reason="ana")
     assert wait().unblock == ["The scaler is resumed (paused: ana)"]
@@ -129,7 +129,7 @@ def test_a_claim_with_labels_of_new_members_gets_a_new_member() -> None:
     update_pool("lab", labelled())
     claim = ask(selector={"zone": "a"})
     serve()
-    assert again(claim, explain=True).wait.unblock == ["One more member, made by the scaler"]
+    assert again(claim, explain=True).wait.unblock == ["One more member, created by the scaler"]
     assert scale(pool).delta == 1
     serve()
     assert again(claim).slots[0].member == "lab-1"

@@ -135,7 +135,7 @@ class TestTime:
         perform_due("default")
         perform_due("default")
         assert [(m.to, m.subject) for m in mail.outbox] == [
-            (["ana@example.org"], "net waits for a decision")
+            (["ana@example.org"], "net waits for an approval")
         ]
         assert f"https://berth.example/claims/{claim.id}/" in mail.outbox[0].body
 
