@@ -29,7 +29,8 @@ class MemberSlots:
 class Placement:
     name: str
     text: str  # what the policy does, for people; empty: the name says it
-    # Returns one rank for each slot, in the same order, from 0 to 2**31 - 1.
+    # Returns one rank for each slot, in the same order, from 0 to 2**31 - 1; below 2**30
+    # where uses are counted, because these are added.
     rank: Callable[[MemberSlots], list[int]]
     counts_uses: bool = False  # each use of a slot raises its rank by one
 

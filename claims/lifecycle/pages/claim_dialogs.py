@@ -114,8 +114,8 @@ def force(request: Any, claim_id: int) -> HttpResponse:
         verb="Force release",
         href=request.path,
         intro=(
-            "Frees the slots at once. Work that runs there is not stopped: make sure that it has "
-            "ended, or two claims will use the same slot."
+            "Takes the slots from the claim at once. Work that runs there is not stopped: make "
+            "sure that it has ended, or two claims will use the same slot."
         ),
         affected=[affected(claim, ("cancelled", "cancelled"), places(claim))],
         facts=[
@@ -325,7 +325,7 @@ def release_many(request: Any) -> HttpResponse:
     return ask_about(
         request, claims, title="Release {}", verb="Release {}", then=("done", "released"),
         loses=places, past="released",
-        intro="The slots of these claims are free again at once.",
+        intro="Releases the slots of these claims. Each slot is free once it is clean.",
         nothing="None of these claims holds a slot.", act=lambda found,
         given: release_claims([(claim.id, claim.generation) for claim in found]), is_dangerous=True,
     )  # fmt: skip

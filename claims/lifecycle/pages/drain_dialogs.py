@@ -69,7 +69,7 @@ def drain(request: Any, member_id: int) -> HttpResponse:
         href=request.path,
         intro=(
             f"The member takes no new claims. {summarise(keepers)}: each may finish until the "
-            "deadline. Then Berth ends them, as below."
+            "deadline. Then it loses its slots, as below."
         )
         if keepers
         else "The member takes no new claims. No claim is here.",
@@ -120,7 +120,8 @@ def force(request: Any, member_id: int) -> HttpResponse:
         verb="Force drain",
         href=request.path,
         intro=(
-            f"Ends all claims on this member, then {'cordons' if stays else 'removes'} "
+            "Takes the slots of all claims on this member, as below, then "
+            f"{'cordons' if stays else 'removes'} "
             f"it.{'' if stays else without}"
         ),
         affected=rows,
@@ -172,7 +173,7 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
         intro=f"{then} {said} and go{'es' if len(keepers) == 1 else ''} on." if said else then,
         facts=[*drain_facts(board), *cordon_facts(board)],
         reason="optional",
-        note="Claims that the drain ended stay ended.",
+        note="Claims that lost their slots do not get them back.",
         nothing="" if board.is_draining else "The member is not draining.",
     )
 
@@ -210,7 +211,7 @@ def drain_several(request: Any, name: str) -> HttpResponse:
         href=request.get_full_path(),
         intro=(
             f"{shown}. They take no new claims. {who}: each may finish until the deadline, then "
-            "Berth ends them."
+            "it loses its slots."
         ),
         fields=[within_field(pool), end_field()],
         affected=rows,

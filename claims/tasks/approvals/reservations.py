@@ -151,7 +151,7 @@ def _move(claim_id: int, note: str) -> None:
         check_pending(claim)
         slot = decisions_sql.slot_of(claim=claim_id)
         if slot is None or claim.size != 1:
-            way_out = "It gets a slot after its approval."
+            way_out = "It gets a slot after its approval, or earlier if one becomes free."
             raise Conflict(
                 f"Claim {claim_id} waits without a slot: it has no slot to move.",
                 code="not_reserved",

@@ -225,7 +225,7 @@ def extend(request: Any, claim_id: int) -> HttpResponse:
         verb="Extend",
         href=request.path,
         intro="The plan waits longer for an approval"
-        + ("and its slot stays reserved." if claim.state == "reserved" else "."),
+        + (" and its slot stays reserved." if claim.state == "reserved" else "."),
         fields=[Field("for", "Extend by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True)],
         nothing=not_pending(claim),
     )

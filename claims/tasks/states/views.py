@@ -60,7 +60,10 @@ def rescued_facts(workspace: int) -> list[tuple[str, str]]:
         view for view in list_rescued_in([workspace])[workspace] if view.status in (KEPT, ON_AGENT)
     ]
     return [
-        (f"State of claim {view.claim_id}", f"{WHERE[view.status]}; Discard deletes it")
+        (
+            f"State of claim {view.claim_id}",
+            f"{WHERE[view.status]}; recording the outcome deletes it",
+        )
         for view in open_ones
     ]
 

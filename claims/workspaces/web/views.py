@@ -389,7 +389,7 @@ def share(request: Any, name: str) -> HttpResponse:
         verb="Share",
         href=request.path,
         intro=f"Claims of that pool that name {view.name} use this workspace: one apply at a time "
-        f"in both pools together. Operators of {{view.pool}} keep control of its lock and of "
+        f"in both pools together. Operators of {view.pool} keep control of its lock and of "
         "the outcome of a lost apply.",
         fields=[
             Field(

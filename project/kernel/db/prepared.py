@@ -43,11 +43,12 @@ class Prepared:
 
     name: bytes
     make_row: Any = None
+    row: type[tuple[Any, ...]] | None = None  # what make_row makes; two callers may share a text
 
     def row_maker(self, result: Any, row: type[tuple[Any, ...]] | None) -> Any:
-        if self.make_row is None:
+        if self.make_row is None or self.row is not row:
             names = tuple((result.fname(i) or b"").decode() for i in range(result.nfields))
-            self.make_row = _make_of(row, names)
+            self.make_row, self.row = _make_of(row, names), row
         return self.make_row
 
 

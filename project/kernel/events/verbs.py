@@ -65,5 +65,8 @@ register("session", "sign_in", "signed in", "ready", is_private=True)
 register("session", "sign_out", "signed out", "ready", is_private=True, changes_access=True)
 register("access", "change_user", "user changed", "ready", is_private=True, changes_access=True)
 register("installation", "untrusted_proxy", "unknown proxy", "ready", is_private=True)
+# Written by early versions only; their rows name users and tokens.
+FORMER_PRIVATE = frozenset({"token_create", "token_revoke", "user_change"})
+
 register("installation", "renumber", "log renumbered", "ready")
 register("claim", "bench", "measured")

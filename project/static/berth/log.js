@@ -118,7 +118,7 @@
   };
   const failed = (state, error) => {
     if (run !== state) return;
-    said.textContent = error.message === "404" ? "The log was deleted." : "The log could not be loaded. Trying again.";
+    said.textContent = error.message === "404" ? "The log is no longer available." : "The log could not be loaded. Trying again.";
     if (error.message !== "404") timer = setTimeout(() => (run.chunks.length ? more() : open(run.generation)), 3000);
   };
   // All of it: from the first line to where the loaded part begins. The place that is looked at stays.

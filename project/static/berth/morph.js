@@ -133,7 +133,6 @@
     const part = button && document.getElementById(button.dataset.pause);
     if (!part) return;
     const is = part.toggleAttribute("data-paused");
-    button.setAttribute("aria-pressed", is);
     button.textContent = is ? "Resume" : "Pause";
     if (!is) release();
   });

@@ -64,6 +64,7 @@ def test_a_workspace_is_shared_by_an_operator_of_both_pools() -> None:
     both = browser_of(chief())
     question = get(both, "/workspace/share/tf/net/", **DIALOG)
     assert "dns" in question and "one apply at a time in both pools together" in question
+    assert "Operators of tf keep control of its lock" in question
     assert post(both, "/workspace/share/tf/net/", pool="dns", reason="").status_code == 422
     assert (
         post(both, "/workspace/share/tf/net/", pool="dns", reason="one network").status_code == 204

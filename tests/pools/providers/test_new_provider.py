@@ -136,3 +136,9 @@ def test_workers_perform_its_operations(settings: Any) -> None:
         assert set(app.conf.task_queues) == {"default", "local", "kubernetes", "nomad"}
     finally:
         app.conf.task_queues = before
+
+
+def test_a_worker_stops_where_a_provider_cannot_be_loaded(settings: Any) -> None:
+    settings.BERTH_PROVIDERS = ["pools.nowhere.Provider"]
+    with pytest.raises(SystemExit, match=r"BERTH_PROVIDERS: .*pools\.nowhere"):
+        add_queues(app)

@@ -205,7 +205,7 @@ def test_concurrent_pools_with_the_same_name_create_only_one(
     assert second.until_blocked_or_done() == "blocked"
     gate.open()
     first.result()
-    with pytest.raises(Conflict, match="There is a pool net already"):
+    with pytest.raises(Conflict, match="Pool net already exists"):
         second.result()
 
 

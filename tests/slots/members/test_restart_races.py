@@ -134,7 +134,7 @@ def test_person_cannot_restart_a_member_while_a_claim_is_being_bound(
     assert person.until_blocked_or_done() == "blocked"
     gate.open()
     binder.result()
-    with pytest.raises(Exception, match="may run"):
+    with pytest.raises(Exception, match="may be running"):
         person.result()
     assert fresh(member) == ("ready", 1)
     assert Slot.objects.filter(state="held").count() == 1

@@ -168,7 +168,7 @@ def test_the_member_panel_says_that_the_drain_deadline_has_passed() -> None:
     pass_deadline()
     page = text_of(browser_as("operator", pool).get("/pools/tf/?member=tf-0"))
     assert "past, since" in page
-    assert "claims are being ended" in page
+    assert "claims lose their slots" in page
 
 
 def test_a_leaving_member_without_a_deadline_is_listed_as_draining() -> None:

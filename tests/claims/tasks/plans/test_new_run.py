@@ -218,8 +218,8 @@ def test_a_state_is_discarded_only_by_choice_and_approvers_are_told() -> None:
     claim = view_claim(task.claim_id)
     begin(claim)
     finish(claim, "planned")
-    assert "The state will be discarded." in get(client, f"/claims/{claim.id}/")
-    assert "The state will be discarded." in get(client, "/approvals/")
+    assert "This run discards the state." in get(client, f"/claims/{claim.id}/")
+    assert "This run discards the state." in get(client, "/approvals/")
     plan = view_plan(claim.id)
     assert plan is not None and plan.as_dict()["discards_state"] is True
 
