@@ -192,7 +192,10 @@ def test_same_demand_is_not_answered_up_and_down_in_turn(
     )
     first = decide(s, policy)
     second = decide(after(s, first), policy)
-    assert first.delta * second.delta >= 0, (first, second)
+    removed = {judged.id for each in (first, second) if each.delta < 0 for judged in each.chosen}
+    # A silent member has no capacity: its removal is no answer to demand.
+    is_silent = removed <= {member.id for member in there if member.state == "offline"}
+    assert first.delta * second.delta >= 0 or is_silent, (first, second)
 
 
 @settings(max_examples=100)
