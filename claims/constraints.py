@@ -1,9 +1,9 @@
 """What is always true of a claim's row by itself."""
 
 from claims.states import CLAIM, HOLDING
-from project.kernel.db.row_constraint import Column, Sound, one_of
+from project.kernel.db.row_constraint import Column, RowConstraint, one_of
 
-CLAIM_SOUND = Sound(
+CLAIM_CONSTRAINT = RowConstraint(
     name="claim_sound",
     table="claims_claim",
     columns={

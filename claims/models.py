@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from claims.constraints import CLAIM_SOUND
+from claims.constraints import CLAIM_CONSTRAINT
 from claims.states import CLAIM, CLAIM_SET, SERIAL_LIVE
 from pools.models import Pool
 
@@ -162,7 +162,7 @@ class Claim(models.Model):
 
     class Meta:
         constraints = [
-            CLAIM_SOUND.check(),
+            CLAIM_CONSTRAINT.check(),
             models.UniqueConstraint(fields=["requested_by", "key"], name="claim_key"),
             models.UniqueConstraint(
                 fields=["workspace"],

@@ -33,7 +33,7 @@ def constraint(error: BaseException) -> str:
     return str(getattr(diagnostics, "constraint_name", None) or "")
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Others were in the way, or the line was deleted as unused at this moment. Any other
     missing row is a bug, and told as one.
     """
@@ -53,7 +53,7 @@ def repeat(work: Callable[[], R], *, also: frozenset[str] = frozenset()) -> R:
             code = sqlstate(error)
             if code in RULES and code not in also:
                 metrics.BROKEN_RULES.labels(code).inc()
-            if not (is_passing(error) or code in also) or connection.in_atomic_block:
+            if not (is_transient(error) or code in also) or connection.in_atomic_block:
                 raise
             if turn == TIMES:
                 raise Unavailable(

@@ -1,8 +1,8 @@
 """What a claim may be, how it may end, and what a claim set may be."""
 
-from project.kernel.db.state_machine import Machine, edges
+from project.kernel.db.state_machine import StateMachine, edges
 
-CLAIM = Machine(
+CLAIM = StateMachine(
     name="claim",
     table="claims_claim",
     states={
@@ -42,7 +42,7 @@ CLAIM = Machine(
         ]
     ),
 )
-CLAIM_SET = Machine(
+CLAIM_SET = StateMachine(
     name="claim_set",
     table="claims_claimset",
     states={"active": "keeps its number of claims", "deleting": "releases its claims, then ends"},

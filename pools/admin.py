@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from pools.access.permissions import ROLES
 from pools.access.tokens import revoke_token
 from pools.models import Decision, Grant, Heartbeat, Pool, Sample, Secret, Token
-from pools.roles.services import give_grant, refuse_unprotected, withdraw_grant
+from pools.roles.services import create_grant, refuse_unprotected, revoke_grant
 from project.kernel.actor import acting_as
 from project.kernel.errors import Refused
 from project.kernel.ui.admin_actions import service_action
@@ -109,7 +109,7 @@ class GrantAdmin(ReadAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         given = form.cleaned_data
         with acting_as(request.user.get_username()):
-            made = give_grant(
+            made = create_grant(
                 role=given["role"],
                 user=given["user"],
                 group=given["group"],
@@ -120,7 +120,7 @@ class GrantAdmin(ReadAdmin):
 
     @service_action("Withdraw", effect="These roles end at once, also for sockets that are open.")
     def withdraw(self, grant: Grant, reason: str) -> None:
-        withdraw_grant(grant.pk, reason=reason)
+        revoke_grant(grant.pk, reason=reason)
 
 
 @admin.register(Token)

@@ -1,8 +1,8 @@
 """What a pool and a member may be, and how they get there."""
 
-from project.kernel.db.state_machine import Machine, edges
+from project.kernel.db.state_machine import StateMachine, edges
 
-POOL = Machine(
+POOL = StateMachine(
     name="pool",
     table="pools_pool",
     states={
@@ -22,7 +22,7 @@ POOL = Machine(
     ),
 )
 
-MEMBER = Machine(
+MEMBER = StateMachine(
     name="member",
     table="pools_member",
     states={

@@ -13,15 +13,15 @@ django.setup(set_prefix=False)
 # Every view: before the first request, and before what the views import.
 import project.urls  # noqa: E402, F401
 from claims.tasks.agent_api.socket import agent_sockets  # noqa: E402
-from pools.access.rate_limit import buckets, strangers  # noqa: E402
-from pools.access.shared_rate_limit import Shares  # noqa: E402
+from pools.access.rate_limit import anonymous_buckets, buckets  # noqa: E402
+from pools.access.shared_rate_limit import SharedBuckets  # noqa: E402
 from pools.http.consumers import sockets  # noqa: E402
 from project.kernel.http.asgi import Http  # noqa: E402
 from project.kernel.http.proxies import ClientAddress  # noqa: E402
 from project.kernel.live.socket import unknown_sockets  # noqa: E402
 
 if settings.REDIS_URL:
-    Shares(settings.REDIS_URL, {"callers": buckets, "strangers": strangers}).start()
+    SharedBuckets(settings.REDIS_URL, {"callers": buckets, "strangers": anonymous_buckets}).start()
 
 # Sockets look at host, origin, session and token themselves: a program with a token has no origin.
 websockets = CookieMiddleware(URLRouter([*sockets, *agent_sockets, *unknown_sockets]))

@@ -13,7 +13,12 @@ from pools.models import Member
 from project.kernel.ui.admin_actions import service_action
 from project.kernel.ui.admin_base import ReadAdmin, as_json, link, link_list, links
 from slots.members.drain import drain_member, undrain_member
-from slots.members.services import cordon_member, keep_member, remove_member, uncordon_member
+from slots.members.services import (
+    cancel_member_removal,
+    cordon_member,
+    remove_member,
+    uncordon_member,
+)
 from slots.members.token_rotation import order_token
 from slots.models import HoldStat, Slot, UnsavedState
 
@@ -118,7 +123,7 @@ class MemberAdmin(ReadAdmin):
 
     @service_action("Keep", effect="Their removal is called off, as long as they are still there.")
     def keep(self, member: Member, reason: str) -> None:
-        keep_member(member_id=member.pk, reason=reason)
+        cancel_member_removal(member_id=member.pk, reason=reason)
 
 
 class HeldFilter(admin.SimpleListFilter):

@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from pools.models import Member, Pool
-from slots.rules import SLOT_SOUND
+from slots.rules import SLOT_CONSTRAINT
 from slots.states import SLOT
 
 
@@ -38,7 +38,7 @@ class Slot(models.Model):
 
     class Meta:
         constraints = [
-            SLOT_SOUND.check(),
+            SLOT_CONSTRAINT.check(),
             models.UniqueConstraint(fields=["member", "lane", "number"], name="slot_place"),
             models.UniqueConstraint(
                 fields=["claim_id", "ordinal"],

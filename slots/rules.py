@@ -1,9 +1,9 @@
 """What is always true of a slot's row by itself."""
 
-from project.kernel.db.row_constraint import Column, Sound, one_of
+from project.kernel.db.row_constraint import Column, RowConstraint, one_of
 from slots.states import HOLDING, SLOT
 
-SLOT_SOUND = Sound(
+SLOT_CONSTRAINT = RowConstraint(
     name="slot_sound",
     table="slots_slot",
     columns={

@@ -1,8 +1,8 @@
 """What a slot may be. The slot's row is the hold: claim, ordinal and generation stand in it."""
 
-from project.kernel.db.state_machine import Machine, edges
+from project.kernel.db.state_machine import StateMachine, edges
 
-SLOT = Machine(
+SLOT = StateMachine(
     name="slot",
     table="slots_slot",
     states={

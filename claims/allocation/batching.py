@@ -25,14 +25,14 @@ from claims.allocation.create import (
     columns,
     explain_made,
     may_repeat,
+    notify_made,
     route_at_once,
-    tell_made,
 )
 from claims.allocation.metrics import CREATED
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import Route
-from claims.allocation.thread_batching import PATIENCE, QueuedCreate, make_batch, pick
-from pools.access.tokens import Proof
+from claims.allocation.thread_batching import PATIENCE, QueuedCreate, create_batch, split_batch
+from pools.access.tokens import CachedToken
 
 # Seconds to wait while so many statements are under way.
 PATIENCES = (0.0, 0.002, PATIENCE, PATIENCE)
@@ -48,7 +48,7 @@ class PendingCreate:
 
     __slots__ = ("claim", "error", "future", "request", "route", "since", "wish")
 
-    def __init__(self, request: ClaimRequest, route: Route, proof: Proof) -> None:
+    def __init__(self, request: ClaimRequest, route: Route, proof: CachedToken) -> None:
         self.request, self.route = request, route
         self.wish = QueuedCreate(route, columns(request, route), proof)
         self.claim: ClaimView | None = None
@@ -57,7 +57,7 @@ class PendingCreate:
         self.future: asyncio.Future[ClaimView | None]
 
     async def make(self, threads: Executor) -> ClaimView | None:
-        return await company_of(threads).join(self)
+        return await batcher_of(threads).join(self)
 
     def conclude(self) -> None:
         wish = self.wish
@@ -68,7 +68,7 @@ class PendingCreate:
             CREATED.labels(self.claim.state).inc()
 
 
-def ask_at_once(request: ClaimRequest, proof: Proof) -> PendingCreate | None:
+def begin_create(request: ClaimRequest, proof: CachedToken) -> PendingCreate | None:
     """As create_at_once. None: it is not simple, or its line is not known here yet."""
     route = route_at_once(request)
     return None if route is None else PendingCreate(request, route, proof)
@@ -110,7 +110,7 @@ class Batcher:
         self._start()
 
     def _send(self) -> None:
-        wishes, _ = pick([asked.wish for asked in self.waiting])
+        wishes, _ = split_batch([asked.wish for asked in self.waiting])
         taken = set(map(id, wishes))
         batch = [asked for asked in self.waiting if id(asked.wish) in taken]
         self.waiting = [asked for asked in self.waiting if id(asked.wish) not in taken]
@@ -153,9 +153,9 @@ class Batcher:
 
 
 def make_all(batch: Sequence[PendingCreate]) -> None:
-    trust_connection()
+    check_connection()
     try:
-        make_batch([asked.wish for asked in batch])
+        create_batch([asked.wish for asked in batch])
     except DatabaseError as error:  # one by itself
         for asked in batch:
             asked.wish.error = error
@@ -177,7 +177,7 @@ def notify_created(made: Sequence[PendingCreate], *, is_bound: bool) -> None:
     if not pools:
         return
     try:
-        tell_made(list(pools.values()), any_bound=is_bound, any_waiting=not is_bound)
+        notify_made(list(pools.values()), any_bound=is_bound, any_waiting=not is_bound)
     except Exception as error:
         # The claims are there, and whoever is told of them looks by timer, too.
         logger.warning("nobody was told of new claims, they are found by timer: %s", error)
@@ -191,19 +191,19 @@ def fail_all(batch: Sequence[PendingCreate], error: BaseException) -> None:
 _used = threading.local()
 
 
-def trust_connection() -> None:
+def check_connection() -> None:
     """One that died while it was idle takes no claim along: then its end can be read from it,
     unless the network has swallowed that.
     """
     now = time.monotonic()
-    if connection.errors_occurred or now - getattr(_used, "at", 0.0) > IDLE or has_news():
+    if connection.errors_occurred or now - getattr(_used, "at", 0.0) > IDLE or has_unread_data():
         connection.close_if_unusable_or_obsolete()
         if connection.connection is not None and not connection.is_usable():
             connection.close()
     _used.at = now
 
 
-def has_news() -> bool:
+def has_unread_data() -> bool:
     """The server has sent something that nobody asked for; asks nothing of it, and costs
     a microsecond.
     """
@@ -215,12 +215,12 @@ def has_news() -> bool:
     return bool(poll.poll(0))
 
 
-_companies: WeakKeyDictionary[Executor, Batcher] = WeakKeyDictionary()
+_batchers: WeakKeyDictionary[Executor, Batcher] = WeakKeyDictionary()
 
 
-def company_of(threads: Executor) -> Batcher:
+def batcher_of(threads: Executor) -> Batcher:
     loop = asyncio.get_running_loop()
-    found = _companies.get(threads)
+    found = _batchers.get(threads)
     if found is None or found.loop is not loop:
-        found = _companies[threads] = Batcher(loop, threads)
+        found = _batchers[threads] = Batcher(loop, threads)
     return found

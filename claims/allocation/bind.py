@@ -10,7 +10,7 @@ from claims.allocation.requests.resolve import PoolFacts
 from claims.allocation.slot_search import find_slots
 from claims.statements import TAKEN, sqlstate
 from project.kernel.actor import current_actor
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 
 TRIES = 3
 
@@ -29,11 +29,11 @@ def bind_claim(
         try:
             with transaction.atomic():
                 slots = find_slots(wanted, pools, kind, claim) or []
-                is_bound = bool(slots) and pass_waiters(claim, slots, may_pass=may_pass)
+                is_bound = bool(slots) and overtake_waiters(claim, slots, may_pass=may_pass)
                 # How many it takes was not known as long as a pool was not there.
                 if is_bound and wanted.is_paired:
                     pairs_sql.size_claim(claim=claim, size=len(slots))
-                is_bound = is_bound and hand_over(claim, slots)
+                is_bound = is_bound and assign_slots(claim, slots)
                 if not is_bound:
                     # Nothing was taken past anybody, and nothing is locked.
                     transaction.set_rollback(True)
@@ -42,12 +42,12 @@ def bind_claim(
                 raise
         else:
             if is_bound:
-                tell_bound(pools)
+                notify_bound(pools)
             return is_bound
     return False
 
 
-def pass_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:
+def overtake_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:
     """Whether a claim may take these slots before the claims that wait and could use them.
     Counts what it takes past each of them.
     """
@@ -76,11 +76,11 @@ def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dic
     return {head.claim: taken for head, taken in heads}
 
 
-def hand_over(claim: int, slots: Sequence[int], reason: str = "") -> bool:
+def assign_slots(claim: int, slots: Sequence[int], reason: str = "") -> bool:
     return bool(
         claims_sql.hand_over(claim=claim, slots=list(slots), actor=current_actor(), reason=reason)
     )
 
 
-def tell_bound(pools: Sequence[PoolFacts]) -> None:
-    hint("events", *(["operations"] if any(pool.queue for pool in pools) else []))
+def notify_bound(pools: Sequence[PoolFacts]) -> None:
+    publish("events", *(["operations"] if any(pool.queue for pool in pools) else []))

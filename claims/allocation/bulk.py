@@ -9,7 +9,7 @@ from typing import Any
 
 from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.create import check_same, claim_made, create_claim, explain_made, tell_made
+from claims.allocation.create import check_same, claim_made, create_claim, explain_made, notify_made
 from claims.allocation.metrics import CREATED
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_route
@@ -135,7 +135,7 @@ def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]
     for row in rows:
         CREATED.labels(row.state).inc()
     if rows:
-        tell_made(
+        notify_made(
             [pool],
             any_bound=any(r.state == "bound" for r in rows),
             any_waiting=any(r.state == "waiting" for r in rows),

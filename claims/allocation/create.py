@@ -17,25 +17,25 @@ from typing import Any
 from django.db import DatabaseError, connection, transaction
 
 from claims import claims_sql, lines_sql
-from claims.allocation.bind import bind_claim, hand_over, pass_waiters, tell_bound
+from claims.allocation.bind import assign_slots, bind_claim, notify_bound, overtake_waiters
 from claims.allocation.claim_view import ClaimView, HeldSlot, set_deadlines
 from claims.allocation.metrics import CREATED
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import (
     PoolFacts,
     Route,
+    find_cached_route,
     find_pools,
     find_route,
-    recall_route,
 )
-from claims.allocation.scale_request import ask_for_capacity
+from claims.allocation.scale_request import request_scaling
 from claims.allocation.selectors import view_claim
-from claims.allocation.thread_batching import make_together
+from claims.allocation.thread_batching import create_batched
 from claims.allocation.wait_reason import explain_claims
-from claims.statements import TAKEN, constraint, is_passing, repeat, sqlstate
+from claims.statements import TAKEN, constraint, is_transient, repeat, sqlstate
 from claims.tasks.files.task_input import TaskInput, add_work, is_run_missing, prepare_work
 from claims.workspaces.services import WorkspaceEntry, enter_workspace
-from pools.access.tokens import Proof
+from pools.access.tokens import CachedToken
 from pools.config.layout import default_kind
 from pools.config.spec import LeaseSpec
 from project.kernel.actor import current_actor
@@ -49,7 +49,7 @@ from project.kernel.errors import (
     Refused,
     Unavailable,
 )
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from slots.members import members_sql
 
 TRIES = 4
@@ -67,10 +67,10 @@ def create_claim(request: ClaimRequest) -> ClaimView:
     """
     if request.slot is not None:
         return claim_named_slot(slot_id=request.slot, request=request)
-    return _note_made(repeat(partial(_create, request), also=frozenset({"23505"})))
+    return _count_made(repeat(partial(_create, request), also=frozenset({"23505"})))
 
 
-def create_at_once(request: ClaimRequest, proof: Proof) -> ClaimView | None:
+def create_at_once(request: ClaimRequest, proof: CachedToken) -> ClaimView | None:
     """The same in one statement that makes sure of the caller, too: for a simple one whose line is
     known, so that nothing else is asked or written. None: nothing was done, for whatever reason;
     ask who calls, then create."""
@@ -83,7 +83,7 @@ def create_at_once(request: ClaimRequest, proof: Proof) -> ClaimView | None:
         if not may_repeat(request, error):
             raise
         return None
-    return None if claim is None else _note_made(claim)
+    return None if claim is None else _count_made(claim)
 
 
 def route_at_once(request: ClaimRequest) -> Route | None:
@@ -94,7 +94,7 @@ def route_at_once(request: ClaimRequest) -> Route | None:
         and not request.task
         and request.run is None
     )
-    route = recall_route(request) if is_plain else None
+    route = find_cached_route(request) if is_plain else None
     return route if route is not None and route.is_simple else None
 
 
@@ -102,10 +102,10 @@ def may_repeat(request: ClaimRequest, error: BaseException) -> bool:
     """Without a key only what certainly was not done: the connection may be lost, and the claim
     there all the same.
     """
-    return request.key is not None or is_passing(error) or sqlstate(error) in TAKEN
+    return request.key is not None or is_transient(error) or sqlstate(error) in TAKEN
 
 
-def _note_made(claim: ClaimView) -> ClaimView:
+def _count_made(claim: ClaimView) -> ClaimView:
     if not claim.is_replay:
         CREATED.labels(claim.state).inc()
     if claim.is_waiting:
@@ -214,13 +214,13 @@ def claim_made(
     return claim
 
 
-def tell_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -> None:
+def notify_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -> None:
     if any_bound:
-        tell_bound(pools)
+        notify_bound(pools)
     if any_waiting:
-        hint("claims", "events")
+        publish("claims", "events")
         # In a transaction of its own, once this one has committed: the pool's row is everybody's.
-        after_commit(ask_for_capacity, [pool.id for pool in pools])
+        after_commit(request_scaling, [pool.id for pool in pools])
 
 
 def _create(request: ClaimRequest) -> ClaimView:
@@ -251,18 +251,18 @@ def _create_simple(
     request: ClaimRequest,
     route: Route,
     place: WorkspaceEntry = NO_PLACE,
-    proof: Proof | None = None,
+    proof: CachedToken | None = None,
 ) -> ClaimView | None:
     """None: the key exists, or what we remember of the pool, or of the caller, is old."""
     pool = route.pools[0]
     assert pool is not None
     values = columns(request, route, place)
-    row = make_together(route, values, proof)
+    row = create_batched(route, values, proof)
     if row is None:
         return None
-    tell_made([pool], any_bound=row.state == "bound", any_waiting=row.state == "waiting")
+    notify_made([pool], any_bound=row.state == "bound", any_waiting=row.state == "waiting")
     if row.state == "blocked":
-        hint("claims", "events")
+        publish("claims", "events")
     return claim_made(request, route, row, values["spec"], place)
 
 
@@ -293,9 +293,9 @@ def _create_in_transaction(
         ):
             return view_claim(row.id)
         if place.state == "waiting":
-            tell_made(pools, any_bound=False, any_waiting=True)
+            notify_made(pools, any_bound=False, any_waiting=True)
         else:
-            hint("claims", "events")
+            publish("claims", "events")
         return claim_made(
             request,
             route,
@@ -340,16 +340,16 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
                 )
             add_work(row.id, work)
             _check_free(members_sql.lock_named(slots=[slot_id]))
-            if not pass_waiters(row.id, [slot_id], may_pass=False):
+            if not overtake_waiters(row.id, [slot_id], may_pass=False):
                 raise Conflict(
                     "Others wait for a slot like this one.",
                     code="others_wait",
                     way_out="Claim it with a higher priority.",
                 )
-            if not hand_over(row.id, [slot_id], reason="this slot was named"):
+            if not assign_slots(row.id, [slot_id], reason="this slot was named"):
                 # Its pool has just been paused.
                 raise Conflict(CLOSED, code="slot_taken", way_out=ANOTHER)
-            tell_bound(route.found)
+            notify_bound(route.found)
     except DatabaseError as error:
         if sqlstate(error) in TAKEN and constraint(error) != "claim_serial":
             raise Conflict(

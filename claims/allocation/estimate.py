@@ -28,7 +28,7 @@ class Band:
     note: str = ""
 
 
-class Holds:
+class HoldTimes:
     """How long claims held slots lately, sorted once for many questions."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
@@ -53,7 +53,7 @@ class Forecast:
     sample was read.
     """
 
-    def __init__(self, ages: Sequence[float], holds: Holds, *, weight: float = 1.0) -> None:
+    def __init__(self, ages: Sequence[float], holds: HoldTimes, *, weight: float = 1.0) -> None:
         self.holds = holds
         self.note = ""
         self._times: list[float] = []
@@ -130,5 +130,7 @@ class Forecast:
         return self._times[-1] + max(0.0, root * root - v) / self._rate
 
 
-def estimate_start(need: int, ages: Sequence[float], holds: Holds, *, weight: float = 1.0) -> Band:
+def estimate_start(
+    need: int, ages: Sequence[float], holds: HoldTimes, *, weight: float = 1.0
+) -> Band:
     return Forecast(ages, holds, weight=weight).start(need)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 MOST_TRIED = 20_000  # sets that meet in one search: some ten milliseconds
 
 
-class Free(NamedTuple):
+class FreeNumbers(NamedTuple):
     """Of one member."""
 
     member: int
@@ -52,14 +52,23 @@ def runs(bits: int, length: int, step: int) -> int:
 
 
 def find_match(
-    pools: Sequence[Sequence[Free]], size: int, *, is_together: bool = False, run: int | None = None
+    pools: Sequence[Sequence[FreeNumbers]],
+    size: int,
+    *,
+    is_together: bool = False,
+    run: int | None = None,
 ) -> NumberMatch | None:
     """`size` numbers that are free in every pool. `is_together`: in each on one member. `run`:
     in a row, so far apart, on one member.
     """
     if run is not None and size > 1:
         starts = lowest(
-            _common([[Free(f.member, runs(f.numbers, size, run)) for f in free] for free in pools]),
+            _common(
+                [
+                    [FreeNumbers(f.member, runs(f.numbers, size, run)) for f in free]
+                    for free in pools
+                ]
+            ),
             1,
         )
         return (
@@ -79,7 +88,7 @@ def find_match(
     )
 
 
-def _common(pools: Sequence[Sequence[Free]]) -> int:
+def _common(pools: Sequence[Sequence[FreeNumbers]]) -> int:
     """Free somewhere in every pool."""
     found = -1
     for free in pools:
@@ -90,7 +99,7 @@ def _common(pools: Sequence[Sequence[Free]]) -> int:
     return max(found, 0)
 
 
-def _on_members(pools: Sequence[Sequence[Free]], numbers: list[int]) -> NumberMatch | None:
+def _on_members(pools: Sequence[Sequence[FreeNumbers]], numbers: list[int]) -> NumberMatch | None:
     wanted = bits_of(numbers)
     found = [next((f.member for f in free if f.numbers & wanted == wanted), None) for free in pools]
     return (
@@ -100,7 +109,7 @@ def _on_members(pools: Sequence[Sequence[Free]], numbers: list[int]) -> NumberMa
     )
 
 
-def _together(pools: Sequence[Sequence[Free]], size: int) -> Iterator[NumberMatch]:
+def _together(pools: Sequence[Sequence[FreeNumbers]], size: int) -> Iterator[NumberMatch]:
     """Member by member, the pool with the fewest first; sets that are too small already go no
     further. The search ends after so many: with many members in many pools it may pass over what
     there is, and is tried again when that has changed."""

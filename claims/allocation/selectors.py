@@ -149,14 +149,14 @@ def count_claims(wanted: ClaimFilter) -> int:
         return Claim.objects.filter(_condition(wanted)).count()
 
 
-def explain(claim_id: int) -> Wait | None:
+def explain_wait(claim_id: int) -> Wait | None:
     """Why it waits; None: it does not."""
     return view_claim(claim_id, explain=True).wait
 
 
-def place_in_line(claim_id: int) -> int | None:
+def queue_position(claim_id: int) -> int | None:
     """From 1; None: it stands in none."""
-    wait = explain(claim_id)
+    wait = explain_wait(claim_id)
     return None if wait is None else wait.place
 
 

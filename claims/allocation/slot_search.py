@@ -17,7 +17,7 @@ from typing import Any
 from claims import claims_sql, pairs_sql
 from claims.allocation.requests.policy import SlotDemand
 from claims.allocation.requests.resolve import PoolFacts
-from claims.allocation.same_number import Free, bits_of, find_match
+from claims.allocation.same_number import FreeNumbers, bits_of, find_match
 from pools.config.layout import NODE
 from slots.members import members_sql
 
@@ -54,7 +54,7 @@ def find_slots(
     ]
 
 
-def find_instead(
+def find_replacements(
     wanted: SlotDemand, pool: PoolFacts, kind: str, count: int, claim: int
 ) -> list[int] | None:
     """So many more slots for a claim that has lost some of its own and keeps the others."""
@@ -196,7 +196,7 @@ def _matched(
     return None
 
 
-def _free_numbers(pool: PoolFacts, kind: str, labels: str) -> list[Free]:
+def _free_numbers(pool: PoolFacts, kind: str, labels: str) -> list[FreeNumbers]:
     found: dict[int, int] = {}
     is_paired = pool.pair_for(kind) is not None
     lanes: dict[int, int] = {}
@@ -208,7 +208,7 @@ def _free_numbers(pool: PoolFacts, kind: str, labels: str) -> list[Free]:
             bits if before is None else before & bits if is_paired else before | bits
         )
     return [
-        Free(member, bits)
+        FreeNumbers(member, bits)
         for member, bits in found.items()
         if bits and not (is_paired and lanes[member] < 2)
     ]

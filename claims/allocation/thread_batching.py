@@ -21,8 +21,8 @@ from django.db import DatabaseError, connection
 
 from claims import claims_sql
 from claims.allocation.requests.resolve import Route
-from pools.access.tokens import Proof
-from project.kernel.controllers.periodic import is_away
+from pools.access.tokens import CachedToken
+from project.kernel.controllers.periodic import is_unavailable
 
 MOST = 16  # in one statement: more than the threads of a web process
 # Statements under way in this process: while one waits for its commit, the next ones are made.
@@ -37,7 +37,9 @@ class QueuedCreate:
 
     __slots__ = ("batch", "error", "is_left", "proof", "route", "row", "turn", "values")
 
-    def __init__(self, route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> None:
+    def __init__(
+        self, route: Route, values: Mapping[str, Any], proof: CachedToken | None = None
+    ) -> None:
         self.route, self.values, self.proof = route, values, proof
         self.turn: threading.Lock | None = None  # held as long as it waits for others
         self.batch: list[QueuedCreate] = []  # those it makes when its turn has come
@@ -94,11 +96,11 @@ class ThreadBatcher:
             _wake(wish)
 
     def _take(self) -> list[QueuedCreate]:
-        taken, self._waiting = pick(self._waiting)
+        taken, self._waiting = split_batch(self._waiting)
         return taken
 
 
-def pick(waiting: Iterable[QueuedCreate]) -> tuple[list[QueuedCreate], list[QueuedCreate]]:
+def split_batch(waiting: Iterable[QueuedCreate]) -> tuple[list[QueuedCreate], list[QueuedCreate]]:
     """Those for one statement, and the others: in the order they came, of each pool one line,
     since two would look for the same slots.
     """
@@ -112,27 +114,29 @@ def pick(waiting: Iterable[QueuedCreate]) -> tuple[list[QueuedCreate], list[Queu
     return taken, left
 
 
-def make_together(
-    route: Route, values: Mapping[str, Any], proof: Proof | None = None
+def create_batched(
+    route: Route, values: Mapping[str, Any], proof: CachedToken | None = None
 ) -> Row | None:
     """A simple claim, bound or waiting; None: its key exists, or what we remember of its pool, or
     of the caller (proof), is old. Outside of a transaction block a claim may have company: its
     answer comes after the commit all the same."""
     if connection.in_atomic_block:
-        return make_alone(route, values, proof)
+        return create_alone(route, values, proof)
     wish = QueuedCreate(route, values, proof)
     batch = _gatherer.enter(wish)
     if batch:
         try:
-            make_batch(batch)
+            create_batch(batch)
         finally:
             _gatherer.leave(batch)
     if wish.error is not None:
         raise wish.error
-    return make_alone(route, values, proof) if wish.is_left else wish.row
+    return create_alone(route, values, proof) if wish.is_left else wish.row
 
 
-def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = None) -> Row | None:
+def create_alone(
+    route: Route, values: Mapping[str, Any], proof: CachedToken | None = None
+) -> Row | None:
     pool = route.pools[0]
     assert pool is not None
     given: dict[str, Any] = {
@@ -148,10 +152,10 @@ def make_alone(route: Route, values: Mapping[str, Any], proof: Proof | None = No
     return claims_sql.create_and_bind_here(**given, **values)
 
 
-def make_batch(batch: list[QueuedCreate]) -> None:
+def create_batch(batch: list[QueuedCreate]) -> None:
     """In one statement. One by itself raises what the database says of it."""
     if len(batch) == 1:
-        batch[0].row = make_alone(batch[0].route, batch[0].values, batch[0].proof)
+        batch[0].row = create_alone(batch[0].route, batch[0].values, batch[0].proof)
         return
     for wish in batch:
         wish.is_left = True
@@ -160,14 +164,14 @@ def make_batch(batch: list[QueuedCreate]) -> None:
             batch[row.n].row, batch[row.n].is_left = row, False
     except DatabaseError as error:  # whose fault it was each finds out by itself
         # The connection broke, perhaps after the commit: to make it again is safe only under a key.
-        if is_away(error):
+        if is_unavailable(error):
             for wish in batch:
                 wish.error = error if wish.values["key"] is None else None
 
 
 def _make_all(batch: list[QueuedCreate]) -> list[Row]:
     lines: dict[int, dict[str, Any]] = {}
-    callers: dict[Proof | None, int] = {}
+    callers: dict[CachedToken | None, int] = {}
     claims = []
     for n, wish in enumerate(batch):
         pool, values = wish.route.pools[0], wish.values

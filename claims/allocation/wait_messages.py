@@ -10,7 +10,7 @@ from datetime import datetime
 from math import ceil
 from typing import NamedTuple
 
-from claims.allocation.requests.policy import Refusal, SlotDemand, words_for
+from claims.allocation.requests.policy import Refusal, SlotDemand, format_seconds
 from pools.scaling import MemberLimits
 
 PLAIN_LANES = ("slot", "node", "port")
@@ -72,7 +72,7 @@ class WaitMessage(NamedTuple):
 
 
 def describe_wait(scene: WaitContext) -> WaitMessage:
-    said = _SAYINGS.get(scene.code, _say_refused)(scene)
+    said = _DESCRIPTIONS.get(scene.code, _describe_refused)(scene)
     return (
         said
         if not scene.ahead
@@ -82,22 +82,22 @@ def describe_wait(scene: WaitContext) -> WaitMessage:
     )
 
 
-def _say_missing(s: WaitContext) -> WaitMessage:
+def _describe_missing(s: WaitContext) -> WaitMessage:
     return WaitMessage(f"Pool {s.pool} does not exist", [f"Create {s.pool}"])
 
 
-def _say_pending(s: WaitContext) -> WaitMessage:
+def _describe_pending(s: WaitContext) -> WaitMessage:
     return WaitMessage(
         f"Pool {s.pool} is pending: its provider has not answered yet",
         [f"Pool {s.pool} becomes active"],
     )
 
 
-def _say_deleting(s: WaitContext) -> WaitMessage:
+def _describe_deleting(s: WaitContext) -> WaitMessage:
     return WaitMessage(f"Pool {s.pool} is being deleted", ["Cancel it and claim in another pool"])
 
 
-def _say_paused(s: WaitContext) -> WaitMessage:
+def _describe_paused(s: WaitContext) -> WaitMessage:
     if s.limits is not None and s.limits.frozen:
         until = f" until {moment(s.paused_until)}" if s.paused_until else ""
         ends = f"The freeze ends{', at ' + moment(s.paused_until) if s.paused_until else ''}"
@@ -113,14 +113,14 @@ def _say_paused(s: WaitContext) -> WaitMessage:
     )
 
 
-def _say_no_member(s: WaitContext) -> WaitMessage:
+def _describe_no_member(s: WaitContext) -> WaitMessage:
     return WaitMessage(
         f"Pool {s.pool} has no member",
         _with_creating(s, [_more_members(s, 1) if s.limits else f"A member is added to {s.pool}"]),
     )
 
 
-def _say_no_labels(s: WaitContext) -> WaitMessage:
+def _describe_no_labels(s: WaitContext) -> WaitMessage:
     if s.limits is not None and s.is_carried:
         return WaitMessage(
             f"No member of {s.pool} has {labels(s)} yet", _with_creating(s, [_more_members(s, 1)])
@@ -130,14 +130,14 @@ def _say_no_labels(s: WaitContext) -> WaitMessage:
     )
 
 
-def _say_unwilling(s: WaitContext) -> WaitMessage:
+def _describe_unwilling(s: WaitContext) -> WaitMessage:
     who = f"member of {s.pool} with {labels(s)}" if s.wanted.selector else f"member of {s.pool}"
     return WaitMessage(
         f"Every {who} is offline, cordoned or leaving", _openings(s) or ["A member is ready again"]
     )
 
 
-def _say_full(s: WaitContext) -> WaitMessage:
+def _describe_full(s: WaitContext) -> WaitMessage:
     p = s.places
     parts = [
         (p.held, "held"),
@@ -164,28 +164,30 @@ def _reserved(s: WaitContext) -> str:
     """And what that costs."""
     if s.kept < SHOWN_FROM:
         return "reserved"
-    return f"reserved ({'the longest ' if s.places.reserved > 1 else ''}for {words_for(s.kept)})"
+    return (
+        f"reserved ({'the longest ' if s.places.reserved > 1 else ''}for {format_seconds(s.kept)})"
+    )
 
 
-def _say_not_enough(s: WaitContext) -> WaitMessage:
+def _describe_not_enough(s: WaitContext) -> WaitMessage:
     return WaitMessage(
         f"{s.places.open} of {s.wanted.size} {noun(s)} are open in {s.pool}", _ways(s)
     )
 
 
-def _say_not_contiguous(s: WaitContext) -> WaitMessage:
+def _describe_not_contiguous(s: WaitContext) -> WaitMessage:
     at = f" ({s.longest_on})" if s.longest_on else ""
     return WaitMessage(f"Largest free run is {s.longest} of {s.wanted.size}{at}", _ways(s))
 
 
-def _say_not_together(s: WaitContext) -> WaitMessage:
+def _describe_not_together(s: WaitContext) -> WaitMessage:
     at = f" ({s.longest_on})" if s.longest_on else ""
     return WaitMessage(
         f"No member has {s.wanted.size} open {noun(s)}; the most is {s.longest}{at}", _ways(s)
     )
 
 
-def _say_no_pair(s: WaitContext) -> WaitMessage:
+def _describe_no_pair(s: WaitContext) -> WaitMessage:
     some = f"Of {s.wanted.size} numbers {count(s.pairs, 'is', 'are')}"
     text = f"No number of {s.pool} is" if s.pairs == 0 else some
     return WaitMessage(
@@ -193,7 +195,7 @@ def _say_no_pair(s: WaitContext) -> WaitMessage:
     )
 
 
-def _say_no_common(s: WaitContext) -> WaitMessage:
+def _describe_no_common(s: WaitContext) -> WaitMessage:
     what = "No number is" if s.wanted.size == 1 else f"No {s.wanted.size} numbers are"
     where = ", in each on one member" if s.wanted.on_one_member and s.wanted.size > 1 else ""
     return WaitMessage(
@@ -201,7 +203,7 @@ def _say_no_common(s: WaitContext) -> WaitMessage:
     )
 
 
-def _say_next(s: WaitContext) -> WaitMessage:
+def _describe_next(s: WaitContext) -> WaitMessage:
     if s.strict is not None:
         return WaitMessage(
             f"Claim {s.strict} goes first, and this claim may not pass it",
@@ -213,7 +215,7 @@ def _say_next(s: WaitContext) -> WaitMessage:
     )
 
 
-def _say_refused(s: WaitContext) -> WaitMessage:
+def _describe_refused(s: WaitContext) -> WaitMessage:
     if s.refusal is None:
         return WaitMessage(s.code.replace("_", " ").capitalize(), [])
     return WaitMessage(
@@ -222,21 +224,21 @@ def _say_refused(s: WaitContext) -> WaitMessage:
     )
 
 
-_SAYINGS = {
-    "pool_not_found": _say_missing,
-    "pool_pending": _say_pending,
-    "pool_deleting": _say_deleting,
-    "pool_paused": _say_paused,
-    "no_member": _say_no_member,
-    "no_member_with_labels": _say_no_labels,
-    "no_member_willing": _say_unwilling,
-    "full": _say_full,
-    "not_enough": _say_not_enough,
-    "not_contiguous": _say_not_contiguous,
-    "not_together": _say_not_together,
-    "no_pair": _say_no_pair,
-    "no_common_number": _say_no_common,
-    "next": _say_next,
+_DESCRIPTIONS = {
+    "pool_not_found": _describe_missing,
+    "pool_pending": _describe_pending,
+    "pool_deleting": _describe_deleting,
+    "pool_paused": _describe_paused,
+    "no_member": _describe_no_member,
+    "no_member_with_labels": _describe_no_labels,
+    "no_member_willing": _describe_unwilling,
+    "full": _describe_full,
+    "not_enough": _describe_not_enough,
+    "not_contiguous": _describe_not_contiguous,
+    "not_together": _describe_not_together,
+    "no_pair": _describe_no_pair,
+    "no_common_number": _describe_no_common,
+    "next": _describe_next,
 }
 
 
@@ -322,7 +324,7 @@ def _with_creating(s: WaitContext, ways: list[str]) -> list[str]:
     return [f"{name} is ready" for name in s.creating[:MOST_NAMED]] + ways
 
 
-def say_blocked(
+def describe_blocked(
     *,
     workspace: str,
     is_locked: bool,
@@ -357,7 +359,7 @@ def say_blocked(
         return "workspace_busy", WaitMessage(text, [way])
     if back_off is not None and back_off > 0:
         return "back_off", WaitMessage(
-            f"Berth retries in {words_for(back_off)}", ["The waiting time ends"]
+            f"Berth retries in {format_seconds(back_off)}", ["The waiting time ends"]
         )
     return "unblocking", WaitMessage("Nothing blocks the claim", ["It is queued within a second"])
 

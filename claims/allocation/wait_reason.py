@@ -14,7 +14,7 @@ from typing import Any
 
 from claims import claims_sql, pairs_sql
 from claims.allocation.claim_view import ClaimView, Wait
-from claims.allocation.estimate import Band, Forecast, Holds, estimate_start
+from claims.allocation.estimate import Band, Forecast, HoldTimes, estimate_start
 from claims.allocation.requests.policy import (
     HOLDERS_LEAVE,
     PoolState,
@@ -30,15 +30,15 @@ from claims.allocation.requests.resolve import (
     kind_in,
     lanes_in,
     offer_of,
-    wanted_in,
-    wanted_of,
+    slot_demand_in,
+    slot_demand_of,
 )
 from claims.allocation.wait_messages import (
     SlotCounts,
     WaitContext,
+    describe_blocked,
     describe_wait,
     moment,
-    say_blocked,
 )
 from claims.scaling import scaling_sql
 from claims.scaling.snapshot import limits_of
@@ -124,7 +124,7 @@ class _ReadCache:
         pools = tuple(self.pools.get(name) for name in claim.pools)
         kind = kind_in(pools, claim.kind)
         lanes = lanes_in(pools, kind)
-        wanted = wanted_in(wanted_of(claim.size, dict(claim.terms)), pools, kind)
+        wanted = slot_demand_in(slot_demand_of(claim.size, dict(claim.terms)), pools, kind)
         found = [pool for pool in pools if pool is not None]
         refusals = {
             pool.name: find_refusal(wanted, [offer_of(pool, kind, with_members=claim.size > 1)])
@@ -186,7 +186,7 @@ class _ReadCache:
         pair = pool.pair_for(kind)
         labels = json.dumps(dict(wanted.selector))
         key = ("pairs", pool.id, labels)
-        return pair and _keep(
+        return pair and _cached(
             key,
             lambda: pairs_sql.count_pairs(pool=pool.id, lane=pair[0], other=pair[1], labels=labels),
         )
@@ -237,7 +237,7 @@ class _ReadCache:
         row = self.state_row(pool.id)
         labels = json.dumps(dict(scene.wanted.selector))
         lanes = pool.lanes_for(kind)
-        places = _keep(
+        places = _cached(
             ("places", pool.id, labels),
             lambda: claims_sql.count_places(pool=pool.id, labels=labels),
         )
@@ -303,12 +303,12 @@ class _ReadCache:
         is_run = scene.code == "not_contiguous"
         if pair is None:
             find = _longest_free_run if is_run else _most_on_one
-            found = _keep(
+            found = _cached(
                 (find.__name__, pool.id, labels, tuple(lanes)), lambda: find(pool, labels, lanes)
             )
         else:
             search = _longest_paired_run if is_run else _most_paired_on_one
-            found = _keep((search.__name__, pool.id, labels), lambda: search(pool, labels, *pair))
+            found = _cached((search.__name__, pool.id, labels), lambda: search(pool, labels, *pair))
         if found is None:
             return scene
         return replace(
@@ -319,13 +319,13 @@ class _ReadCache:
 
     def holders(self, pool_id: int, lanes: list[str], labels: str) -> list[Any]:
         key = ("holders", pool_id, tuple(lanes), labels)
-        return _keep(
+        return _cached(
             key, lambda: claims_sql.holders(SAMPLE, pool=pool_id, lanes=lanes, labels=labels)
         )
 
-    def holds(self, pool_id: int) -> Holds:
-        rows = _keep(("holds", pool_id), lambda: claims_sql.recent_holds(RECENT, pool=pool_id))
-        return Holds([row.seconds for row in rows])
+    def holds(self, pool_id: int) -> HoldTimes:
+        rows = _cached(("holds", pool_id), lambda: claims_sql.recent_holds(RECENT, pool=pool_id))
+        return HoldTimes([row.seconds for row in rows])
 
     def count_ahead(self, line: _Line, claim: ClaimView) -> int:
         return int(
@@ -448,7 +448,7 @@ def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
             if row.holder_state == "bound"
             else row.holder_state
         )
-        code, said = say_blocked(
+        code, said = describe_blocked(
             workspace=row.name or "",
             is_locked=bool(row.is_locked),
             locked_by=row.locked_by or "",
@@ -489,7 +489,7 @@ def _estimate_blocked(code: str, row: Any, reader: _ReadCache) -> Band:
     )
 
 
-def _keep(key: Any, read: Callable[[], Any]) -> Any:
+def _cached(key: Any, read: Callable[[], Any]) -> Any:
     known = _kept.get(key)
     started = time.monotonic()
     if known is not None and known[0] > started:

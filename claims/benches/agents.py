@@ -25,7 +25,7 @@ from claims.tasks.run_spec import RunRequest
 from pools.lifecycle.services import create_pool
 from pools.models import Member
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
-from slots.members.liveness import welcome_member
+from slots.members.liveness import mark_ready
 from slots.members.services import activate_pool
 from slots.members.tokens import issue_token
 
@@ -42,7 +42,7 @@ WHERE m.state <> 'ready' OR h.at IS NULL OR h.at < now() - interval '20 s'"""
 
 
 @dataclass
-class Printing:
+class PrintingTask:
     """A task that prints, and what it has printed."""
 
     claim: int
@@ -94,7 +94,7 @@ def make_agents(count: int) -> list[str]:
     activate_pool(pool_id=pool.pk)
     members = list(Member.objects.filter(pool=pool).order_by("position"))
     for member in members:
-        welcome_member(member_id=member.pk, incarnation=member.incarnation)
+        mark_ready(member_id=member.pk, incarnation=member.incarnation)
     return [issue_token(member_id=member.pk) for member in members]
 
 
@@ -108,7 +108,7 @@ async def play(
     run.log(f"  {len(agents)} agents wait")
     polls, idle = polled[0], await measure(watched)
     polls = polled[0] - polls
-    silent = await asyncio.to_thread(ask, SILENT)
+    silent = await asyncio.to_thread(query_number, SILENT)
     await stop(polling)
     for agent in agents:
         await agent.waiting.close()
@@ -116,7 +116,7 @@ async def play(
     run.log(f"  {len(agents)} agents are connected")
     before, connected = heard[0], await measure(watched)
     beats = heard[0] - before
-    silent += await asyncio.to_thread(ask, SILENT)
+    silent += await asyncio.to_thread(query_number, SILENT)
     tasks = await asyncio.to_thread(make_tasks)
     lines = await begin(host, port, tokens, tasks)
     rate, busy = await print_logs(lines, printed)
@@ -226,7 +226,7 @@ def make_tasks() -> list[tuple[int, int, int]]:
 
 async def begin(
     host: str, port: int, tokens: list[str], tasks: list[tuple[int, int, int]]
-) -> list[Printing]:
+) -> list[PrintingTask]:
     by_member = {int(token.split("_")[1]): token for token in tokens}
     lines = []
     for claim, generation, member in tasks:
@@ -236,11 +236,11 @@ async def begin(
         )
         if status != 200:
             raise RuntimeError(f"started: {status} {answer}")
-        lines.append(Printing(claim, generation, line))
+        lines.append(PrintingTask(claim, generation, line))
     return lines
 
 
-async def print_logs(lines: list[Printing], seconds: float) -> tuple[float, float]:
+async def print_logs(lines: list[PrintingTask], seconds: float) -> tuple[float, float]:
     """Bytes a second that were taken in, and the cores that it took. Below what a pool keeps of one
     log, each task prints as fast as it may, in pieces as an agent sends them."""
     texts = make_texts()
@@ -252,7 +252,7 @@ async def print_logs(lines: list[Printing], seconds: float) -> tuple[float, floa
     return sum(each.size for each in lines) / took, await share
 
 
-async def print_log(printing: Printing, texts: list[str], end: float) -> None:
+async def print_log(printing: PrintingTask, texts: list[str], end: float) -> None:
     most = 7_500_000  # of the 8 MB that are kept of a log
     pace = most / max(1.0, end - time.monotonic())
     began = time.monotonic()
@@ -286,7 +286,7 @@ def make_texts() -> list[str]:
     return texts
 
 
-def find_loss(lines: list[Printing]) -> int:
+def find_loss(lines: list[PrintingTask]) -> int:
     """Logs that are read back otherwise than they were sent."""
     lost = 0
     for each in lines:
@@ -298,7 +298,7 @@ def find_loss(lines: list[Printing]) -> int:
     return lost
 
 
-def ask(statement: str) -> int:
+def query_number(statement: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute(statement)
         found = int(cursor.fetchone()[0])

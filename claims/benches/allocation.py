@@ -76,7 +76,7 @@ def bench_hot(run: BenchRun) -> Mapping[str, Any]:
     hot = fill_pools("hot", 1, pools * each, held=0.95)
     cool = fill_pools("cool", pools, each, held=0.5)
     processes = 2 if run.is_quick else 4
-    with run.crew(WORKERS + "Turner", processes) as crew:
+    with run.crew(WORKERS + "ClaimReleaseWorker", processes) as crew:
         for names in (hot.names, cool.names):
             crew.slice(run.seconds(1.0, 0.2), names=names)
         before = run.reference.measure(run.seconds(1.0))
@@ -108,7 +108,8 @@ def bench_growth(run: BenchRun) -> Mapping[str, Any]:
         fill_pools("grow", pools, many, held=0.5)
         before = run.reference.measure(run.seconds(1.0))
         found: dict[str, Any] = {}
-        for field, worker in (("single", "Turner"), ("batch", "BatchTurner")):
+        workers = {"single": "ClaimReleaseWorker", "batch": "BatchClaimReleaseWorker"}
+        for field, worker in workers.items():
             options = (
                 {"names": names} if field == "single" else {"names": names, "kept": 16, "batch": 16}
             )
@@ -147,7 +148,7 @@ def bench_churn(run: BenchRun) -> Mapping[str, Any]:
         "kept": int(each * 0.25) - 50 if not run.is_quick else 4,
         "batch": 50 if not run.is_quick else 4,
     }
-    with run.crew(WORKERS + "BatchTurner", 2, **options) as crew:
+    with run.crew(WORKERS + "BatchClaimReleaseWorker", 2, **options) as crew:
         crew.slice(run.seconds(5.0))
         slices = run.slices(5)
         first = run.compare(lambda: crew.slice(minute / slices).rate, slices)

@@ -18,15 +18,15 @@ from claims.benches.agent_client import AsyncLine, SimulatedAgent
 from claims.benches.processes import controller, web_server
 from claims.benches.seed import WHO
 from claims.tasks.run_spec import RunRequest
-from claims.tasks.runs.services import start_run, take_result
+from claims.tasks.runs.services import record_result, start_run
 from claims.tasks.task_result import TaskResult
 from pools.access.permissions import APPROVER
 from pools.access.tokens import create_token
 from pools.lifecycle.services import create_pool
 from pools.models import Member
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
-from slots.members.liveness import welcome_member
+from slots.members.liveness import mark_ready
 from slots.members.services import activate_pool
 from slots.members.tokens import issue_token
 
@@ -107,7 +107,7 @@ def make_agents(count: int) -> list[str]:
     activate_pool(pool_id=pool.pk)
     members = list(Member.objects.filter(pool=pool).order_by("position"))
     for member in members:
-        welcome_member(member_id=member.pk, incarnation=member.incarnation)
+        mark_ready(member_id=member.pk, incarnation=member.incarnation)
     return [issue_token(member_id=member.pk) for member in members]
 
 
@@ -115,7 +115,7 @@ def make_person() -> str:
     user = User(username="approver")
     user.set_unusable_password()
     user.save()
-    give_grant(role=APPROVER, user=user)
+    create_grant(role=APPROVER, user=user)
     return create_token(user=user, name="bench")[1]
 
 
@@ -139,12 +139,12 @@ def make_plans(turn: int, count: int) -> dict[int, str]:
         planned = TaskResult(
             "planned", 0, digest=digest, summary={"add": 1, "change": 0, "destroy": 0, "replace": 0}
         )
-        take_result(claim_id=claim.id, generation=claim.generation, member=member, result=planned)
+        record_result(claim_id=claim.id, generation=claim.generation, member=member, result=planned)
         found[claim.id] = digest.hex()
     return found
 
 
-async def beside(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """In a thread, which takes its connection with it."""
 
     def call() -> T:
@@ -182,7 +182,7 @@ async def play(
         persons.put_nowait(AsyncLine(host, port, person))
     found = []
     for turn in range(rounds):
-        plans = await beside(lambda turn=turn: make_plans(turn, len(tokens) * 3))  # type: ignore[misc]
+        plans = await run_in_thread(lambda turn=turn: make_plans(turn, len(tokens) * 3))  # type: ignore[misc]
         now = ApprovalRound(plans)
         await approve_all(now, persons)
         await asyncio.wait_for(now.is_done.wait(), PATIENCE)

@@ -26,7 +26,7 @@ EVERY = 0.05  # seconds between two changes
 DONE = 1.0  # seconds after the last change in which its frames must have come
 
 
-class Changer:
+class ClaimChanger:
     """Claims and releases many slots at a time, at a pace."""
 
     def __init__(self, k: int, n: int, batch: int) -> None:
@@ -87,10 +87,10 @@ def bench_live(run: BenchRun) -> Mapping[str, Any]:
     with (
         web_server() as (host, port),
         running(["manage.py", "relay"]),
-        run.crew("claims.benches.live.Changer", 1, batch=batch) as crew,
+        run.crew("claims.benches.live.ClaimChanger", 1, batch=batch) as crew,
     ):
         heard = asyncio.run(
-            hear(
+            receive_frames(
                 f"ws://{host}:{port}/ws/live/",
                 token,
                 sockets,
@@ -113,7 +113,7 @@ def bench_live(run: BenchRun) -> Mapping[str, Any]:
     }
 
 
-async def hear(
+async def receive_frames(
     url: str, token: str, count: int, crew: Any, seconds: float, position: str
 ) -> ReceivedFrames:
     """The sockets of so many open pages, while the changes go on."""

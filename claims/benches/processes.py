@@ -19,7 +19,7 @@ from django.db import connections
 
 from pools.access.permissions import CLAIMANT
 from pools.access.tokens import create_token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.models import Beat
 from project.settings import environment as env
 
@@ -27,7 +27,7 @@ START = 60.0  # seconds a process may take until it works
 UNLIMITED = {"BERTH_REQUESTS_PER_MINUTE": "1000000000"}
 
 
-def here() -> Mapping[str, str]:
+def database_environment() -> Mapping[str, str]:
     """The environment that leads to the database that Django is connected to now."""
     at: Any = connections["default"].settings_dict
     address = f"{at['USER']}:{at['PASSWORD']}@{at['HOST']}:{at['PORT']}"
@@ -45,7 +45,7 @@ def running(
     process = subprocess.Popen(
         [sys.executable, *command],
         cwd=env.ROOT,
-        env=dict(here()),
+        env=dict(database_environment()),
         stdout=sys.stderr,
         pass_fds=pass_fds,
     )
@@ -99,5 +99,5 @@ def make_token(name: str) -> str:
     user = User(username=name)
     user.set_unusable_password()
     user.save()
-    give_grant(role=CLAIMANT, user=user)
+    create_grant(role=CLAIMANT, user=user)
     return create_token(user=user, name="bench")[1]

@@ -22,7 +22,7 @@ WHO = "bench"
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledPools:
     pools: list[int]
     names: list[str]
 
@@ -35,7 +35,7 @@ def fill_pools(
     held: float = 0.0,
     queue: str = "",
     waiting: int = 0,
-) -> Filled:
+) -> FilledPools:
     """`count` pools of so many slots, the first of which (a share `held`) claims hold, and
     `waiting` claims in the line of each.
     """
@@ -66,7 +66,7 @@ def fill_pools(
         cursor.execute(
             "VACUUM ANALYZE pools_pool, pools_member, slots_slot, claims_claim, claims_shape"
         )
-    return Filled(pools, names)
+    return FilledPools(pools, names)
 
 
 def add_waiting(heads: Sequence[int], count: int) -> None:
@@ -75,7 +75,7 @@ def add_waiting(heads: Sequence[int], count: int) -> None:
         cursor.execute(WAITING, [count, list(heads)])
 
 
-def refill(filled: Filled) -> None:
+def refill(filled: FilledPools) -> None:
     """The claims that were bound wait again, and their slots are free: as `fill_pools`
     left them.
     """
@@ -85,7 +85,7 @@ def refill(filled: Filled) -> None:
         cursor.execute("VACUUM ANALYZE slots_slot, claims_claim")
 
 
-def count_waiting(filled: Filled) -> int:
+def count_waiting(filled: FilledPools) -> int:
     with reporting(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM claims_claim WHERE state = 'waiting' AND pool_id = ANY (%s)",

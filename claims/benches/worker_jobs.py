@@ -50,7 +50,7 @@ def make_claimer(k: int, n: int, names: Sequence[str]) -> Once:
     return once
 
 
-class Turner:
+class ClaimReleaseWorker:
     """Claims and releases in turn, in the pools of the slice, so that they stay as full as
     they were.
     """
@@ -84,7 +84,7 @@ class Turner:
         return 1
 
 
-class BatchTurner(Turner):
+class BatchClaimReleaseWorker(ClaimReleaseWorker):
     """The same with bulk calls: so many claims, then as many releases."""
 
     def __init__(

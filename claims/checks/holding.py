@@ -8,15 +8,15 @@ from functools import partial
 from django.db import transaction
 
 from claims.checks import repairs_sql
-from claims.constraints import CLAIM_SOUND
-from claims.lifecycle.end_hold import let_go, look_at_hold
-from claims.lifecycle.release import DRAIN, Ending, tell_freed
+from claims.constraints import CLAIM_CONSTRAINT
+from claims.lifecycle.end_hold import end_hold, lock_hold
+from claims.lifecycle.release import DRAIN, Ending, notify_freed
 from project.kernel.actor import current_actor
-from project.kernel.db.row_constraint import Sound
+from project.kernel.db.row_constraint import RowConstraint
 from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
 from project.kernel.events.log import record
-from slots.rules import SLOT_SOUND
+from slots.rules import SLOT_CONSTRAINT
 
 REASON = "found by the doctor"
 
@@ -48,7 +48,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "kernel_event": ("event_kept", "event_unchanged"),
 }
 
-SOUND = (SLOT_SOUND, CLAIM_SOUND)  # and what each row must be by itself
+SOUND = (SLOT_CONSTRAINT, CLAIM_CONSTRAINT)  # and what each row must be by itself
 
 WITHOUT_HOLDER = """
 SELECT s.claim_id AS claim, coalesce(c.state, 'missing') AS state,
@@ -92,7 +92,7 @@ FROM pg_constraint c LEFT JOIN pg_proc p ON p.proname = 'is_' || c.conname
   WHERE c.contype = 'c' AND c.conname = ANY (%(names)s::text[])"""
 
 # Events older than the oldest that is kept are gone, so a holder of before is not in the log.
-UNTOLD = """
+UNNOTIFIED = """
 SELECT s.id, s.state, s.claim_id, e.claim_id AS told, e.after FROM slots_slot s
 LEFT JOIN LATERAL (
   SELECT claim_id, after FROM kernel_event WHERE slot_id = s.id AND after <> '' ORDER BY id DESC
@@ -219,15 +219,15 @@ def find_missing_rules() -> Iterator[Finding]:
     "The log's last word on a slot names its holder",
     "“Who held it at 14:03?” is answered from the log.",
 )
-def find_untold_holders() -> Iterator[Finding]:
-    for row in run(UNTOLD, prepare=False):
+def find_unnotified_holders() -> Iterator[Finding]:
+    for row in run(UNNOTIFIED, prepare=False):
         now = f"held by claim {row.claim_id}" if row.claim_id is not None else row.state
         said = "nothing" if row.after is None else f"claim {row.told}, {row.after}"
         yield Finding(
             f"slot {row.id}",
             f"is {now}; the log says {said}",
             "--repair tells the log.",
-            partial(_tell_holder, row.id),
+            partial(_notify_holder, row.id),
         )
 
 
@@ -243,12 +243,12 @@ def _drop_holder(claim: int) -> None:
         rows = repairs_sql.drop_holder(
             claim=claim, drain=DRAIN, actor=current_actor(), reason=REASON
         )
-        tell_freed(rows)
+        notify_freed(rows)
 
 
 def _end_broken(claim_id: int) -> None:
     with transaction.atomic():
-        held = look_at_hold(claim_id)
+        held = lock_hold(claim_id)
         record(
             "repair",
             claim_id=claim_id,
@@ -257,7 +257,7 @@ def _end_broken(claim_id: int) -> None:
             after="ended",
             reason=REASON,
         )
-        let_go(
+        end_hold(
             held,
             Ending(outcome="lost", verb="repair", reason=REASON),
             words="was lost while it applied",
@@ -276,11 +276,11 @@ def _switch_on(table: str, name: str) -> None:
         record("repair", reason=f"{REASON}: the rule {name} was off")
 
 
-def _say_anew(sound: Sound) -> None:
+def _say_anew(sound: RowConstraint) -> None:
     with transaction.atomic():
         run(sound.function(), prepare=False)
         record("repair", reason=f"{REASON}: the rules of {sound.name} were others")
 
 
-def _tell_holder(slot: int) -> None:
+def _notify_holder(slot: int) -> None:
     repairs_sql.tell_holder(slot=slot, actor=current_actor(), reason=REASON)

@@ -10,7 +10,7 @@ from django.db import transaction
 from claims.allocation import decisions_sql
 from claims.checks import repairs_sql
 from claims.checks.holding import REASON
-from claims.lifecycle.end_hold import lock_after_lost_apply, look_at_hold
+from claims.lifecycle.end_hold import lock_after_lost_apply, lock_hold
 from claims.tasks.task_result import BY_SIGNAL, CUT_OFF
 from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
@@ -50,7 +50,7 @@ def find_untimed() -> Iterator[Finding]:
         when = "never" if row.due_at is None else f"at {row.due_at:%Y-%m-%d %H:%M} UTC"
         detail = f"{row.state} until {row.expires_at:%Y-%m-%d %H:%M} UTC, to be looked at {when}"
         yield Finding(
-            f"claim {row.id}", detail, "--repair has it looked at now.", partial(_look_now, row.id)
+            f"claim {row.id}", detail, "--repair has it looked at now.", partial(_check_now, row.id)
         )
 
 
@@ -88,7 +88,7 @@ def find_open_runs() -> Iterator[Finding]:
         )
 
 
-def _look_now(claim_id: int) -> None:
+def _check_now(claim_id: int) -> None:
     with transaction.atomic():
         if repairs_sql.look_at_pending(claim=claim_id):
             record("repair", claim_id=claim_id, reason=REASON)
@@ -96,7 +96,7 @@ def _look_now(claim_id: int) -> None:
 
 def _lock(claim_id: int) -> None:
     with transaction.atomic():
-        lock_after_lost_apply(look_at_hold(claim_id), "was lost while it applied")
+        lock_after_lost_apply(lock_hold(claim_id), "was lost while it applied")
         record("repair", claim_id=claim_id, reason=REASON)
 
 

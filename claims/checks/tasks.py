@@ -13,7 +13,7 @@ from claims.workspaces.services import CHUNK
 from project.kernel.actor import current_actor
 from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 
 WAITING_IN_LOCKED = """
 SELECT w.id, w.name, w.locked_by, w.lock_reason, array_agg(c.id ORDER BY c.id) AS claims
@@ -121,4 +121,4 @@ def _block(workspace: int) -> None:
             == CHUNK
         ):
             pass
-        hint("claims", "events")
+        publish("claims", "events")

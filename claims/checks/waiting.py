@@ -12,7 +12,7 @@ from django.db import transaction
 from claims.allocation.bind import is_held_back
 from claims.allocation.queues.allocator import allocate
 from claims.allocation.requests.policy import STRICT_AFTER
-from claims.allocation.requests.resolve import find_pools, kind_in, wanted_in, wanted_of
+from claims.allocation.requests.resolve import find_pools, kind_in, slot_demand_in, slot_demand_of
 from claims.allocation.slot_search import find_slots
 from claims.checks import repairs_sql
 from claims.checks.holding import REASON
@@ -58,7 +58,7 @@ WHERE due_at < now() - make_interval(secs => %(limit)s::float8) AND state <> 'en
     "Every line is tried within a minute",
     "The allocator does not run, or can't deal with the line.",
 )
-def find_untried_lines() -> Iterator[Finding]:
+def find_untried_queues() -> Iterator[Finding]:
     for row in run(UNTRIED, {"limit": LIMIT}, prepare=False):
         tried = "never tried" if row.age is None else f"last tried {row.age:.0f} s ago"
         repair = "See that `allocate` runs; its log says what it can't do. --repair tries it once."
@@ -128,7 +128,7 @@ def _search(row: Any) -> float | None:
     if len(pools) < len(row.pools):
         return None
     kind = kind_in(pools, row.kind)
-    wanted = wanted_in(wanted_of(row.size, json.loads(row.terms)), pools, kind)
+    wanted = slot_demand_in(slot_demand_of(row.size, json.loads(row.terms)), pools, kind)
     with transaction.atomic():
         slots = find_slots(wanted, pools, kind, row.claim)
         if slots is not None and is_held_back(row.claim, slots):

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.end_hold import let_go, look_at_hold
+from claims.lifecycle.end_hold import end_hold, lock_hold
 from claims.lifecycle.release import Ending, end_unheld
 from claims.statements import repeat
 from project.kernel.errors import Conflict
@@ -52,13 +52,13 @@ def force_release(*, claim_id: int, reason: str) -> ClaimView:
 
     def force() -> None:
         with transaction.atomic():
-            held = look_at_hold(claim_id)
+            held = lock_hold(claim_id)
             if held.claim.state == "ended":
                 text = f"Claim {claim_id} has already ended: {held.claim.outcome}."
                 raise Conflict(text, code="ended", way_out="No action is needed.")
             if held.holds:
                 ending = Ending(outcome="cancelled", verb="force_release", reason=note)
-                let_go(held, ending, words="was released by force while it applied")
+                end_hold(held, ending, words="was released by force while it applied")
             else:
                 end_unheld(claim_id, "cancelled", "force_release", note)
 
@@ -69,8 +69,8 @@ def force_release(*, claim_id: int, reason: str) -> ClaimView:
 def _cancel_task(claim_id: int, note: str) -> bool:
     """Against the result of its agent: both need the claim's row, one comes first."""
     with transaction.atomic():
-        held = look_at_hold(claim_id)
+        held = lock_hold(claim_id)
         if not held.holds or not (held.claim.has_task or held.claim.state == "reserved"):
             return False
         ending = Ending(outcome="cancelled", verb="cancel", reason=note)
-        return bool(let_go(held, ending, words="was cancelled while it applied"))
+        return bool(end_hold(held, ending, words="was cancelled while it applied"))

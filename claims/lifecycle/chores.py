@@ -17,27 +17,27 @@ from claims import claims_sql
 from claims.allocation import decisions_sql
 from claims.allocation.requests.policy import (
     PendingApproval,
-    Timed,
+    TimedClaim,
     check_deadlines,
-    look_at_pending,
-    words_for,
+    check_pending_approval,
+    format_seconds,
 )
-from claims.lifecycle.deadline_notices import tell_of_deadline
-from claims.lifecycle.drain import put_out_all
-from claims.lifecycle.end_hold import approval_of, let_go, look_at_hold
+from claims.lifecycle.deadline_notices import notify_deadline
+from claims.lifecycle.drain import evict_claims
+from claims.lifecycle.end_hold import approval_of, end_hold, lock_hold
 from claims.lifecycle.lost_member import lose_claim
 from claims.lifecycle.pool_deletion import finish_deleting
-from claims.lifecycle.release import Ending, after_end, end_unheld, give_back, tell_freed
+from claims.lifecycle.release import Ending, after_end, end_unheld, notify_freed, release_slots
 from claims.statements import repeat
 from claims.workspaces.services import free_workspace
 from project.kernel.actor import current_actor
-from project.kernel.controllers.periodic import chore, each, is_away
+from project.kernel.controllers.periodic import chore, is_unavailable, run_each
 from project.kernel.db.after_commit import after_commit
-from project.kernel.events.notify import hint
-from project.kernel.events.retention import delete_old, keeps
+from project.kernel.events.notify import publish
+from project.kernel.events.retention import delete_old, retention_rule
 from slots.members import members_sql
-from slots.members.chores import keeps_pool
-from slots.members.drain import list_over
+from slots.members.chores import register_pool_use_check
+from slots.members.drain import list_overdue
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +46,15 @@ AGAIN = 60.0  # seconds until a claim is looked at once more that could not be d
 
 
 @chore("claims due", every=0.5)
-def look_at_due_claims() -> bool:
+def check_due_claims() -> bool:
     """Claims whose time has come: to be acknowledged, heard, ended, or tried again."""
     rows = claims_sql.due_claims(BATCH)
     failed: list[Exception] = []
     for row in rows:
         try:
-            repeat(partial(_look_at_claim, row.id))
+            repeat(partial(_check_claim, row.id))
         except Exception as error:
-            if is_away(error):
+            if is_unavailable(error):
                 raise
             claims_sql.postpone_claim(claim=row.id, seconds=AGAIN)
             logger.exception("claim %s could not be looked at, once more in %.0f s", row.id, AGAIN)
@@ -64,7 +64,7 @@ def look_at_due_claims() -> bool:
     return len(rows) == BATCH
 
 
-def _look_at_claim(claim_id: int) -> None:
+def _check_claim(claim_id: int) -> None:
     with transaction.atomic():
         row = claims_sql.lock_due_claim(claim=claim_id)
         if row is None:  # somebody else has it, or it is not due any more
@@ -72,11 +72,11 @@ def _look_at_claim(claim_id: int) -> None:
         _DUE[row.state](row)
 
 
-def _look_at_bound(row: Any) -> None:
+def _check_bound(row: Any) -> None:
     spec = json.loads(row.spec)
     is_heard = not row.has_task  # an agent answers for its member, not for each of its tasks
     look = check_deadlines(
-        Timed(
+        TimedClaim(
             held=row.held,
             silent=claims_sql.silence_of(claim=row.id)
             if spec.get("heartbeat") and is_heard
@@ -97,7 +97,7 @@ def _look_at_bound(row: Any) -> None:
         claims_sql.postpone_claim(claim=row.id, seconds=AGAIN)
         after_commit(end_overdue_task, row.id, row.generation, ending)
     else:
-        give_back(row.id, row.generation, ending)
+        release_slots(row.id, row.generation, ending)
 
 
 def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
@@ -107,20 +107,20 @@ def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
 
     def end() -> bool:
         with transaction.atomic():
-            held = look_at_hold(claim_id)
+            held = lock_hold(claim_id)
             if held.claim.state != "bound" or held.claim.generation != generation:
                 return False
-            return bool(let_go(held, ending, words="was held for too long while it applied"))
+            return bool(end_hold(held, ending, words="was held for too long while it applied"))
 
     return repeat(end)
 
 
-def _look_at_pending(row: Any) -> None:
+def _check_pending(row: Any) -> None:
     """A plan that waits for a person: told of its deadline, parked once its slot has waited enough,
     ended. By the clock of the database, which the statements ask again."""
     approval = approval_of(row.pool_id)
     is_reserved = row.state == "reserved"
-    look = look_at_pending(
+    look = check_pending_approval(
         PendingApproval(
             left=row.left,
             waited=row.waited or 0.0,
@@ -134,17 +134,17 @@ def _look_at_pending(row: Any) -> None:
     if look.action == "expire":
         _expire(row)
     elif look.action == "park":
-        why = f"its pool keeps a slot for {words_for(approval.hold or 0.0)} at most"
-        give_back(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
+        why = f"its pool keeps a slot for {format_seconds(approval.hold or 0.0)} at most"
+        release_slots(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
     elif look.action in ("seek", "stop_seeking"):
         (
             decisions_sql.start_seeking(claim=row.id)
             if look.action == "seek"
             else decisions_sql.stop_seeking(claim=row.id)
         )
-        hint("slots")
+        publish("slots")
     elif look.action == "notify":
-        tell_of_deadline(row.id)
+        notify_deadline(row.id)
     else:
         claims_sql.postpone_claim(claim=row.id, seconds=look.again)
 
@@ -156,7 +156,7 @@ class _Known:
 
 
 @chore("pools of plans", every=0.5)
-def look_after_changes() -> bool:
+def apply_pool_changes() -> bool:
     """What a pool says now of plans that wait reaches those that wait already: they are due. So
     is everything once after a start.
     """
@@ -173,33 +173,33 @@ def _expire(row: Any) -> None:
         end_unheld(row.id, "expired", "expire", "nobody decided in time")
         return
     rows = claims_sql.expire(claim=row.id)
-    tell_freed(rows)
+    notify_freed(rows)
     after_end(rows)
 
 
-def _look_at_blocked(row: Any) -> None:
+def _check_blocked(row: Any) -> None:
     """Its back-off is over. One of a workspace goes by the workspace's own rules, which need its
     lock first.
     """
     if row.workspace_id is None:
         claims_sql.free_after_back_off(claim=row.id, actor=current_actor())
-        hint("claims", "events")
+        publish("claims", "events")
     else:
         claims_sql.postpone_claim(claim=row.id, seconds=None)
         after_commit(free_workspace, row.workspace_id)
 
 
-def _look_at_waiting(row: Any) -> None:
+def _check_waiting(row: Any) -> None:
     claims_sql.postpone_claim(claim=row.id, seconds=None)  # a line needs no timer
 
 
 _DUE: dict[str, Callable[[Any], None]] = {
-    "bound": _look_at_bound,
-    "reserved": _look_at_pending,
-    "parked": _look_at_pending,
-    "blocked": _look_at_blocked,
-    "waiting": _look_at_waiting,
-    "ended": _look_at_waiting,
+    "bound": _check_bound,
+    "reserved": _check_pending,
+    "parked": _check_pending,
+    "blocked": _check_blocked,
+    "waiting": _check_waiting,
+    "ended": _check_waiting,
 }
 _VERBS = {
     "unacknowledged": "unacknowledged",
@@ -215,7 +215,7 @@ def free_workspaces() -> bool:
     in between.
     """
     rows = claims_sql.workspaces_to_free(BATCH)
-    each([row.id for row in rows], free_workspace)
+    run_each([row.id for row in rows], free_workspace)
     return len(rows) == BATCH
 
 
@@ -228,36 +228,36 @@ def lose_claims() -> bool:
         for member_id in members
         for row in claims_sql.claims_on_member(member=member_id)
     ]
-    each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
+    run_each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
     return len(members) == BATCH
 
 
 @chore("drains over", every=0.5)
-def put_out_overdue() -> bool:
+def evict_overdue() -> bool:
     """Claims on members whose drain is past its deadline, each in a transaction of its own."""
-    members = list_over(BATCH)
-    each(members, put_out_all)
+    members = list_overdue(BATCH)
+    run_each(members, evict_claims)
     return len(members) == BATCH
 
 
 @chore("claims of deleted pools", every=1.0)
 def end_claims_of_deleted_pools() -> bool:
     more: list[bool] = []
-    each(
+    run_each(
         [row.id for row in claims_sql.pools_deleting()],
         lambda pool_id: more.append(finish_deleting(pool_id)),
     )
     return any(more)
 
 
-@keeps_pool
+@register_pool_use_check
 def has_claims(pool_id: int) -> bool:
     """One that waits holds no member, so the last member may go long before the last claim."""
     return bool(claims_sql.live_of_pool(1, pool=pool_id))
 
 
 @chore("retention", every=60.0)
-def delete_what_is_old() -> bool:
+def delete_expired() -> bool:
     return delete_old() > 0
 
 
@@ -267,7 +267,7 @@ class _CleanupCursor:
     after = 0
 
 
-@keeps("ended claims", days=90)
+@retention_rule("ended claims", days=90)
 def delete_ended_claims(days: float, chunk: int) -> int:
     """Claims end in another order than they are made, so the walk goes on behind those that
     live long.

@@ -131,7 +131,7 @@ def _soon(claim: ClaimView) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class AgentRun:
     """A run on an agent."""
 
     step: str  # plan | apply
@@ -169,7 +169,7 @@ BAD_RUNS = {"failed": "failed", "lost": "lost", "cancelled": "cancelled"}
 
 def steps_of_task(
     claim: ClaimView,
-    runs: Sequence[Ran],
+    runs: Sequence[AgentRun],
     plans: Sequence[ApprovalSummary],
     now: datetime,
     behind: Sequence[int] = (),
@@ -255,7 +255,7 @@ def _asked(claim: ClaimView, until: datetime) -> ClaimStep:
     )
 
 
-def _ran(run: Ran, now: datetime) -> ClaimStep:
+def _ran(run: AgentRun, now: datetime) -> ClaimStep:
     word = "applying" if run.step == "apply" else "running plan"
     if not run.is_over:
         return ClaimStep(

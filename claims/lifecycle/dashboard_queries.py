@@ -51,7 +51,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
+class RecentStats:
     bound: int = 0
     is_more: bool = False  # only the newest claims were looked at
     median: float | None = None
@@ -84,12 +84,12 @@ def count_claims(tests: str = "true", values: dict[str, Any] | None = None) -> d
     return counts
 
 
-def bound_lately(pools: Iterable[int] | None) -> Lately:
+def bound_lately(pools: Iterable[int] | None) -> RecentStats:
     """In the last hour: how many, and how long half and nine in ten of them waited."""
     tests, values = in_pools(pools)
     with reporting():
         row = run(LATELY.format(tests=tests), values, prepare=False)[0]
-    return Lately(row.n, bool(row.is_more), row.median, row.ninetieth)
+    return RecentStats(row.n, bool(row.is_more), row.median, row.ninetieth)
 
 
 def in_pools(pools: Iterable[int] | None) -> tuple[str, dict[str, Any]]:

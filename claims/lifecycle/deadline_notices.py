@@ -15,14 +15,19 @@ from claims.allocation import decisions_sql
 from claims.models import Claim
 from claims.states import PENDING
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
-from project.kernel.outbox.operations import ProviderError, Taken, add_operation, performs
+from project.kernel.events.notify import publish
+from project.kernel.outbox.operations import (
+    AcquiredOperation,
+    ProviderError,
+    add_operation,
+    register_performer,
+)
 from project.kernel.ui.formatting import rfc3339
 
 KIND = "mail_notice"
 
 
-def tell_of_deadline(claim_id: int) -> bool:
+def notify_deadline(claim_id: int) -> bool:
     """In the transaction of the finalizer. False: it was told, or does not wait any more."""
     row = decisions_sql.notify(claim=claim_id)
     if row is None:
@@ -41,12 +46,12 @@ def tell_of_deadline(claim_id: int) -> bool:
             claim_id=row.id,
             body=until,
         )
-    hint("events")
+    publish("events")
     return True
 
 
-@performs(KIND)
-def send_notice(taken: Taken) -> None:
+@register_performer(KIND)
+def send_notice(taken: AcquiredOperation) -> None:
     """What was decided meanwhile is no news."""
     claim = (
         Claim.objects.select_related("pool", "workspace")

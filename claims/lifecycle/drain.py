@@ -15,11 +15,11 @@ from django.db import transaction
 from claims import claims_sql
 from claims.allocation.requests.policy import Fate, fate_of_drained
 from claims.lifecycle import draining_sql
-from claims.lifecycle.end_hold import look_at_hold, meet_fate
+from claims.lifecycle.end_hold import apply_fate, lock_hold
 from claims.lifecycle.lost_member import replace_places
 from claims.statements import repeat
-from project.kernel.controllers.periodic import each
-from slots.members.drain import drain_member, lock_over
+from project.kernel.controllers.periodic import run_each
+from slots.members.drain import drain_member, lock_overdue
 from slots.members.services import Removal
 
 logger = logging.getLogger(__name__)
@@ -40,17 +40,20 @@ class ClaimFate(NamedTuple):
         return bool(self.row.has_task and self.row.state == "bound")
 
 
-def put_out(*, claim_id: int, member_id: int) -> bool:
+def evict_claim(*, claim_id: int, member_id: int) -> bool:
     """False: it holds nothing there any more, or the deadline is another one by now."""
-    return repeat(partial(_put_out, claim_id, member_id))
+    return repeat(partial(_evict, claim_id, member_id))
 
 
-def put_out_all(member_id: int, most: int | None = None) -> int:
+def evict_claims(member_id: int, most: int | None = None) -> int:
     """Each on its own: one that can't be dealt with holds up none of the others. Answers how
     many there were.
     """
     rows = claims_sql.claims_on_member(member=member_id)[:most]
-    each([row.id for row in rows], lambda claim_id: put_out(claim_id=claim_id, member_id=member_id))
+    run_each(
+        [row.id for row in rows],
+        lambda claim_id: evict_claim(claim_id=claim_id, member_id=member_id),
+    )
     return len(rows)
 
 
@@ -60,7 +63,7 @@ def force_drain(*, member_id: int, reason: str, stays: bool | None = None) -> Re
     """
     removal = drain_member(member_id=member_id, reason=reason, force=True, stays=stays)
     try:
-        put_out_all(member_id, AT_ONCE)
+        evict_claims(member_id, AT_ONCE)
     except Exception:
         logger.exception(
             "not everybody on member %s could be put out at once, the finalizer goes on", member_id
@@ -93,23 +96,23 @@ def drains_of(claim_ids: list[int]) -> dict[int, Any]:
     return found
 
 
-def _put_out(claim_id: int, member_id: int) -> bool:
+def _evict(claim_id: int, member_id: int) -> bool:
     with transaction.atomic():
-        member = lock_over(member_id)
+        member = lock_overdue(member_id)
         if member is None:
             return False
-        held = look_at_hold(claim_id)
+        held = lock_hold(claim_id)
         if not held.holds or not draining_sql.holds_on(claim=claim_id, member=member_id):
             return False
-        note = words_of(member)
+        note = describe_drain(member)
         if replace_places(held, member_id, f"a member was drained: {note}", is_lost=False):
             return True
         words = f"was put out while it applied: its member was drained: {note}"
-        meet_fate(held, fate_of_drained(**held.facts), verb=VERB, words=words, note=note)
+        apply_fate(held, fate_of_drained(**held.facts), verb=VERB, words=words, note=note)
     return True
 
 
-def words_of(member: Any) -> str:
+def describe_drain(member: Any) -> str:
     """Which, by whom, and why."""
     by = f", by {member.drain_by}" if member.drain_by else ""
     return f"{member.name}{by}: {member.note}" if member.note else f"{member.name}{by}"

@@ -47,15 +47,16 @@ class DrainBlocker:
         return self.state == "reserved"
 
 
-def keepers_of(member_ids: list[int]) -> dict[int, list[DrainBlocker]]:
+def list_blockers(member_ids: list[int]) -> dict[int, list[DrainBlocker]]:
     return {
-        member: [_keeper(kept) for kept in found] for member, found in list_kept(member_ids).items()
+        member: [_blocker(kept) for kept in found]
+        for member, found in list_kept(member_ids).items()
     }
 
 
-def _keeper(kept: ClaimFate) -> DrainBlocker:
+def _blocker(kept: ClaimFate) -> DrainBlocker:
     row = kept.row
-    css, then, loses, text = _then(kept)
+    css, then, loses, text = _describe_fate(kept)
     return DrainBlocker(
         claim_id=row.id,
         member_id=row.member_id,
@@ -77,7 +78,7 @@ def _keeper(kept: ClaimFate) -> DrainBlocker:
     )
 
 
-def _then(kept: ClaimFate) -> tuple[str, str, str, str]:
+def _describe_fate(kept: ClaimFate) -> tuple[str, str, str, str]:
     """Its class, what it is then and what it loses in few words, and in a sentence."""
     row, fate = kept.row, kept.fate
     if kept.is_moved:
@@ -127,7 +128,7 @@ def summarise(keepers: list[DrainBlocker]) -> str:
     return formatting.sentence([part for part in parts if part])
 
 
-def show_keeper(keeper: DrainBlocker) -> dict[str, Any]:
+def show_blocker(keeper: DrainBlocker) -> dict[str, Any]:
     return {
         "claim_id": keeper.claim_id,
         "state": keeper.state,

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from claims import claims_sql
 from claims.allocation import decisions_sql
 from claims.allocation.requests.policy import Fate, fate_of_lost
-from claims.lifecycle.release import Ending, give_back, lock_claim
+from claims.lifecycle.release import Ending, lock_claim, release_slots
 from pools.config.approval_spec import ApprovalSpec
 from pools.lifecycle.selectors import read_stored
 from project.kernel.actor import current_actor
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 
 CHUNK = 500
 NEVER_RAN = "not_started"
@@ -47,7 +47,7 @@ class LockedHold(NamedTuple):
         }
 
 
-def look_at_hold(claim_id: int) -> LockedHold:
+def lock_hold(claim_id: int) -> LockedHold:
     """In the transaction that ends it. Which workspace it is of never changes."""
     workspace = claims_sql.lock_workspace_of(claim=claim_id)
     claim = lock_claim(claim_id)
@@ -66,11 +66,11 @@ def was_started(claim: Any) -> bool:
     return run is not None and run.outcome != NEVER_RAN
 
 
-def let_go(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
+def end_hold(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
     """`words`: how an apply came to its end, where it did: was cancelled, was lost."""
     claim = held.claim
     never_ran = claim.state == "reserved" or (claim.has_task and not held.is_started)
-    rows = give_back(
+    rows = release_slots(
         claim.id, claim.generation, ending._replace(is_clean=ending.is_clean or never_ran)
     )
     if not rows:
@@ -125,7 +125,7 @@ def lock_after_lost_apply(held: LockedHold, words: str) -> None:
         pass
     if not workspace.is_locked:
         record("lock", pool_id=workspace.pool_id, reason=why, data={"workspace": workspace.name})
-    hint("claims")
+    publish("claims")
 
 
 def lose_hold(
@@ -133,11 +133,11 @@ def lose_hold(
 ) -> Fate:
     """What becomes of it is said by policy."""
     fate = fate_of_lost(**held.facts, attempts=held.claim.attempts, what=what)
-    meet_fate(held, fate, lost_member=lost_member, note=note)
+    apply_fate(held, fate, lost_member=lost_member, note=note)
     return fate
 
 
-def meet_fate(
+def apply_fate(
     held: LockedHold,
     fate: Fate,
     *,
@@ -162,8 +162,8 @@ def meet_fate(
         step=fate.step,
         is_seeking=to == "parked" and approval_of(claim.pool_id).holds(claim.waited or 0.0),
     )
-    let_go(held, ending, words=words)
-    hint("claims")
+    end_hold(held, ending, words=words)
+    publish("claims")
 
 
 def pool_name(pool_id: int | None) -> str:

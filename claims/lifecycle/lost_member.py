@@ -8,10 +8,10 @@ from functools import partial
 from django.db import DatabaseError, transaction
 
 from claims import claims_sql
-from claims.allocation.bind import tell_bound
-from claims.allocation.requests.resolve import find_pools, kind_in, wanted_of
-from claims.allocation.slot_search import find_instead
-from claims.lifecycle.end_hold import LockedHold, look_at_hold, lose_hold
+from claims.allocation.bind import notify_bound
+from claims.allocation.requests.resolve import find_pools, kind_in, slot_demand_of
+from claims.allocation.slot_search import find_replacements
+from claims.lifecycle.end_hold import LockedHold, lock_hold, lose_hold
 from claims.lifecycle.release import DRAIN
 from claims.statements import TAKEN, repeat, sqlstate
 from project.kernel.actor import current_actor
@@ -25,7 +25,7 @@ def lose_claim(*, claim_id: int, member_id: int, reason: str = "") -> bool:
 
 def _lose(claim_id: int, member_id: int, reason: str) -> bool:
     with transaction.atomic():
-        held = look_at_hold(claim_id)
+        held = lock_hold(claim_id)
         if not held.holds or not claims_sql.holds_on(claim=claim_id, member=member_id):
             return False
         note = f"a member was lost: {reason}" if reason else "a member was lost"
@@ -42,7 +42,7 @@ def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool
     if claim.state != "bound" or claim.size == 1 or claim.step:
         return False
     places = claims_sql.lost_places(claim=claim.id, member=member_id)
-    wanted = wanted_of(claim.size, json.loads(places[0].terms))
+    wanted = slot_demand_of(claim.size, json.loads(places[0].terms))
     if len(places) == claim.size or wanted.contiguous or wanted.on_one_member or wanted.same_number:
         return False
     known = find_pools(places[0].pools)
@@ -54,7 +54,7 @@ def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool
             for pool_id in sorted({place.pool_id for place in places}):
                 ordinals = [place.ordinal for place in places if place.pool_id == pool_id]
                 found = (
-                    find_instead(wanted, pools[pool_id], kind, len(ordinals), claim.id)
+                    find_replacements(wanted, pools[pool_id], kind, len(ordinals), claim.id)
                     if pool_id in pools
                     else None
                 )
@@ -76,5 +76,5 @@ def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool
             raise
         return False  # somebody else has one of them by now
     if rows:
-        tell_bound(list(pools.values()))
+        notify_bound(list(pools.values()))
     return bool(rows)

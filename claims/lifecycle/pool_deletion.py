@@ -8,12 +8,12 @@ from django.db import transaction
 
 from claims import claims_sql
 from claims.allocation.selectors import count_live_claims
-from claims.lifecycle.end_hold import let_go, look_at_hold
+from claims.lifecycle.end_hold import end_hold, lock_hold
 from claims.lifecycle.release import Ending, end_unheld
 from claims.statements import repeat
 from pools.lifecycle.selectors import get_pool, get_pool_by_id
 from pools.models import Pool
-from project.kernel.controllers.periodic import each
+from project.kernel.controllers.periodic import run_each
 from project.kernel.errors import Conflict
 from slots.members.services import close_pool
 
@@ -60,7 +60,7 @@ def finish_deleting(pool_id: int, *, most: int = AT_ONCE) -> bool:
     left = most
     while left > 0:
         rows = claims_sql.live_of_pool(min(CHUNK, left), pool=pool_id)
-        each([row.id for row in rows], lambda claim_id: repeat(partial(_end, claim_id, why)))
+        run_each([row.id for row in rows], lambda claim_id: repeat(partial(_end, claim_id, why)))
         left -= len(rows)
         if not rows:
             return False
@@ -69,9 +69,9 @@ def finish_deleting(pool_id: int, *, most: int = AT_ONCE) -> bool:
 
 def _end(claim_id: int, why: str) -> None:
     with transaction.atomic():
-        held = look_at_hold(claim_id)
+        held = lock_hold(claim_id)
         if held.holds:
             ending = Ending(outcome="cancelled", verb="force_release", reason=why)
-            let_go(held, ending, words=f"was released by force while it applied: {why}")
+            end_hold(held, ending, words=f"was released by force while it applied: {why}")
         else:
             end_unheld(claim_id, "cancelled", "cancel", why)

@@ -18,7 +18,7 @@ from project.kernel.actor import current_actor
 from project.kernel.db.after_commit import after_commit
 from project.kernel.errors import BerthError, Conflict, Invalid, NotFound, StaleGeneration
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.validation import LONGEST_REASON
 
 DRAIN = "10 min"  # where the pool does not say
@@ -46,7 +46,7 @@ class Ending(NamedTuple):
 def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimView:
     """The holder lets go of all its slots. Said twice, it is done once."""
     ending = Ending(reason=reason.strip(), by_holder=True)
-    if not repeat(partial(give_back, claim_id, generation, ending)):
+    if not repeat(partial(release_slots, claim_id, generation, ending)):
         return answer_late(claim_id, generation, "release", done_as="released")
     return view_claim(claim_id)
 
@@ -76,7 +76,7 @@ def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthEr
     return answers
 
 
-def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
+def release_slots(claim_id: int, generation: int, ending: Ending) -> list[Any]:
     """The one way from holding to not holding. No row: another generation, or it holds nothing."""
     rows = claims_sql.give_back(
         claim=claim_id,
@@ -97,7 +97,7 @@ def give_back(claim_id: int, generation: int, ending: Ending) -> list[Any]:
         data=None if ending.data is None else json.dumps(ending.data),
     )
     if rows:
-        tell_freed(rows)
+        notify_freed(rows)
         after_end(rows)
     return rows
 
@@ -111,15 +111,15 @@ def end_unheld(claim_id: int, outcome: str, verb: str, reason: str) -> bool:
         reason=reason[:LONGEST_REASON],
     )
     if rows:
-        hint("claims", "events")
+        publish("claims", "events")
         after_end(rows)
     return bool(rows)
 
 
-def tell_freed(rows: Sequence[Any]) -> None:
+def notify_freed(rows: Sequence[Any]) -> None:
     """Whoever waits is woken, and the workers where something outside is to be cleaned first."""
     states = {row.state for row in rows}
-    hint(
+    publish(
         "events",
         *(["slots"] if "idle" in states else []),
         *(["operations"] if "draining" in states else []),
@@ -197,7 +197,7 @@ def _release_chunk(named: Sequence[tuple[int, int]]) -> set[int]:
     )
     done = {row.claim_id for row in rows}
     if done:
-        tell_freed(rows)
+        notify_freed(rows)
         after_end(rows)
     return done
 

@@ -9,12 +9,12 @@ from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, shape_digest
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.release import DRAIN, answer_late, stale, tell_freed
+from claims.lifecycle.release import DRAIN, answer_late, notify_freed, stale
 from claims.statements import repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 
 
 def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> ClaimView:
@@ -34,7 +34,7 @@ def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> Claim
             claim=claim_id, rank=rank, actor=current_actor(), reason=reason.strip()
         )
     ):
-        hint("claims", "events")
+        publish("claims", "events")
         return view_claim(claim_id, explain=True)
     claim = view_claim(claim_id)
     if claim.is_waiting:
@@ -76,7 +76,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
     total = size * (claim.total // claim.size)  # slots that a number takes in all its pools
 
     def shrink() -> bool:
-        shape = _line_of(claim, size)
+        shape = _queue_of(claim, size)
         rows = claims_sql.shrink(
             claim=claim_id,
             generation=generation,
@@ -87,7 +87,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
             reason="",
         )
         if rows:
-            tell_freed(rows)
+            notify_freed(rows)
         return bool(rows)
 
     if not repeat(shrink):
@@ -137,14 +137,14 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
     return answer_late(claim_id, generation, "acknowledge")
 
 
-def keep_claim(*, claim_id: int, generation: int) -> ClaimView:
+def record_claim_heartbeat(*, claim_id: int, generation: int) -> ClaimView:
     """A heartbeat of the holder: one narrow write."""
     if not repeat(partial(claims_sql.keep, claim=claim_id, generation=generation)):
         raise stale(view_claim(claim_id), generation)
     return view_claim(claim_id)
 
 
-def _line_of(claim: ClaimView, size: int) -> int:
+def _queue_of(claim: ClaimView, size: int) -> int:
     """The line of those who ask for so many: where it would stand, if it ever waited again."""
     terms = {
         k: v for k, v in claim.terms.items() if size > 1 or k not in ("contiguous", "on_one_member")

@@ -19,7 +19,7 @@ from claims.scaling.decision_cards import (
     read_board,
     try_changes,
 )
-from claims.scaling.overview import PoolLine, list_pool_lines, list_windows
+from claims.scaling.overview import PoolScalingRow, list_scaling_rows, list_windows
 from claims.scaling.replay import PARTS, figures_of, outcomes_of, replay_pool
 from pools.access.permissions import require
 from pools.http.endpoint import Endpoint, describe, in_query, read_body, read_integer
@@ -278,7 +278,7 @@ class ScalingAll(Endpoint):
         """Of every pool that follows demand, or has outdated members: what is there, what was
         decided last, what people ordered.
         """
-        lines = list_pool_lines(list_pools(self.identity.visible_pools()), timezone.now())
+        lines = list_scaling_rows(list_pools(self.identity.visible_pools()), timezone.now())
         return Response({"results": [show_line(line) for line in lines]})
 
 
@@ -428,7 +428,7 @@ def show_outcome(outcome: ReplayResult) -> dict[str, Any]:
     return {**figures_of(outcome), "points": points}
 
 
-def show_line(line: PoolLine) -> dict[str, Any]:
+def show_line(line: PoolScalingRow) -> dict[str, Any]:
     card = line.card
     return {
         "pool": line.pool.name,

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from claims.scaling import scaling_sql
-from claims.scaling.scaler import inputs_of, think
+from claims.scaling.scaler import decide_safely, inputs_of
 from claims.scaling.snapshot import Subject, read_subjects, read_wanted
 from pools.config.scaling_spec import BUILT_IN
 from pools.models import Decision as Row
 from pools.models import Pool
 from pools.scaling import ScalingDecision, decide_roll, list_next, order
 from pools.scaling.model import ScaledMember, plural
-from pools.scaling.victims import hindrance
+from pools.scaling.victims import find_blocker
 from project.kernel.errors import FieldError, Invalid
 from slots.members.store import list_holders_of
 
@@ -58,7 +58,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class NextRemoval:
     """A member in the order in which it would go."""
 
     id: int
@@ -72,7 +72,7 @@ class Going:
 class RollBoard:
     """Members that are outdated, what becomes of them next, and why not yet."""
 
-    members: Sequence[Going]
+    members: Sequence[NextRemoval]
     words: str
     is_under_way: bool  # one more has been made for one of them
 
@@ -83,7 +83,7 @@ class ScalingBoard:
     subject: Subject | None  # None: the pool is not active, or its members come and go by hand
     now: Card | None = None
     cards: Sequence[Card] = ()
-    going: Sequence[Going] = ()
+    going: Sequence[NextRemoval] = ()
     more_going: int = 0
     grown: int = 0
     shrunk: int = 0
@@ -101,7 +101,7 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
     subject = read_subjects(rows, read_wanted())[0] if rows else None
     if subject is None or subject.spec.scaling is None:
         return ScalingBoard(pool, None, cards=cards)
-    going, more = list_going(subject)
+    going, more = list_next_removals(subject)
     counts = (
         Row.objects.filter(pool=pool, at__gte=subject.row.moment - HOUR)
         .exclude(delta=0)
@@ -111,7 +111,7 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
     return ScalingBoard(
         pool,
         subject,
-        card_now(think(subject)),
+        card_now(decide_safely(subject)),
         cards,
         going,
         more,
@@ -131,7 +131,9 @@ def read_roll(pool: Pool) -> RollBoard | None:
 def roll_of(subject: Subject) -> RollBoard:
     snapshot = subject.snapshot
     old = [m for m in snapshot.members if m.is_outdated and m.is_owned and not m.is_going]
-    members = [Going(m.id, m.name, m.state, hindrance(m, may_be_new=True)) for m in order(old)]
+    members = [
+        NextRemoval(m.id, m.name, m.state, find_blocker(m, may_be_new=True)) for m in order(old)
+    ]
     decision = decide_roll(snapshot)
     said = "all members are up to date" if decision is None else decision.reason
     if decision is not None and (stop := snapshot.limits.paused or snapshot.limits.frozen):
@@ -167,7 +169,7 @@ def card_now(decision: ScalingDecision) -> Card:
     )  # fmt: skip
 
 
-def list_going(subject: Subject) -> tuple[list[Going], int]:
+def list_next_removals(subject: Subject) -> tuple[list[NextRemoval], int]:
     ranked = list_next(subject.snapshot.members)
     shown: list[tuple[ScaledMember, str]] = ranked[:NEXT]
     holders: dict[int, list[tuple[int, str]]] = defaultdict(list)
@@ -175,7 +177,8 @@ def list_going(subject: Subject) -> tuple[list[Going], int]:
         if row.claim_id is not None:
             holders[row.member_id].append((row.claim_id, row.state))
     found = [
-        Going(m.id, m.name, m.state, why, tuple(dict.fromkeys(holders[m.id]))) for m, why in shown
+        NextRemoval(m.id, m.name, m.state, why, tuple(dict.fromkeys(holders[m.id])))
+        for m, why in shown
     ]
     return found, len(ranked) - len(shown)
 
@@ -208,4 +211,4 @@ def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
         )
     snapshot = replace(subject.snapshot, limits=replace(limits, low=low, high=high))
     spec = replace(subject.spec, scaling=replace(scaling, options={**scaling.options, **options}))
-    return card_now(think(replace(subject, spec=spec, snapshot=snapshot)))
+    return card_now(decide_safely(replace(subject, spec=spec, snapshot=snapshot)))

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from claims.models import Lift
 from claims.scaling import scaling_sql
 from claims.scaling.freeze_lifts import lifted_starts, list_freezes, name_starts
-from claims.scaling.scaler import carry_out, follow_freeze, write_down
+from claims.scaling.scaler import apply_freeze, execute_decision, record_decisions
 from claims.scaling.snapshot import Subject, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Pool
@@ -20,7 +20,7 @@ from pools.scaling import ScalingDecision, force
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.validation import require_future, require_reason
 
 LONGEST_ORDER = timedelta(days=366)
@@ -149,7 +149,7 @@ def lift_freeze(*, pool_id: int, reason: str, starts_at: datetime | None = None)
             {"until": subject.frozen_until},
             unfrozen_until=subject.frozen_until,
         )
-        follow_freeze(look_at_locked(pool_id))
+        apply_freeze(read_locked_subject(pool_id))
         pool.refresh_from_db()
     return pool
 
@@ -183,7 +183,7 @@ def refreeze_pool(*, pool_id: int, starts_at: datetime, reason: str = "") -> Poo
             {"starts_at": starts_at},
             **columns,
         )
-        follow_freeze(look_at_locked(pool_id))
+        apply_freeze(read_locked_subject(pool_id))
         pool.refresh_from_db()
     return pool
 
@@ -217,7 +217,7 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
     change_orders(
         pool, "lift_ahead", "frozen", "lifted", note, {"starts_at": starts_at, "until": ends_at}
     )
-    follow_freeze(look_at_locked(pool.pk))
+    apply_freeze(read_locked_subject(pool.pk))
     pool.refresh_from_db()
 
 
@@ -244,22 +244,22 @@ def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> ScalingDecision:
                     else "Raise members.max first."
                 )
                 raise Refused(f"{decision.reason}.", code=decision.code, way_out=way_out)
-            made = carry_out(subject, decision)
-            write_down([(subject, made)])
+            made = execute_decision(subject, decision)
+            record_decisions([(subject, made)])
         return made
 
     return repeat(grow)
 
 
 def _lock(pool_id: int) -> tuple[Subject, Pool]:
-    subject = look_at_locked(pool_id)
+    subject = read_locked_subject(pool_id)
     if subject.spec.scaling is None:
         way_out = "Add scaling to its configuration, or add and remove members."
         raise Conflict(BY_HAND.format(subject.row.name), code="not_scaled", way_out=way_out)
     return subject, Pool.objects.get(pk=pool_id)
 
 
-def look_at_locked(pool_id: int) -> Subject:
+def read_locked_subject(pool_id: int) -> Subject:
     """Under the pool's lock."""
     rows = scaling_sql.wait_for_scaled(pools=[pool_id])
     if not rows:
@@ -276,7 +276,7 @@ def change_orders(
     Pool.objects.filter(pk=pool.pk).update(changed_at=Now(), scale_requested_at=Now(), **columns)
     pool.refresh_from_db()
     record(verb, pool_id=pool.pk, before=before[:16], after=after[:16], reason=reason, data=data)
-    hint("pools")
+    publish("pools")
 
 
 def check_until(until: datetime) -> None:

@@ -33,7 +33,7 @@ FILTERS: dict[Filter, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PoolLine:
+class PoolScalingRow:
     """One pool of the page."""
 
     pool: Pool
@@ -136,7 +136,7 @@ class PoolLine:
                 return True
 
 
-def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
+def list_scaling_rows(pools: Iterable[Pool], now: datetime) -> list[PoolScalingRow]:
     """Of those that follow demand, and of those by hand that have outdated members. Who needs a
     look first.
     """
@@ -153,7 +153,7 @@ def list_pool_lines(pools: Iterable[Pool], now: datetime) -> list[PoolLine]:
     changes = {row.pool: row for row in scaling_sql.count_changes(pools=ids, seconds=HOUR)}
     members, lifts = count_members(ids), list_lifts(ids)
     lines = [
-        PoolLine(
+        PoolScalingRow(
             pool, members[pool.pk], latest.get(pool.pk), _policy_of(pool),
             _count(changes.get(pool.pk), "grown"), _count(changes.get(pool.pk), "shrunk"),
             outdated.get(pool.pk, 0), now, lifts.get(pool.pk, ()),

@@ -18,7 +18,7 @@ from pools.models import Pool
 from pools.providers.base import option_readers, own_policies
 from pools.scaling import MemberLimits, find_open
 from pools.scaling.model import span
-from pools.scaling.replay import Moment, ReplayResult, as_it_was, replay
+from pools.scaling.replay import DemandSample, ReplayResult, as_it_was, replay
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.errors import Conflict, FieldError, Invalid
@@ -82,7 +82,8 @@ def replay_pool(
         rows = run(SAMPLES, {"pool": pool.pk, "seconds": days * 86400}, prepare=False)
         took = run(READY_TIMES, {"pool": pool.pk}, prepare=False)
     moments = [
-        Moment(row.at, row.members, row.slots, row.held, row.reserved, row.waiting) for row in rows
+        DemandSample(row.at, row.members, row.slots, row.held, row.reserved, row.waiting)
+        for row in rows
     ]
     ready_after = took[0].seconds if took and took[0].seconds is not None else READY_AFTER
     each = len(slots_of(spec.layout))
@@ -114,7 +115,9 @@ def changed_spec(pool: Pool, changes: Mapping[str, Any]) -> PoolSpec:
     return parse_pool(config, option_readers())
 
 
-def _replay(moments: list[Moment], spec: PoolSpec, each: int, ready_after: float) -> ReplayResult:
+def _replay(
+    moments: list[DemandSample], spec: PoolSpec, each: int, ready_after: float
+) -> ReplayResult:
     assert spec.scaling is not None  # whoever asks has looked
     policy = build_policy(spec.scaling, own_policies())
     return replay(moments, policy, limits_over(spec), each=each, ready_after=ready_after)

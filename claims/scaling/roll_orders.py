@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from claims.scaling.orders import change_orders, check_until, look_at_locked
+from claims.scaling.orders import change_orders, check_until, read_locked_subject
 from pools.lifecycle.selectors import spec_of
 from pools.models import Member, Pool
 from project.kernel.errors import Conflict
@@ -20,7 +20,7 @@ def order_roll(*, pool_id: int, reason: str) -> Pool:
     anew: whoever orders it has seen to what was wrong."""
     note = require_reason(reason)
     with transaction.atomic():
-        subject = look_at_locked(pool_id)
+        subject = read_locked_subject(pool_id)
         pool = Pool.objects.get(pk=pool_id)
         outdated = sum(
             m.is_outdated and m.is_owned and not m.is_going for m in subject.snapshot.members
@@ -56,7 +56,7 @@ def pause_roll(*, pool_id: int, until: datetime, reason: str) -> Pool:
     """Nobody is renewed until then. Members are made and removed as ever."""
     note = require_reason(reason)
     with transaction.atomic():
-        look_at_locked(pool_id)
+        read_locked_subject(pool_id)
         check_until(until)
         pool = Pool.objects.get(pk=pool_id)
         before = "paused" if pool.roll_paused_until else ""
@@ -75,7 +75,7 @@ def pause_roll(*, pool_id: int, until: datetime, reason: str) -> Pool:
 
 def resume_roll(*, pool_id: int, reason: str = "") -> Pool:
     with transaction.atomic():
-        look_at_locked(pool_id)
+        read_locked_subject(pool_id)
         pool = Pool.objects.get(pk=pool_id)
         if pool.roll_paused_until is not None:
             change_orders(

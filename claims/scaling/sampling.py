@@ -8,7 +8,7 @@ minute wins, by the unique key.
 from project.kernel.controllers.periodic import chore
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
-from project.kernel.events.retention import keeps
+from project.kernel.events.retention import retention_rule
 
 MISSING = """
 SELECT id FROM pools_pool pool WHERE state <> 'gone'
@@ -68,12 +68,12 @@ def take_samples() -> bool:
     return False
 
 
-@keeps("samples by minute", days=7)
+@retention_rule("samples by minute", days=7)
 def forget_minutes(days: float, most: int) -> int:
     return _forget(days, most, is_hourly=False)
 
 
-@keeps("samples by hour", days=90)
+@retention_rule("samples by hour", days=90)
 def forget_hours(days: float, most: int) -> int:
     return _forget(days, most, is_hourly=True)
 

@@ -25,15 +25,15 @@ from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.selectors import get_pool
 from pools.models import Member, Pool
 from pools.providers.base import own_policies
-from pools.scaling import Fixed, Judged, Policy, ScalingDecision, decide, decide_roll
+from pools.scaling import Fixed, Policy, RemovalCandidate, ScalingDecision, decide, decide_roll
 from pools.scaling.model import record_inputs
-from project.kernel.controllers.periodic import is_away
+from project.kernel.controllers.periodic import is_unavailable
 from project.kernel.errors import BerthError, Conflict
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from slots.members.restart import rebuild_if_empty
 from slots.members.services import align_pool
-from slots.members.store import add_member_rows, align_slots, let_go
+from slots.members.store import add_member_rows, align_slots, delete_if_empty
 
 logger = logging.getLogger(__name__)
 
@@ -70,20 +70,20 @@ def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, Scalin
             return {}
         subjects = read_subjects(rows, wanted)
         decided = [
-            (subject, settle(subject, think(subject)))
+            (subject, apply_decision(subject, decide_safely(subject)))
             for subject in subjects
             if subject.spec.scaling is not None
         ]
         for subject in subjects:
             # It was and is still frozen, or members that were made by hand are outdated.
             if subject.spec.scaling is None:
-                follow_freeze(subject)
-                decided += renew_by_hand(subject)
-        write_down(decided)
+                apply_freeze(subject)
+                decided += roll_manual_pool(subject)
+        record_decisions(decided)
     return {subject.id: decision for subject, decision in decided}
 
 
-def renew_by_hand(subject: Subject) -> list[tuple[Subject, ScalingDecision]]:
+def roll_manual_pool(subject: Subject) -> list[tuple[Subject, ScalingDecision]]:
     """Where members come and go by hand, those that are outdated are renewed in their places.
     What is waited for is not written down.
     """
@@ -95,17 +95,19 @@ def renew_by_hand(subject: Subject) -> list[tuple[Subject, ScalingDecision]]:
         or subject.snapshot.limits.frozen
     ):
         return []
-    return [(subject, settle(subject, replace(found, inputs=record_inputs(subject.snapshot))))]
+    return [
+        (subject, apply_decision(subject, replace(found, inputs=record_inputs(subject.snapshot))))
+    ]
 
 
-def think(subject: Subject) -> ScalingDecision:
+def decide_safely(subject: Subject) -> ScalingDecision:
     """What the policy makes of it. One that fails does nothing and says so; it never takes
     anything away.
     """
     try:
         return decide(subject.snapshot, policy_of(subject))
     except Exception as error:  # a policy of somebody's own may raise whatever it likes
-        if is_away(error):
+        if is_unavailable(error):
             raise
         logger.exception("the scaling policy of pool %s failed", subject.row.name)
         reason = f"Its policy failed: {type(error).__name__}: {error}"[:400]
@@ -140,13 +142,13 @@ def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, ScalingDecisio
             code="not_scaled",
             way_out=way_out,
         )
-    return subject, think(subject)
+    return subject, decide_safely(subject)
 
 
 # -- carried out -----------------------------------------------------------------------------------
 
 
-def settle(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
+def apply_decision(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of
     this pool nor of the others.
     """
@@ -158,11 +160,11 @@ def settle(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
         return decision  # most of the time
     try:
         with transaction.atomic():
-            follow_freeze(subject)
-            end_orders(subject)
-            return carry_out(subject, decision) if decision.is_done else decision
+            apply_freeze(subject)
+            expire_orders(subject)
+            return execute_decision(subject, decision) if decision.is_done else decision
     except (DatabaseError, BerthError) as error:
-        if is_away(error):
+        if is_unavailable(error):
             raise
         logger.exception("pool %s could not be scaled by %s", subject.row.name, decision.delta)
         reason = f"{decision.reason}, but it could not be done: {error}"[:400]
@@ -178,7 +180,7 @@ def settle(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
         )
 
 
-def carry_out(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
+def execute_decision(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     """In a transaction that has locked the pool and made the decision on what it saw under
     that lock.
     """
@@ -186,15 +188,17 @@ def carry_out(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     before = len(subject.snapshot.there)
     if decision.step in ("rebuild", "stop"):
         return (
-            renew(pool, subject, decision)
+            rebuild_member(pool, subject, decision)
             if decision.step == "rebuild"
             else stop_roll(pool, decision)
         )
     if decision.delta > 0:
         made = add_member_rows(
-            pool, subject.spec, name_new(pool, subject.spec, decision.delta), decision.reason
+            pool, subject.spec, name_members(pool, subject.spec, decision.delta), decision.reason
         )
-        decision = replace(decision, chosen=tuple(Judged(m.pk, m.name, "created") for m in made))
+        decision = replace(
+            decision, chosen=tuple(RemovalCandidate(m.pk, m.name, "created") for m in made)
+        )
     else:
         decision = remove_members(pool, decision)
     if decision.step and decision.delta:
@@ -213,20 +217,20 @@ def carry_out(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
             reason=decision.reason,
             data=data,
         )
-        hint("pools", "slots")
+        publish("pools", "slots")
     return decision
 
 
-def renew(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDecision:
+def rebuild_member(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDecision:
     """In its place: closed, then found empty, then made anew. A claim that was faster keeps its
     member as it is.
     """
     member = Member.objects.select_for_update(no_key=True).get(pk=decision.chosen[0].id)
     labels = dict(subject.spec.member_labels) if subject.spec.scaling is not None else member.labels
     if rebuild_if_empty(pool, member, decision.reason, labels=labels):
-        hint("pools", "slots")
+        publish("pools", "slots")
         return decision
-    spared = (Judged(member.pk, member.name, "taken meanwhile"),)
+    spared = (RemovalCandidate(member.pk, member.name, "taken meanwhile"),)
     reason = f"{decision.reason}, but it has been taken meanwhile"
     return replace(
         decision,
@@ -242,11 +246,11 @@ def renew(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDec
 def stop_roll(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
     scaling_sql.stop_roll(pool=pool.pk, reason=decision.reason.removeprefix("The roll stops: "))
     record("stop_roll", pool_id=pool.pk, before="rolling", after="stopped", reason=decision.reason)
-    hint("pools")
+    publish("pools")
     return decision
 
 
-def name_new(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
+def name_members(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
     """Numbers go on: the name of one that is gone is not given to another as long as anybody may
     remember it.
     """
@@ -264,12 +268,12 @@ def remove_members(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
         member = Member.objects.select_for_update(no_key=True).get(pk=judged.id)
         Member.objects.filter(pk=member.pk).update(note=f"scaled in: {decision.reason}"[:500])
         member.refresh_from_db()
-        if let_go(pool, member) in ("deleting", "gone"):
+        if delete_if_empty(pool, member) in ("deleting", "gone"):
             chosen.append(judged)
         else:
             Member.objects.filter(pk=member.pk).update(note="")
             align_slots(pool, member)
-            spared.insert(0, Judged(judged.id, judged.name, "taken meanwhile"))
+            spared.insert(0, RemovalCandidate(judged.id, judged.name, "taken meanwhile"))
     if chosen:
         return replace(decision, delta=-len(chosen), chosen=tuple(chosen), spared=tuple(spared))
     reason = f"{decision.reason}, but those that were idle have been taken meanwhile"
@@ -288,7 +292,7 @@ def frozen_until_of(subject: Subject) -> datetime | None:
     return subject.frozen_until if subject.snapshot.limits.frozen else None
 
 
-def follow_freeze(subject: Subject) -> None:
+def apply_freeze(subject: Subject) -> None:
     """The pool is closed as long as a window is open and nobody has lifted it, and opened
     again after it.
     """
@@ -313,10 +317,10 @@ def follow_freeze(subject: Subject) -> None:
             data={"until": until},
         )
         align_pool(pool)
-        hint("pools", "slots")
+        publish("pools", "slots")
 
 
-def end_orders(subject: Subject) -> None:
+def expire_orders(subject: Subject) -> None:
     """A pin and a pause end by themselves."""
     row = subject.row
     paused: dict[str, dict[str, Any]] = {
@@ -344,7 +348,7 @@ def end_orders(subject: Subject) -> None:
 # -- written down ----------------------------------------------------------------------------------
 
 
-def write_down(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
+def record_decisions(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
     """Equal ones in a row are counted on one row; what was done has a row of its own."""
     if not decided:
         return
@@ -359,7 +363,7 @@ def write_down(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
             again.append((before.id, decision))
         else:
             new.append((subject, decision))
-            _tell(subject, decision)
+            _notify(subject, decision)
     if again:
         scaling_sql.see_again(ids=[id for id, _ in again], **_columns(d for _, d in again))
     if new:
@@ -370,7 +374,7 @@ def write_down(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
         scaling_sql.end_requests(pools=over, absorbing=absorbing, seconds=ABSORB)
 
 
-def _tell(subject: Subject, decision: ScalingDecision) -> None:
+def _notify(subject: Subject, decision: ScalingDecision) -> None:
     if decision.verdict in TOLD:
         count = str(len(subject.snapshot.there))
         record("scale", pool_id=subject.id, before=count, after=count, reason=decision.reason)

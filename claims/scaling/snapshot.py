@@ -126,20 +126,20 @@ def _subject(
 ) -> Subject:
     spec = read_stored(row.name, row.spec)
     limits, frozen_until = limits_of(row, spec)
-    lines, hopeless = _lines_of(row, spec, demand, wanted)
+    lines, hopeless = _queues_of(row, spec, demand, wanted)
     snapshot = Snapshot(
         pool=row.name,
         members=tuple(members),
         lines=tuple(lines),
         free=demand.free.get(row.id, {}),
-        each=each_of(row.name, row.spec),
+        each=slots_per_member(row.name, row.spec),
         limits=limits,
         is_requested=row.is_requested,
         grown_since_request=row.grown_since_request,
         since_up=row.since_up,
         since_down=row.since_down,
         seen=row.seen,
-        fresh=fresh_for(row.provider),
+        fresh=fresh_seconds(row.provider),
         blocked=wanted.blocked.get(row.id, 0),
         hopeless=hopeless,
         roll=Roll(
@@ -155,7 +155,7 @@ def _subject(
     return Subject(row, spec, snapshot, frozen_until)
 
 
-def _lines_of(
+def _queues_of(
     row: Any, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand
 ) -> tuple[list[DemandQueue], int]:
     lines, hopeless = [], 0
@@ -218,13 +218,13 @@ def limits_between(
     return min(low if window.low is None else window.low, most), most, window.words
 
 
-def fresh_for(provider: str) -> float:
+def fresh_seconds(provider: str) -> float:
     """Two full looks: older than that is not known (I24)."""
     known = known_providers().get(provider)
     return 2 * min(LOOK_EVERY, known.look_every if known is not None else LOOK_EVERY)
 
 
 @lru_cache(maxsize=4096)
-def each_of(name: str, spec: str) -> Mapping[str, int]:
+def slots_per_member(name: str, spec: str) -> Mapping[str, int]:
     """What a new member offers, by lane."""
     return Counter(lane for lane, _ in slots_of(read_stored(name, spec).layout))

@@ -18,7 +18,7 @@ from pools.scaling import Occurrence
 from pools.scaling.victims import choose
 from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
 from project.kernel.validation import parse_moment
 
 LONGEST = 366 * 86400.0
@@ -139,7 +139,7 @@ def pin(request: Any, name: str) -> HttpResponse:
             f"{given.values['for']}."
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -159,7 +159,7 @@ def unpin(request: Any, name: str) -> HttpResponse:
         orders.unpin_pool(pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} follows its policy again.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -183,7 +183,7 @@ def pause(request: Any, name: str) -> HttpResponse:
         orders.pause_scaling(pool_id=pool.pk, until=read_until(given), reason=given.reason)
         return Done(f"The scaler of {pool.name} is paused for {given.values['for']}.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -203,7 +203,7 @@ def resume(request: Any, name: str) -> HttpResponse:
         orders.resume_scaling(pool_id=pool.pk, reason=given.reason)
         return Done(f"The scaler of {pool.name} is resumed.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -242,7 +242,7 @@ def grow(request: Any, name: str) -> HttpResponse:
             f"{'is' if made.delta == 1 else 'are'} being created."
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -280,7 +280,7 @@ def unfreeze(request: Any, name: str) -> HttpResponse:
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason)
         return Done(f"The current freeze of {pool.name} is lifted.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 def unfreeze_named(
@@ -310,7 +310,7 @@ def unfreeze_named(
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
         return Done(f"This freeze of {pool.name} is lifted.")
 
-    return ask(request, question, perform, frame(request, "scaling"))
+    return confirm_action(request, question, perform, frame(request, "scaling"))
 
 
 @signed_in
@@ -342,7 +342,7 @@ def refreeze(request: Any, name: str) -> HttpResponse:
         orders.refreeze_pool(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
         return Done(f"This freeze of {pool.name} is restored.")
 
-    return ask(request, question, perform, frame(request, "scaling"))
+    return confirm_action(request, question, perform, frame(request, "scaling"))
 
 
 def read_starts(request: Any) -> datetime | None:
@@ -422,7 +422,7 @@ def roll(request: Any, name: str) -> HttpResponse:
         roll_orders.order_roll(pool_id=pool.pk, reason=given.reason)
         return Done(f"Outdated members of {pool.name} are renewed, one by one.")
 
-    return ask(request, question, perform, frame(request, "scaling"))
+    return confirm_action(request, question, perform, frame(request, "scaling"))
 
 
 @signed_in
@@ -449,7 +449,7 @@ def pause_roll(request: Any, name: str) -> HttpResponse:
         roll_orders.pause_roll(pool_id=pool.pk, until=read_until(given), reason=given.reason)
         return Done(f"The roll of {pool.name} is paused for {given.values['for']}.")
 
-    return ask(request, question, perform, frame(request, "scaling"))
+    return confirm_action(request, question, perform, frame(request, "scaling"))
 
 
 @signed_in
@@ -472,4 +472,4 @@ def resume_roll(request: Any, name: str) -> HttpResponse:
         roll_orders.resume_roll(pool_id=pool.pk, reason=given.reason)
         return Done(f"The roll of {pool.name} is resumed.")
 
-    return ask(request, question, perform, frame(request, "scaling"))
+    return confirm_action(request, question, perform, frame(request, "scaling"))

@@ -13,12 +13,12 @@ from claims.tasks.git_urls import URL_RULE, host_of, is_git_url
 from claims.tasks.source_paths import why_not_path
 from pools.config.parsing import (
     Faults,
-    at,
+    field_path,
     kind_of,
     read_choice,
     read_duration,
     read_mapping,
-    shown,
+    show_value,
 )
 from pools.config.spec import DAY, SECOND
 from pools.config.task_spec import BINARY, ENV_NAME, OURS, read_env
@@ -117,21 +117,23 @@ def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | 
         return None
     if given.get("executor") is None:
         faults.add(
-            at(where, "executor"), "It is not said who does it.", f"Known: {', '.join(EXECUTORS)}."
+            field_path(where, "executor"),
+            "It is not said who does it.",
+            f"Known: {', '.join(EXECUTORS)}.",
         )
     executor = read_choice(given, where, "executor", faults, EXECUTORS, "")
     return RunRequest(
         executor=executor,
         commands=_read_commands(
-            given.get("commands"), at(where, "commands"), executor, task, faults
+            given.get("commands"), field_path(where, "commands"), executor, task, faults
         ),
-        source=_read_source(given.get("source"), at(where, "source"), executor, faults),
-        binary=_read_binary(given.get("binary"), at(where, "binary"), executor, faults),
-        variables=_read_variables(given.get("variables"), at(where, "variables"), faults),
-        env=tuple(sorted(read_env(given.get("env"), at(where, "env"), faults).items())),
-        secrets=_read_secrets(given.get("secrets"), at(where, "secrets"), faults),
+        source=_read_source(given.get("source"), field_path(where, "source"), executor, faults),
+        binary=_read_binary(given.get("binary"), field_path(where, "binary"), executor, faults),
+        variables=_read_variables(given.get("variables"), field_path(where, "variables"), faults),
+        env=tuple(sorted(read_env(given.get("env"), field_path(where, "env"), faults).items())),
+        secrets=_read_secrets(given.get("secrets"), field_path(where, "secrets"), faults),
         timeout=read_duration(given, where, "timeout", faults, SECOND, DAY),
-        state=_read_state(given.get("state"), at(where, "state"), executor, task, faults),
+        state=_read_state(given.get("state"), field_path(where, "state"), executor, task, faults),
         where=where,
     )
 
@@ -155,13 +157,13 @@ def _read_commands(
             continue
         if not isinstance(text, str) or not text.strip():
             faults.add(
-                at(where, step),
+                field_path(where, step),
                 f"{'This is empty' if text == '' else f'This is {kind_of(text)}'}, not a command.",
                 "Put it in quotes.",
             )
         elif len(text) > LONGEST_COMMAND or "\x00" in text:
             faults.add(
-                at(where, step),
+                field_path(where, step),
                 "It is too long, or holds a NUL character.",
                 f"Use {LONGEST_COMMAND} characters at most, or a file.",
             )
@@ -172,13 +174,13 @@ def _read_commands(
         for step in needed:
             if given.get(step) is None:
                 faults.add(
-                    at(where, step),
+                    field_path(where, step),
                     f"There is no command for the {step}.",
                     "Say what to run, like ./plan.sh.",
                 )
         if "apply" not in needed and "apply" in found:
             faults.add(
-                at(where, "apply"),
+                field_path(where, "apply"),
                 f"A task of {task or 'this kind'} never applies.",
                 "Leave it out, or ask for plan_and_apply.",
             )
@@ -197,24 +199,28 @@ def _read_source(value: Any, where: str, executor: str, faults: Faults) -> RunSo
                 where, "Terraform needs files to plan.", "Give files, an archive or a git URL."
             )
         elif given.get("path") is not None:
-            faults.add(at(where, "path"), "There is no source it could be in.", "Leave it out.")
+            faults.add(
+                field_path(where, "path"), "There is no source it could be in.", "Leave it out."
+            )
         return RunSource()
-    path = _read_folder(given.get("path"), at(where, "path"), faults)
+    path = _read_folder(given.get("path"), field_path(where, "path"), faults)
     if kinds == ["files"]:
         return RunSource(
-            "files", files=_read_files(given["files"], at(where, "files"), faults), path=path
+            "files",
+            files=_read_files(given["files"], field_path(where, "files"), faults),
+            path=path,
         )
     if kinds == ["archive"]:
         digest = given["archive"]
         if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
             faults.add(
-                at(where, "archive"),
-                f"{shown(digest)} is no digest.",
+                field_path(where, "archive"),
+                f"{show_value(digest)} is no digest.",
                 "Upload it to /api/v1/sources/ and give the digest of the answer.",
             )
             return RunSource()
         return RunSource("archive", digest=digest, path=path)
-    return _read_git(given["git"], at(where, "git"), path, faults)
+    return _read_git(given["git"], field_path(where, "git"), path, faults)
 
 
 def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
@@ -228,7 +234,9 @@ def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
     url = given.get("url")
     if url is not None and not is_git_url(url):
         faults.add(
-            at(where, "url"), f"{shown(url)} is not a git URL that is fetched here.", URL_RULE
+            field_path(where, "url"),
+            f"{show_value(url)} is not a git URL that is fetched here.",
+            URL_RULE,
         )
         url = None
     ref = given.get("ref")
@@ -239,12 +247,12 @@ def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
         or ref.endswith((".lock", "/"))
     ):
         faults.add(
-            at(where, "ref"),
-            f"{shown(ref)} is not a branch, tag or commit.",
+            field_path(where, "ref"),
+            f"{show_value(ref)} is not a branch, tag or commit.",
             "Write main, v1.2, or the 40 digits of a commit.",
         )
         ref = None
-    inner = _read_folder(given.get("path"), at(where, "path"), faults)
+    inner = _read_folder(given.get("path"), field_path(where, "path"), faults)
     return RunSource("git", url=url or "", ref=ref or "", path=inner or path)
 
 
@@ -264,10 +272,12 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
     for path, text in value.items():
         wrong = why_not_path(path) if isinstance(path, str) else "This is not a path."
         if wrong:
-            faults.add(at(where, shown(path)), wrong, "Write it like modules/net/main.tf.")
+            faults.add(
+                field_path(where, show_value(path)), wrong, "Write it like modules/net/main.tf."
+            )
         elif not isinstance(text, str):
             faults.add(
-                at(where, shown(path)),
+                field_path(where, show_value(path)),
                 f"This is {kind_of(text)}, not text.",
                 "Put it in quotes; other files go into an archive.",
             )
@@ -282,7 +292,7 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
     }
     for path in sorted(folders & set(found)):
         faults.add(
-            at(where, shown(path)),
+            field_path(where, show_value(path)),
             "It is a file and a folder at once.",
             "Name one of them differently.",
         )
@@ -295,7 +305,9 @@ def _read_folder(value: Any, where: str, faults: Faults) -> str:
     text = value.rstrip("/") if isinstance(value, str) else ""
     if not isinstance(value, str) or why_not_path(text):
         faults.add(
-            where, f"{shown(value)} is not a folder inside the source.", "Write it like envs/prod."
+            where,
+            f"{show_value(value)} is not a folder inside the source.",
+            "Write it like envs/prod.",
         )
         return ""
     return text
@@ -311,7 +323,7 @@ def _read_binary(value: Any, where: str, executor: str, faults: Faults) -> str:
     elif not isinstance(value, str) or len(value) > 255 or not BINARY.fullmatch(value):
         faults.add(
             where,
-            f"{shown(value)} is not a program.",
+            f"{show_value(value)} is not a program.",
             "Write its name, like tofu or terraform, or its whole path.",
         )
     else:
@@ -325,7 +337,7 @@ def _read_state(value: Any, where: str, executor: str, task: str, faults: Faults
     if value != DISCARD:
         faults.add(
             where,
-            f"{shown(value)} is not known.",
+            f"{show_value(value)} is not known.",
             f"Write {DISCARD}, or leave it out: the backend of the module keeps the state.",
         )
     elif executor == COMMAND:
@@ -365,7 +377,7 @@ def _read_variables(value: Any, where: str, faults: Faults) -> str:
     for name in value:
         if not isinstance(name, str) or not VARIABLE.fullmatch(name):
             faults.add(
-                at(where, shown(name)),
+                field_path(where, show_value(name)),
                 "This is no name of a variable.",
                 "Use letters, digits, dashes and underscores.",
             )

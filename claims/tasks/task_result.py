@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pools.config.parsing import Faults, at, kind_of, read_choice, read_integer, shown
+from pools.config.parsing import Faults, field_path, kind_of, read_choice, read_integer, show_value
 
 OUTCOMES = ("planned", "no_changes", "applied", "failed", "cancelled", "plan_again")
 OF_PLAN = frozenset({"planned", "no_changes", "failed", "cancelled"})
@@ -136,7 +136,7 @@ def _read_digest(value: Any, faults: Faults) -> bytes | None:
         return None
     if not isinstance(value, str) or not DIGEST.fullmatch(value):
         faults.add(
-            "digest", f"{shown(value)} is not a digest.", "Send 64 small hexadecimal digits."
+            "digest", f"{show_value(value)} is not a digest.", "Send 64 small hexadecimal digits."
         )
         return None
     return bytes.fromhex(value)
@@ -148,7 +148,7 @@ def _read_code(value: Any, faults: Faults) -> str:
     if not isinstance(value, str) or not CODE.fullmatch(value):
         faults.add(
             "code",
-            f"{shown(value)} is not a code.",
+            f"{show_value(value)} is not a code.",
             "Up to 40 small letters, digits and underscores.",
         )
         return ""
@@ -176,7 +176,7 @@ def _read_facts(value: Any, faults: Faults) -> dict[str, str]:
     for name in FACTS:
         text = given.get(name)
         if text is not None and not isinstance(text, str):
-            faults.add(at("facts", name), f"This is {kind_of(text)}, not text.")
+            faults.add(field_path("facts", name), f"This is {kind_of(text)}, not text.")
         elif text:
             found[name] = _cut(text, LONGEST_FACT)
     return found

@@ -120,7 +120,7 @@ def read_place(text: str) -> tuple[str, str, int] | None:
     return words[0], words[1] if len(words) > 2 else "", int(words[-1])
 
 
-def who_held(text: str, at: datetime, pools: Iterable[int] | None) -> SlotHistory | str:
+def find_hold_at(text: str, at: datetime, pools: Iterable[int] | None) -> SlotHistory | str:
     """The answer, or why there is none."""
     place = read_place(text)
     if place is None:
@@ -162,16 +162,16 @@ def read_holds(story: Iterable[Any], names: DisplayNames) -> list[HoldPeriod]:
     for event in story:
         is_held = event.after in (*HOLDING, "reserved")
         if now is not None and (not is_held or event.claim_id != now.claim_id):
-            holds.append(_hand(now, event.at, names))
+            holds.append(_hold_period(now, event.at, names))
             now = None
         if is_held and now is None:
             now = event
     if now is not None:
-        holds.append(_hand(now, None, names))
+        holds.append(_hold_period(now, None, names))
     return holds
 
 
-def _hand(event: Any, until: datetime | None, names: DisplayNames) -> HoldPeriod:
+def _hold_period(event: Any, until: datetime | None, names: DisplayNames) -> HoldPeriod:
     return HoldPeriod(
         event.claim_id,
         names.owners.get(event.claim_id or 0, ""),

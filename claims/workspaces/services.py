@@ -17,7 +17,7 @@ from claims.statements import repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.validation import require_reason
 
 CHUNK = 500
@@ -173,7 +173,7 @@ def lock_workspace(*, workspace_id: int, reason: str) -> None:
             ):
                 pass
             record("lock", pool_id=row.pool_id, reason=note, data={"workspace": row.name})
-            hint("claims")
+            publish("claims")
 
     repeat(lock)
 
@@ -201,7 +201,7 @@ def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
             record(
                 "unlock", pool_id=row.pool_id, reason=reason.strip(), data={"workspace": row.name}
             )
-            hint("claims")
+            publish("claims")
             return int(row.id)
 
     free_workspace(repeat(unlock))
@@ -218,7 +218,7 @@ def free_workspace(workspace: int) -> bool:
             next_one = claims_sql.promote(workspace=workspace, actor=current_actor())
             freed = claims_sql.free_blocked(CHUNK, workspace=workspace, actor=current_actor())
             if next_one or freed:
-                hint("claims", "events")
+                publish("claims", "events")
             return len(freed) == CHUNK
 
     return repeat(free)

@@ -12,7 +12,7 @@ from claims.workspaces.services import lock_workspace_row
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, NotFound
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.validation import require_reason
 
 
@@ -43,7 +43,7 @@ def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
             if not claims_sql.add_share(**values):
                 text = f"Pool {pool} may already use workspace {row.name}."
                 raise Conflict(text, code="shared_already", way_out="No action is needed.")
-            _tell("share", row, pool_id, pool, note)
+            _record_event("share", row, pool_id, pool, note)
 
     repeat(share)
 
@@ -63,7 +63,7 @@ def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
                     f"Pool {pool} does not use workspace {row.name}.",
                     way_out="Check the shares on the workspace’s page.",
                 )
-            _tell("unshare", row, pool_id, pool, note)
+            _record_event("unshare", row, pool_id, pool, note)
 
     repeat(unshare)
 
@@ -89,9 +89,9 @@ def _refuse_if_named(row: Any, pool_id: int, pool: str) -> None:
         raise Conflict(text, code="name_taken", way_out="Use the workspaces under different names.")
 
 
-def _tell(verb: str, row: Any, pool_id: int, pool: str, note: str) -> None:
+def _record_event(verb: str, row: Any, pool_id: int, pool: str, note: str) -> None:
     """In the log of both pools."""
     data = {"workspace": row.name, "pool": pool, "pool_id": pool_id}
     for each in {row.pool_id, pool_id}:
         record(verb, pool_id=each, reason=note, data=data)
-    hint("claims", "events")
+    publish("claims", "events")

@@ -18,7 +18,13 @@ from rest_framework.request import Request
 
 from pools.access.permissions import Identity, load_identity
 from pools.access.rate_limit import buckets, count_request, count_unknown, refuse_repeated
-from pools.access.tokens import BadToken, Proof, hash_secret, identify_token, recall_token
+from pools.access.tokens import (
+    BadToken,
+    CachedToken,
+    find_cached_token,
+    hash_secret,
+    identify_token,
+)
 from project.kernel.http.bodies import BodyCaller
 
 SCHEME = "bearer "
@@ -67,7 +73,7 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> I
     return identity
 
 
-def recall_bearer(request: HttpRequest) -> tuple[Identity, Proof] | None:
+def find_cached_bearer(request: HttpRequest) -> tuple[Identity, CachedToken] | None:
     """The caller as it was a moment ago, for what is done in one statement that looks again. The
     request is counted.
     """
@@ -75,7 +81,7 @@ def recall_bearer(request: HttpRequest) -> tuple[Identity, Proof] | None:
     if header[: len(SCHEME)].lower() != SCHEME:
         return None
     secret = header[len(SCHEME) :].strip()
-    known = recall_token(secret)
+    known = find_cached_token(secret)
     if known is not None:
         count(request, known[1].hash)
     return known
@@ -95,7 +101,7 @@ def guard_caller(request: HttpRequest) -> BodyCaller:
     """Before a large body is read: the name of a known caller. What it may do is checked
     with the body.
     """
-    if (known := recall_bearer(request)) is not None:
+    if (known := find_cached_bearer(request)) is not None:
         return _as_body_caller(known[0].user_id)
     if (identity := identify_bearer(request)) is not None:
         return _as_body_caller(identity.user_id)

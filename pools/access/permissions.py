@@ -94,7 +94,7 @@ class Identity:
     names: Mapping[str, int] = field(init=False)  # of the pools in by_pool
 
     def __post_init__(self) -> None:
-        everywhere, by_pool = expand(self.grants, self.is_superuser)
+        everywhere, by_pool = expand_grants(self.grants, self.is_superuser)
         names = {name: pool for pool, name, _ in self.grants if pool is not None and name}
         if self.scope.roles is not None:
             everywhere &= self.scope.roles
@@ -147,7 +147,7 @@ class Identity:
         return self.pools_with(VIEWER)
 
 
-def expand(
+def expand_grants(
     grants: Iterable[tuple[int | None, str | None, str]], is_superuser: bool
 ) -> tuple[frozenset[str], dict[int, frozenset[str]]]:
     """Roles in all pools, and in each one by itself. Roles that this version does not know
@@ -182,7 +182,7 @@ def load_identities(user_ids: Iterable[int]) -> dict[int, Identity | None]:
     return {one["user"]: read_identity(one) if one["is_active"] else None for one in told}
 
 
-def hold_rights(user_ids: Iterable[int]) -> None:
+def lock_rights(user_ids: Iterable[int]) -> None:
     """In a transaction: whoever takes a role from these users or deactivates them waits until it
     ends. Read their identities after this.
     """
@@ -253,7 +253,7 @@ def require_anywhere(identity: Identity, action: str) -> None:
 
 def refusal(identity: Identity, role: str, pool_id: int | None, name: str) -> Forbidden:
     where = f"in the pool {name}" if name else "in all pools"
-    everywhere, by_pool = expand(identity.grants, identity.is_superuser)
+    everywhere, by_pool = expand_grants(identity.grants, identity.is_superuser)
     if identity.token_id is not None and role in everywhere | by_pool.get(
         pool_id or 0, frozenset()
     ):

@@ -16,7 +16,7 @@ from project.kernel.errors import TooMany
 from project.kernel.security.client_address import counted_address
 
 DEFAULT_PER_MINUTE = 6000
-STRANGERS_PER_MINUTE = 300  # tokens that nobody knows, from one address
+ANONYMOUS_PER_MINUTE = 300  # tokens that nobody knows, from one address
 # In which a token that was unknown is not looked up again, where its address sends too many.
 UNKNOWN_SECONDS = 10.0
 # The one not used for longest is forgotten first: most likely it is full again.
@@ -81,7 +81,7 @@ class Buckets:
 
 
 _buckets: Buckets | None = None
-_strangers: Buckets | None = None
+_anonymous: Buckets | None = None
 
 
 def per_minute() -> float:
@@ -110,12 +110,12 @@ def count_request(caller: str) -> None:
         )
 
 
-def strangers() -> Buckets:
-    global _strangers
-    size = max(1.0, float(getattr(settings, "BERTH_STRANGERS_PER_MINUTE", STRANGERS_PER_MINUTE)))
-    if _strangers is None or _strangers.size != size:
-        _strangers = Buckets(size)
-    return _strangers
+def anonymous_buckets() -> Buckets:
+    global _anonymous
+    size = max(1.0, float(getattr(settings, "BERTH_STRANGERS_PER_MINUTE", ANONYMOUS_PER_MINUTE)))
+    if _anonymous is None or _anonymous.size != size:
+        _anonymous = Buckets(size)
+    return _anonymous
 
 
 def refuse_repeated(address: str, token: str) -> None:
@@ -123,7 +123,7 @@ def refuse_repeated(address: str, token: str) -> None:
     moment ago, if its address has sent too many of those. A valid token is never refused for what
     others of its address send: it was never unknown."""
     counted = counted_address(address)
-    if counted and (wait := strangers().wait_of(counted)) and _unknown.has(token):
+    if counted and (wait := anonymous_buckets().wait_of(counted)) and _unknown.has(token):
         raise too_many_unknown(wait)
 
 
@@ -132,7 +132,7 @@ def count_unknown(address: str, token: str) -> None:
     too many of those.
     """
     _unknown.add(token)
-    if (counted := counted_address(address)) and (wait := strangers().take(counted)):
+    if (counted := counted_address(address)) and (wait := anonymous_buckets().take(counted)):
         raise too_many_unknown(wait)
 
 

@@ -19,7 +19,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from pools.access.rate_limit import Buckets
-from project.kernel.log_once import Quiet
+from project.kernel.log_once import LogOnce
 
 CHANNEL = "berth:shares"
 EVERY = 0.25  # seconds between two messages of a process, if somebody called
@@ -30,7 +30,7 @@ DOWN = (OSError, RedisError)
 logger = logging.getLogger(__name__)
 
 
-class Shares(threading.Thread):
+class SharedBuckets(threading.Thread):
     """Of this process; `kinds` gives its buckets by the name under which the others have theirs."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Shares(threading.Thread):
         self._every = every
         self._me = secrets.token_hex(8)
         self._stopped = threading.Event()
-        self._quiet = Quiet("shares of callers", logger)
+        self._quiet = LogOnce("shares of callers", logger)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -97,7 +97,7 @@ class Shares(threading.Thread):
             told = (
                 {}
                 if said["from"] == self._me
-                else {kind: read_taken(taken) for kind, taken in said["taken"].items()}
+                else {kind: read_counts(taken) for kind, taken in said["taken"].items()}
             )
         except (
             ValueError,
@@ -116,7 +116,7 @@ class Shares(threading.Thread):
                 self._kinds[kind]().note_elsewhere(taken)
 
 
-def read_taken(taken: Mapping[str, Any]) -> dict[str, int]:
+def read_counts(taken: Mapping[str, Any]) -> dict[str, int]:
     found = {str(caller): int(count) for caller, count in taken.items()}
     if any(count < 0 for count in found.values()):
         raise ValueError("less than nothing was taken")

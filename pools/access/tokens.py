@@ -49,7 +49,7 @@ def hash_secret(secret: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class CachedToken:
     """What the database told of a token: whoever acts on it without asking again lets the
     statement that acts compare (token_told).
     """
@@ -74,7 +74,7 @@ def identify_token(secret: str) -> Identity:
             way_out=f"Tokens begin with {PREFIX}. Create one on the page Tokens.",
         )
     hashed = hash_secret(secret)
-    row = _ask(hashed)
+    row = _query(hashed)
     if row is None:
         raise UnknownToken("The token is unknown.", way_out="Create one on the page Tokens.")
     seen = _seen.get(hashed)
@@ -90,7 +90,7 @@ def identify_token(secret: str) -> Identity:
     return identity
 
 
-def recall_token(secret: str) -> tuple[Identity, Proof] | None:
+def find_cached_token(secret: str) -> tuple[Identity, CachedToken] | None:
     """Who it was a moment ago. It may have been revoked since: good only for a statement that
     holds the proof against the present.
     """
@@ -98,10 +98,10 @@ def recall_token(secret: str) -> tuple[Identity, Proof] | None:
     seen = _seen.get(hashed)
     if seen is None or time.monotonic() - seen[2] > REMEMBERED:
         return None
-    return seen[1], Proof(hashed, seen[0])
+    return seen[1], CachedToken(hashed, seen[0])
 
 
-def _ask(hashed: str) -> Any:
+def _query(hashed: str) -> Any:
     """The first statement of a request, so the one that meets a connection which died while
     it was idle.
     """

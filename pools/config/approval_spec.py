@@ -9,12 +9,12 @@ from typing import Any
 from pools.config.durations import format_duration
 from pools.config.parsing import (
     Faults,
-    at,
+    field_path,
     read_duration,
     read_flag,
     read_integer,
     read_mapping,
-    shown,
+    show_value,
 )
 
 FIELDS = ("needed", "own", "expires", "notice", "hold")
@@ -65,7 +65,7 @@ def read_approval(value: Any, where: str, faults: Faults) -> ApprovalSpec:
         own=needed == 1 if given.get("own") is None else read_flag(given, where, "own", faults),
         expires=expires,
         notice=_read_notice(given, where, expires, faults),
-        hold=_read_hold(given.get("hold"), at(where, "hold"), faults),
+        hold=_read_hold(given.get("hold"), field_path(where, "hold"), faults),
     )
 
 
@@ -75,7 +75,7 @@ def _read_notice(given: Mapping[str, Any], where: str, expires: float, faults: F
     notice = read_duration(given, where, "notice", faults, 0.0, 30 * DAY, 0.0) or 0.0
     if notice >= expires:
         what = f"{format_duration(notice)} is not shorter than expires, {format_duration(expires)}."
-        faults.add(at(where, "notice"), what, "Shorten it, or write 0s for no notice.")
+        faults.add(field_path(where, "notice"), what, "Shorten it, or write 0s for no notice.")
     return notice
 
 
@@ -85,7 +85,7 @@ def _read_hold(value: Any, where: str, faults: Faults) -> float | None:
     if not isinstance(value, str):
         faults.add(
             where,
-            f"{shown(value)} is not a length of time.",
+            f"{show_value(value)} is not a length of time.",
             f"Write {ALWAYS}, 0s, or how long, like 30m.",
         )
         return None

@@ -64,7 +64,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnSlots:
     """What was declared for one member alone."""
 
     runs: tuple[tuple[str, int], ...] | None = None
@@ -73,7 +73,7 @@ class Own:
     foreign: frozenset[int] = frozenset()
 
 
-NOTHING_OWN = Own()
+NO_OWN_SLOTS = OwnSlots()
 
 
 def lanes(layout: Layout) -> list[str]:
@@ -122,7 +122,7 @@ def step_of(layout: Layout) -> int:
     return layout.ports.segment if layout.ports else 1
 
 
-def ports_of(layout: Layout, own: Own = NOTHING_OWN) -> tuple[int, int] | None:
+def ports_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> tuple[int, int] | None:
     """First and last port a member may use; None where slots are no ports."""
     if layout.ports is None:
         return None
@@ -132,7 +132,7 @@ def ports_of(layout: Layout, own: Own = NOTHING_OWN) -> tuple[int, int] | None:
     )
 
 
-def slots_of(layout: Layout, own: Own = NOTHING_OWN) -> list[tuple[str, int]]:
+def slots_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> list[tuple[str, int]]:
     """Lane and number of every slot the member offers. Numbers of ports are the first of their
     segment, others count from 0.
     """
@@ -142,7 +142,7 @@ def slots_of(layout: Layout, own: Own = NOTHING_OWN) -> list[tuple[str, int]]:
     return [(lane, number) for number, lane in enumerate(expanded)]
 
 
-def numbers_for(layout: Layout, kind: str, own: Own = NOTHING_OWN) -> dict[str, list[int]]:
+def numbers_for(layout: Layout, kind: str, own: OwnSlots = NO_OWN_SLOTS) -> dict[str, list[int]]:
     """The numbers on which a member serves this kind, by lane. Where it takes two lanes at once,
     those that are offered in both.
     """
@@ -157,7 +157,7 @@ def numbers_for(layout: Layout, kind: str, own: Own = NOTHING_OWN) -> dict[str, 
     return {"+".join(PAIR): [number for number in first if number in both]}
 
 
-def count_for(layout: Layout, kind: str, own: Own = NOTHING_OWN) -> int:
+def count_for(layout: Layout, kind: str, own: OwnSlots = NO_OWN_SLOTS) -> int:
     """How many claims of one number a member serves of this kind."""
     return sum(map(len, numbers_for(layout, kind, own).values()))
 
@@ -167,7 +167,7 @@ def segments_of(first: int, last: int, segment: int) -> range:
     return range(first, min(last, LAST_PORT) - segment + 2, segment)
 
 
-def _offered_ports(layout: Layout, ports: Ports, own: Own) -> Iterator[tuple[str, int]]:
+def _offered_ports(layout: Layout, ports: Ports, own: OwnSlots) -> Iterator[tuple[str, int]]:
     """The lowest numbers that are not foreign, as many as the quota leaves. A foreign listener
     counts, wherever it is.
     """

@@ -13,7 +13,7 @@ from pools.config.layout import (
     PROTOCOLS,
     TASKS,
     Layout,
-    Own,
+    OwnSlots,
     Ports,
     node,
     plain,
@@ -24,14 +24,14 @@ from pools.config.layout import (
 )
 from pools.config.parsing import (
     Faults,
-    at,
+    field_path,
     kind_of,
-    near,
     read_flag,
     read_integer,
     read_mapping,
     read_number,
-    shown,
+    show_value,
+    suggest_names,
 )
 
 MOST_SLOTS = 65536  # of one member
@@ -67,7 +67,7 @@ def read_layout(value: Any, where: str, faults: Faults) -> Layout | None:
     if value is None or value == []:
         faults.add(where, "The layout is missing.", FORMS)
     else:
-        faults.add(where, f"{shown(value)} is not a layout.", FORMS)
+        faults.add(where, f"{show_value(value)} is not a layout.", FORMS)
     return None
 
 
@@ -76,14 +76,16 @@ def read_range(value: Any, where: str, faults: Faults) -> tuple[int, int] | None
     if found is None:
         faults.add(
             where,
-            f"{shown(value)} is not a range of ports.",
+            f"{show_value(value)} is not a range of ports.",
             'Write it like "30000-30049", in quotes.',
         )
         return None
     first, last = int(found[1]), int(found[2])
     if not 1 <= first <= LAST_PORT or not 1 <= last <= LAST_PORT:
         faults.add(
-            where, f"{shown(value)} leaves the ports that exist.", f"Stay within 1-{LAST_PORT}."
+            where,
+            f"{show_value(value)} leaves the ports that exist.",
+            f"Stay within 1-{LAST_PORT}.",
         )
         return None
     if last <= first:
@@ -113,12 +115,16 @@ def read_foreign(value: Any, where: str, faults: Faults) -> frozenset[int]:
     return frozenset(n for n in numbers if n is not None)
 
 
-def read_own(member: Mapping[str, Any], where: str, layout: Layout, faults: Faults) -> Own:
+def read_own_slots(
+    member: Mapping[str, Any], where: str, layout: Layout, faults: Faults
+) -> OwnSlots:
     """What a member has of its own: another number of slots, fewer ports, foreign listeners."""
-    runs = _read_own_runs(member.get("slots"), at(where, "slots"), layout, faults)
+    runs = _read_own_runs(member.get("slots"), field_path(where, "slots"), layout, faults)
     first = last = None
     if member.get("ports") is not None:
-        first, last = _read_own_ports(member["ports"], at(where, "ports"), layout, faults) or (
+        first, last = _read_own_ports(
+            member["ports"], field_path(where, "ports"), layout, faults
+        ) or (
             None,
             None,
         )
@@ -126,11 +132,13 @@ def read_own(member: Mapping[str, Any], where: str, layout: Layout, faults: Faul
     if member.get("foreign") is not None:
         if layout.ports is None:
             faults.add(
-                at(where, "foreign"), "The slots of this pool are no ports.", "Leave it out."
+                field_path(where, "foreign"),
+                "The slots of this pool are no ports.",
+                "Leave it out.",
             )
         else:
-            foreign = read_foreign(member["foreign"], at(where, "foreign"), faults)
-    return Own(runs=runs, first=first, last=last, foreign=foreign)
+            foreign = read_foreign(member["foreign"], field_path(where, "foreign"), faults)
+    return OwnSlots(runs=runs, first=first, last=last, foreign=foreign)
 
 
 def _read_own_runs(
@@ -191,7 +199,9 @@ def _read_task_names(
     for i, name in enumerate(value):
         if not isinstance(name, str) or name not in known:
             faults.add(
-                f"{where}[{i}]", f"{shown(name)} is not a slot class here.", near(name, known)
+                f"{where}[{i}]",
+                f"{show_value(name)} is not a slot class here.",
+                suggest_names(name, known),
             )
     return None if faults.count > before else list(value)
 
@@ -200,24 +210,24 @@ def _read_ports(value: Mapping[str, Any], where: str, faults: Faults) -> Layout 
     before = faults.count
     given = read_mapping(value, where, PORT_FIELDS, faults, required=("ports",))
     span = (
-        read_range(given["ports"], at(where, "ports"), faults)
+        read_range(given["ports"], field_path(where, "ports"), faults)
         if given.get("ports") is not None
         else None
     )
     protocols = _read_protocols(given, where, faults)
     segment = read_integer(given, where, "segment", faults, 1, LAST_PORT, 1)
     quota = read_integer(given, where, "quota", faults, 1, 2 * LAST_PORT, DEFAULT_QUOTA)
-    foreign = read_foreign(given.get("foreign"), at(where, "foreign"), faults)
+    foreign = read_foreign(given.get("foreign"), field_path(where, "foreign"), faults)
     if span is not None and segment > span[1] - span[0] + 1:
         length = span[1] - span[0] + 1
         faults.add(
-            at(where, "segment"),
+            field_path(where, "segment"),
             f"A segment of {segment} does not fit into {length} ports.",
             f"Use {length} at most.",
         )
     if quota <= len(foreign):
         faults.add(
-            at(where, "quota"),
+            field_path(where, "quota"),
             f"{len(foreign)} foreign listeners use up the quota of {quota}.",
             "Raise it.",
         )
@@ -232,21 +242,21 @@ def _read_protocols(given: Mapping[str, Any], where: str, faults: Faults) -> lis
     protocols = given.get("protocols")
     if is_shared and protocols is not None:
         faults.add(
-            at(where, "protocols"),
+            field_path(where, "protocols"),
             "Shared listeners serve every protocol.",
             "Leave out either shared or protocols.",
         )
     if protocols is None:
         if not is_shared:
             faults.add(
-                at(where, "protocols"),
+                field_path(where, "protocols"),
                 "It is not said what the ports serve.",
                 "Add protocols: [tcp, udp], or shared: true.",
             )
         return None
     if not isinstance(protocols, list) or not protocols:
         faults.add(
-            at(where, "protocols"),
+            field_path(where, "protocols"),
             f"This is {kind_of(protocols)}; it must be a list.",
             "Write it like [tcp, udp].",
         )
@@ -255,8 +265,8 @@ def _read_protocols(given: Mapping[str, Any], where: str, faults: Faults) -> lis
         if not isinstance(name, str) or name not in PROTOCOLS:
             faults.add(
                 f"{where}.protocols[{i}]",
-                f"{shown(name)} is not a protocol here.",
-                near(name, PROTOCOLS),
+                f"{show_value(name)} is not a protocol here.",
+                suggest_names(name, PROTOCOLS),
             )
         elif name in protocols[:i]:
             faults.add(f"{where}.protocols[{i}]", f"{name} is there twice.", "Name each once.")
@@ -275,12 +285,20 @@ def _read_classes(value: list[Any], where: str, faults: Faults) -> Layout | None
             continue
         lane = given.get("class")
         if lane is not None and (not isinstance(lane, str) or not LANE.fullmatch(lane)):
-            faults.add(at(place, "class"), f"{shown(lane)} is not a name for a class.", LANE_RULE)
+            faults.add(
+                field_path(place, "class"),
+                f"{show_value(lane)} is not a name for a class.",
+                LANE_RULE,
+            )
         elif lane in [f[0] for f in found]:
-            faults.add(at(place, "class"), f"{lane} is there twice.", "Add up its counts.")
+            faults.add(field_path(place, "class"), f"{lane} is there twice.", "Add up its counts.")
         count = read_integer(given, place, "count", faults, 1, MOST_SLOTS, 1)
         found.append(
-            (str(lane), count, _read_kinds(given.get("accepts"), at(place, "accepts"), faults))
+            (
+                str(lane),
+                count,
+                _read_kinds(given.get("accepts"), field_path(place, "accepts"), faults),
+            )
         )
     total = sum(count for _, count, _ in found)
     if total > MOST_SLOTS:
@@ -302,5 +320,5 @@ def _read_kinds(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
         return ()
     for i, kind in enumerate(value):
         if not isinstance(kind, str) or not KIND.fullmatch(kind):
-            faults.add(f"{where}[{i}]", f"{shown(kind)} is not a name for a kind.", KIND_RULE)
+            faults.add(f"{where}[{i}]", f"{show_value(kind)} is not a name for a kind.", KIND_RULE)
     return tuple(dict.fromkeys(k for k in value if isinstance(k, str)))

@@ -40,16 +40,16 @@ class Faults:
             raise Invalid(fields=self.found)
 
 
-def at(where: str, name: str) -> str:
+def field_path(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
-def near(name: object, known: Collection[str], what: str = "Known") -> str:
+def suggest_names(name: object, known: Collection[str], what: str = "Known") -> str:
     """The way out of a name that is not known: the one that was probably meant, else
     all of them.
     """
@@ -73,9 +73,9 @@ def read_mapping(
     unknown = [name for name in value if name not in known]
     for name in unknown[:MOST_UNKNOWN]:
         faults.add(
-            at(where, str(name)[:LONGEST_NAME]),
+            field_path(where, str(name)[:LONGEST_NAME]),
             "No such field.",
-            near(str(name)[:LONGEST_NAME], known, "Known fields"),
+            suggest_names(str(name)[:LONGEST_NAME], known, "Known fields"),
         )
     if len(unknown) > MOST_UNKNOWN:
         faults.add(
@@ -85,7 +85,7 @@ def read_mapping(
         )
     for name in required:
         if value.get(name) is None:
-            faults.add(at(where, name), "This field is missing.")
+            faults.add(field_path(where, name), "This field is missing.")
     return {k: v for k, v in value.items() if k in known}
 
 
@@ -115,7 +115,7 @@ def read_integer(
     value = values.get(name)
     if value is None:
         return default
-    return read_number(value, at(where, name), faults, low, high, default)
+    return read_number(value, field_path(where, name), faults, low, high, default)
 
 
 def read_number(
@@ -123,10 +123,10 @@ def read_number(
 ) -> Any:
     if isinstance(value, bool) or not isinstance(value, int):
         faults.add(
-            where, f"{shown(value)} is not a whole number.", f"Use one from {low} to {high}."
+            where, f"{show_value(value)} is not a whole number.", f"Use one from {low} to {high}."
         )
     elif not low <= value <= high:
-        faults.add(where, f"{shown(value)} is out of range.", f"Use one from {low} to {high}.")
+        faults.add(where, f"{show_value(value)} is out of range.", f"Use one from {low} to {high}.")
     else:
         return value
     return default
@@ -144,16 +144,20 @@ def read_text(
     if value is None:
         return default
     if not isinstance(value, str):
-        faults.add(at(where, name), f"This is {kind_of(value)}, not text.", "Put it in quotes.")
+        faults.add(
+            field_path(where, name), f"This is {kind_of(value)}, not text.", "Put it in quotes."
+        )
         return default
     value = value.strip()
     if len(value) > longest:
         faults.add(
-            at(where, name), f"{len(value)} characters are too many.", f"Use {longest} at most."
+            field_path(where, name),
+            f"{len(value)} characters are too many.",
+            f"Use {longest} at most.",
         )
         return default
     if "\x00" in value:
-        faults.add(at(where, name), "It contains a NUL character.", "Take it out.")
+        faults.add(field_path(where, name), "It contains a NUL character.", "Take it out.")
         return default
     return value
 
@@ -170,7 +174,11 @@ def read_choice(
     if value is None:
         return default
     if not isinstance(value, str) or value not in known:
-        faults.add(at(where, name), f"{shown(value)} is not known here.", near(value, known))
+        faults.add(
+            field_path(where, name),
+            f"{show_value(value)} is not known here.",
+            suggest_names(value, known),
+        )
         return default
     return value
 
@@ -179,7 +187,11 @@ def read_flag(values: Mapping[str, Any], where: str, name: str, faults: Faults) 
     value = values.get(name)
     if value is None or isinstance(value, bool):
         return bool(value)
-    faults.add(at(where, name), f"{shown(value)} is neither true nor false.", "Use true or false.")
+    faults.add(
+        field_path(where, name),
+        f"{show_value(value)} is neither true nor false.",
+        "Use true or false.",
+    )
     return False
 
 
@@ -198,20 +210,22 @@ def read_duration(
     between = f"from {format_duration(low)} to {format_duration(high)}"
     if not isinstance(value, str):
         faults.add(
-            at(where, name),
-            f"{shown(value)} has no unit.",
+            field_path(where, name),
+            f"{show_value(value)} has no unit.",
             f"Write a length of time {between}, like 30s, 2m or 8h.",
         )
         return default
     seconds = parse_duration(value)
     if seconds is None:
         faults.add(
-            at(where, name),
-            f"{shown(value)} is not a length of time.",
+            field_path(where, name),
+            f"{show_value(value)} is not a length of time.",
             f"Write one {between}, like 30s, 2m or 8h.",
         )
     elif not low <= seconds <= high:
-        faults.add(at(where, name), f"{shown(value)} is out of range.", f"Use one {between}.")
+        faults.add(
+            field_path(where, name), f"{show_value(value)} is out of range.", f"Use one {between}."
+        )
     else:
         return seconds
     return default
@@ -223,7 +237,7 @@ def read_name(value: Any, where: str, faults: Faults, pattern: re.Pattern[str], 
     if value is None or value == "":
         faults.add(where, "A name is missing.", rule)
     else:
-        faults.add(where, f"{shown(value)} is not a name.", rule)
+        faults.add(where, f"{show_value(value)} is not a name.", rule)
     return ""
 
 
@@ -256,12 +270,14 @@ def read_texts(value: Any, where: str, faults: Faults, texts: Texts) -> dict[str
     found: dict[str, str] = {}
     for name, text in value.items():
         if (fault := texts.fault_of(name)) is not None:
-            faults.add(at(where, shown(name)), *fault)
+            faults.add(field_path(where, show_value(name)), *fault)
         elif not isinstance(text, str):
-            faults.add(at(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes.")
+            faults.add(
+                field_path(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes."
+            )
         elif len(text) > texts.longest or "\x00" in text:
             faults.add(
-                at(where, name),
+                field_path(where, name),
                 "This value is too long or holds a NUL character.",
                 f"Use {texts.longest} characters at most.",
             )

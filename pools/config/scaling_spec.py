@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfo
 from pools.config.durations import format_duration, parse_duration
 from pools.config.parsing import (
     Faults,
-    at,
-    near,
+    field_path,
     read_duration,
     read_flag,
     read_integer,
     read_mapping,
     read_text,
-    shown,
+    show_value,
+    suggest_names,
 )
 from pools.scaling import Fixed, OnDemand, Policy, ScalingPace, Utilisation, Warm, Window
 from pools.scaling.policies import EVERYTHING_AT_ONCE, ON_DEMAND, ONE_BY_ONE, WARM
@@ -117,22 +117,24 @@ def read_scaling(
     known = {*BUILT_IN, *(own or ())}
     if policy is None:
         faults.add(
-            at(where, "policy"),
+            field_path(where, "policy"),
             "It is not said which policy.",
             f"Known: {', '.join(sorted(known))}.",
         )
         return None
     if not isinstance(policy, str) or (policy not in known and own is not None):
         faults.add(
-            at(where, "policy"), f"{shown(policy)} is not a policy here.", near(policy, known)
+            field_path(where, "policy"),
+            f"{show_value(policy)} is not a policy here.",
+            suggest_names(policy, known),
         )
         return None
     options = _read_options(policy, given, where, faults, low, high, own)
     pace = _read_pace(given, where, PACES.get(policy, ONE_BY_ONE), faults)
     schedule = _read_windows(
-        given.get("schedule"), at(where, "schedule"), faults, limits=(low, high)
+        given.get("schedule"), field_path(where, "schedule"), faults, limits=(low, high)
     )
-    freeze = _read_windows(given.get("freeze"), at(where, "freeze"), faults, limits=None)
+    freeze = _read_windows(given.get("freeze"), field_path(where, "freeze"), faults, limits=None)
     return Scaling(policy, options, pace, schedule, freeze)
 
 
@@ -156,7 +158,7 @@ def _read_options(
             )
             if not low <= size <= high:
                 faults.add(
-                    at(where, "size"),
+                    field_path(where, "size"),
                     f"{size} is not between the least, {low}, and the most, {high}.",
                     "Change it, or these.",
                 )
@@ -166,7 +168,9 @@ def _read_options(
             shrink = _read_percent(given, where, "shrink_below", faults, 20.0)
             if shrink >= grow:
                 what = f"It would shrink below {shrink:g} % and grow above {grow:g} %."
-                faults.add(at(where, "shrink_below"), what, "Make it smaller than grow_above.")
+                faults.add(
+                    field_path(where, "shrink_below"), what, "Make it smaller than grow_above."
+                )
             return {
                 "grow_above": grow,
                 "shrink_below": shrink,
@@ -189,7 +193,9 @@ def _read_percent(
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
         faults.add(
-            at(where, name), f"{shown(value)} is not a percentage.", "Use a number from 0 to 100."
+            field_path(where, name),
+            f"{show_value(value)} is not a percentage.",
+            "Use a number from 0 to 100.",
         )
         return default
     return value
@@ -199,18 +205,22 @@ def _read_pace(
     given: Mapping[str, Any], where: str, default: ScalingPace, faults: Faults
 ) -> ScalingPace:
     cooldown = read_mapping(
-        given.get("cooldown") or {}, at(where, "cooldown"), ("up", "down"), faults
+        given.get("cooldown") or {}, field_path(where, "cooldown"), ("up", "down"), faults
     )
-    step = read_mapping(given.get("step") or {}, at(where, "step"), ("up", "down"), faults)
+    step = read_mapping(given.get("step") or {}, field_path(where, "step"), ("up", "down"), faults)
 
     def wait(name: str, usual: float) -> float:
-        found = read_duration(cooldown, at(where, "cooldown"), name, faults, 0.0, DAY, usual)
+        found = read_duration(
+            cooldown, field_path(where, "cooldown"), name, faults, 0.0, DAY, usual
+        )
         return usual if found is None else found
 
     def count(name: str, usual: int) -> int:
         if step.get(name) == ALL:
             return 0
-        found: int = read_integer(step, at(where, "step"), name, faults, 1, MOST_MEMBERS, usual)
+        found: int = read_integer(
+            step, field_path(where, "step"), name, faults, 1, MOST_MEMBERS, usual
+        )
         return found
 
     return ScalingPace(
@@ -243,9 +253,11 @@ def _read_window(
     fields = WINDOW if limits is None else (*WINDOW, "min", "max")
     before = len(faults.found)
     given = read_mapping(value, where, fields, faults, required=("from", "to"))
-    start, end = (_read_clock(given.get(name), at(where, name), faults) for name in ("from", "to"))
-    days = _read_days(given.get("days"), at(where, "days"), faults)
-    zone = _read_zone(given.get("zone"), at(where, "zone"), faults)
+    start, end = (
+        _read_clock(given.get(name), field_path(where, name), faults) for name in ("from", "to")
+    )
+    days = _read_days(given.get("days"), field_path(where, "days"), faults)
+    zone = _read_zone(given.get("zone"), field_path(where, "zone"), faults)
     name = read_text(given, where, "name", faults, 63)
     low = high = None
     if limits is not None:
@@ -253,13 +265,15 @@ def _read_window(
         high = read_integer(given, where, "max", faults, 0, MOST_MEMBERS, limits[1])
         if high > limits[1]:
             faults.add(
-                at(where, "max"),
+                field_path(where, "max"),
                 f"{high} is more than the pool ever has, {limits[1]}.",
                 "Lower it, or raise members.max.",
             )
         if low > high:
             faults.add(
-                at(where, "min"), f"The least is {low}, the most {high}.", "Lower min or raise max."
+                field_path(where, "min"),
+                f"The least is {low}, the most {high}.",
+                "Lower min or raise max.",
             )
     if len(faults.found) > before or start is None or end is None:
         return None
@@ -275,7 +289,7 @@ def _read_clock(value: Any, where: str, faults: Faults) -> time | None:
     match = CLOCK.fullmatch(value) if isinstance(value, str) else None
     if match and int(match[1]) * 60 + int(match[2]) <= 24 * 60 and int(match[2]) < 60:
         return time(int(match[1]) % 24, int(match[2]))
-    faults.add(where, f"{shown(value)} is not a time of day.", 'Write it like "08:30".')
+    faults.add(where, f"{show_value(value)} is not a time of day.", 'Write it like "08:30".')
     return None
 
 
@@ -297,7 +311,9 @@ def _read_days(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
         ends = [day.strip()[:3] for day in ((first, last) if dash else (first,))]
         if not all(end in DAYS for end in ends):
             faults.add(
-                where, f"{shown(part)} is not a day of the week.", "Write mon-fri, or [sat, sun]."
+                where,
+                f"{show_value(part)} is not a day of the week.",
+                "Write mon-fri, or [sat, sun].",
             )
             return DAYS
         i, j = DAYS.index(ends[0]), DAYS.index(ends[-1])
@@ -312,7 +328,9 @@ def _read_zone(value: Any, where: str, faults: Faults) -> str:
         return ZoneInfo(value).key
     except (KeyError, ValueError, OSError, TypeError, AttributeError):
         faults.add(
-            where, f"{shown(value)} is not a time zone.", "Use a name like Europe/Berlin or UTC."
+            where,
+            f"{show_value(value)} is not a time zone.",
+            "Use a name like Europe/Berlin or UTC.",
         )
         return "UTC"
 

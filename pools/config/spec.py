@@ -15,12 +15,11 @@ from pools.config import layout as layouts
 from pools.config.approval_spec import DEFAULT as DEFAULT_APPROVAL
 from pools.config.approval_spec import ApprovalSpec, read_approval
 from pools.config.durations import format_duration
-from pools.config.layout import NOTHING_OWN, Layout, Own
-from pools.config.layout_spec import read_layout, read_own
+from pools.config.layout import NO_OWN_SLOTS, Layout, OwnSlots
+from pools.config.layout_spec import read_layout, read_own_slots
 from pools.config.parsing import (
     Faults,
-    at,
-    near,
+    field_path,
     read_choice,
     read_duration,
     read_integer,
@@ -28,7 +27,8 @@ from pools.config.parsing import (
     read_mapping,
     read_name,
     read_text,
-    shown,
+    show_value,
+    suggest_names,
 )
 from pools.config.placement import DEFAULT_PLACEMENT, PLACEMENTS
 from pools.config.roll_spec import DEFAULT as DEFAULT_ROLL
@@ -78,7 +78,7 @@ class MemberSpec:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     external_id: str = ""
-    own: Own = NOTHING_OWN
+    own: OwnSlots = NO_OWN_SLOTS
 
     def own_as_stored(self) -> dict[str, Any]:
         """What `member.spec` keeps: only what the member has of its own."""
@@ -220,30 +220,38 @@ def read_pool(
     if not given and faults.found:
         return None, faults.found
     if given.get("kind", "Pool") != "Pool":
-        faults.add(at(where, "kind"), f"{shown(given['kind'])} is not a pool.", "Write kind: Pool.")
-    name = read_name(given.get("name"), at(where, "name"), faults, NAME, NAME_RULE)
+        faults.add(
+            field_path(where, "kind"),
+            f"{show_value(given['kind'])} is not a pool.",
+            "Write kind: Pool.",
+        )
+    name = read_name(given.get("name"), field_path(where, "name"), faults, NAME, NAME_RULE)
     if name in RESERVED:
-        faults.add(at(where, "name"), f"{name} is the address of a page.", "Choose another name.")
+        faults.add(
+            field_path(where, "name"), f"{name} is the address of a page.", "Choose another name."
+        )
     provider, options = _read_provider(
-        given.get("provider", "static"), at(where, "provider"), providers, faults
+        given.get("provider", "static"), field_path(where, "provider"), providers, faults
     )
     has_agents = bool(getattr(providers.get(provider), "has_agents", False))
-    layout = _read_layout(given.get("slots"), at(where, "slots"), faults, has_agents=has_agents)
-    members = _read_members(given.get("members"), at(where, "members"), layout, faults)
+    layout = _read_layout(
+        given.get("slots"), field_path(where, "slots"), faults, has_agents=has_agents
+    )
+    members = _read_members(given.get("members"), field_path(where, "members"), layout, faults)
     placement = read_choice(given, where, "placement", faults, PLACEMENTS, DEFAULT_PLACEMENT)
-    lease = _read_lease(given.get("lease"), at(where, "lease"), faults)
-    liveness = _read_liveness(given.get("liveness"), at(where, "liveness"), faults)
+    lease = _read_lease(given.get("lease"), field_path(where, "lease"), faults)
+    liveness = _read_liveness(given.get("liveness"), field_path(where, "liveness"), faults)
     # An agent that fell silent may still be at work: somebody has to notice.
     if has_agents and liveness is None:
         liveness = Liveness(AGENT_HEARTBEAT)
-    task = read_task(given.get("task"), at(where, "task"), faults)
+    task = read_task(given.get("task"), field_path(where, "task"), faults)
     _check_stop_timeout(
-        task.stop_timeout, options, at(where, "provider"), providers.get(provider), faults
+        task.stop_timeout, options, field_path(where, "provider"), providers.get(provider), faults
     )
-    approval = read_approval(given.get("approval"), at(where, "approval"), faults)
+    approval = read_approval(given.get("approval"), field_path(where, "approval"), faults)
     scaling = _read_scaling(
         given.get("scaling"),
-        at(where, "scaling"),
+        field_path(where, "scaling"),
         members,
         provider,
         providers.get(provider),
@@ -255,18 +263,24 @@ def read_pool(
             "and go by hand."
         )
         faults.add(
-            at(where, "members.labels"), what, "Give each member its labels, or add scaling."
+            field_path(where, "members.labels"),
+            what,
+            "Give each member its labels, or add scaling.",
         )
     roll = _read_roll(
-        given.get("roll"), at(where, "roll"), provider, providers.get(provider), faults
+        given.get("roll"), field_path(where, "roll"), provider, providers.get(provider), faults
     )
-    priority = read_mapping(given.get("priority") or {}, at(where, "priority"), ("max",), faults)
-    drain = read_mapping(given.get("drain") or {}, at(where, "drain"), ("limit",), faults)
+    priority = read_mapping(
+        given.get("priority") or {}, field_path(where, "priority"), ("max",), faults
+    )
+    drain = read_mapping(given.get("drain") or {}, field_path(where, "drain"), ("limit",), faults)
     group = read_text(given, where, "group", faults, 63)
     description = read_text(given, where, "description", faults, 500)
-    top_priority = read_integer(priority, at(where, "priority"), "max", faults, 0, 99, 0)
+    top_priority = read_integer(priority, field_path(where, "priority"), "max", faults, 0, 99, 0)
     drain_limit = (
-        read_duration(drain, at(where, "drain"), "limit", faults, SECOND, DAY, DEFAULT_DRAIN)
+        read_duration(
+            drain, field_path(where, "drain"), "limit", faults, SECOND, DAY, DEFAULT_DRAIN
+        )
         or DEFAULT_DRAIN
     )
     if faults.found or layout is None:
@@ -297,7 +311,7 @@ def _check_stop_timeout(
             f"{format_duration(seconds)} (task.stop_timeout)."
         )
         faults.add(
-            at(where, field_of),
+            field_path(where, field_of),
             what,
             f"Give {format_duration(seconds + STOP_MARGIN)} at least, or "
             "shorten task.stop_timeout.",
@@ -379,7 +393,7 @@ def _read_provider(
 ) -> tuple[str, Mapping[str, Any]]:
     if isinstance(value, Mapping):
         kind = value.get("kind")
-        place = at(where, "kind")
+        place = field_path(where, "kind")
         options = {k: v for k, v in value.items() if k != "kind"}
     else:
         kind, place, options = value, where, {}
@@ -389,7 +403,9 @@ def _read_provider(
         )
         return "", {}
     if not isinstance(kind, str) or kind not in providers:
-        faults.add(place, f"{shown(kind)} is not a provider here.", near(kind, providers))
+        faults.add(
+            place, f"{show_value(kind)} is not a provider here.", suggest_names(kind, providers)
+        )
         return "", {}
     return kind, providers[kind](options, where, faults)
 
@@ -401,7 +417,7 @@ def _read_members(value: Any, where: str, layout: Layout | None, faults: Faults)
     declared = (
         None
         if given.get("list") is None
-        else tuple(read_members(given["list"], at(where, "list"), layout, faults))
+        else tuple(read_members(given["list"], field_path(where, "list"), layout, faults))
     )
     low = read_integer(given, where, "min", faults, 0, MOST_MEMBERS, 0)
     high = read_integer(given, where, "max", faults, 0, MOST_MEMBERS)
@@ -409,16 +425,18 @@ def _read_members(value: Any, where: str, layout: Layout | None, faults: Faults)
         high = max(DEFAULT_MAX_MEMBERS, low, len(declared or ()))
     if low > high:
         faults.add(
-            at(where, "min"), f"The least is {low}, the most {high}.", "Lower min or raise max."
+            field_path(where, "min"),
+            f"The least is {low}, the most {high}.",
+            "Lower min or raise max.",
         )
     if declared is not None and len(declared) > high:
         faults.add(
-            at(where, "list"),
+            field_path(where, "list"),
             f"{len(declared)} members are declared, at most {high} are allowed.",
             "Raise members.max.",
         )
     return _Members(
-        low, high, declared, read_labels(given.get("labels"), at(where, "labels"), faults)
+        low, high, declared, read_labels(given.get("labels"), field_path(where, "labels"), faults)
     )
 
 
@@ -450,10 +468,12 @@ def read_member(value: Any, where: str, layout: Layout | None, faults: Faults) -
     )
     if not isinstance(value, str | Mapping):
         return MemberSpec(name="")
-    name = read_name(given.get("name"), at(where, "name"), faults, MEMBER_NAME, MEMBER_NAME_RULE)
-    labels = read_labels(given.get("labels"), at(where, "labels"), faults)
+    name = read_name(
+        given.get("name"), field_path(where, "name"), faults, MEMBER_NAME, MEMBER_NAME_RULE
+    )
+    labels = read_labels(given.get("labels"), field_path(where, "labels"), faults)
     external_id = read_text(given, where, "external_id", faults, 255)
-    own = NOTHING_OWN if layout is None else read_own(given, where, layout, faults)
+    own = NO_OWN_SLOTS if layout is None else read_own_slots(given, where, layout, faults)
     if layout is not None and not layouts.slots_of(layout, own):
         faults.add(
             where,
@@ -496,7 +516,7 @@ def _read_lease(value: Any, where: str, faults: Faults) -> LeaseSpec:
         seconds = getattr(lease, name)
         if seconds is not None and lease.hold is not None and seconds >= lease.hold:
             faults.add(
-                at(where, name),
+                field_path(where, name),
                 f"{given[name]} is not shorter than hold, {given['hold']}.",
                 "It would never count: shorten it.",
             )

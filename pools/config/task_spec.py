@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pools.config.durations import format_duration
-from pools.config.parsing import Faults, Texts, at, read_duration, read_mapping, read_texts, shown
+from pools.config.parsing import (
+    Faults,
+    Texts,
+    field_path,
+    read_duration,
+    read_mapping,
+    read_texts,
+    show_value,
+)
 from pools.config.sizes import format_size, parse_size
 
 FIELDS = ("timeout", "stop_timeout", "log", "plan", "env", "git", "cpu", "memory", "binary")
@@ -71,7 +79,7 @@ def read_task(value: Any, where: str, faults: Faults) -> TaskSpec:
     if value is None:
         return DEFAULT
     given = read_mapping(value, where, FIELDS, faults)
-    git = read_mapping(given.get("git") or {}, at(where, "git"), ("hosts",), faults)
+    git = read_mapping(given.get("git") or {}, field_path(where, "git"), ("hosts",), faults)
     return TaskSpec(
         timeout=read_duration(given, where, "timeout", faults, SECOND, DAY, DEFAULT.timeout)
         or DEFAULT.timeout,
@@ -82,11 +90,11 @@ def read_task(value: Any, where: str, faults: Faults) -> TaskSpec:
         log=read_size(given, where, "log", faults, 64 * kB, GB, DEFAULT.log) or DEFAULT.log,
         plan=read_size(given, where, "plan", faults, 64 * kB, 256 * MB, DEFAULT.plan)
         or DEFAULT.plan,
-        env=read_env(given.get("env"), at(where, "env"), faults),
-        git_hosts=read_hosts(git.get("hosts"), at(where, "git.hosts"), faults),
+        env=read_env(given.get("env"), field_path(where, "env"), faults),
+        git_hosts=read_hosts(git.get("hosts"), field_path(where, "git.hosts"), faults),
         cpu=read_duration(given, where, "cpu", faults, SECOND, DAY),
         memory=read_size(given, where, "memory", faults, 16 * MB, 1000 * GB),
-        binary=_read_binary(given.get("binary"), at(where, "binary"), faults),
+        binary=_read_binary(given.get("binary"), field_path(where, "binary"), faults),
     )
 
 
@@ -106,12 +114,14 @@ def read_size(
     size = parse_size(value) if isinstance(value, str) else None
     if size is None:
         faults.add(
-            at(where, name),
-            f"{shown(value)} is not a size.",
+            field_path(where, name),
+            f"{show_value(value)} is not a size.",
             f"Write one {between}, like 8MB or 2GB.",
         )
     elif not low <= size <= high:
-        faults.add(at(where, name), f"{shown(value)} is out of range.", f"Use one {between}.")
+        faults.add(
+            field_path(where, name), f"{show_value(value)} is out of range.", f"Use one {between}."
+        )
     else:
         return size
     return default
@@ -159,7 +169,7 @@ def read_hosts(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
         if match and int(match[1] or 1) <= HIGHEST_PORT:
             found.append(host.lower())
         else:
-            faults.add(f"{where}[{i}]", f"{shown(host)} is not a host.", HOST_RULE)
+            faults.add(f"{where}[{i}]", f"{show_value(host)} is not a host.", HOST_RULE)
     return tuple(dict.fromkeys(found))
 
 
@@ -170,7 +180,7 @@ def _read_binary(value: Any, where: str, faults: Faults) -> str:
         return value
     faults.add(
         where,
-        f"{shown(value)} is not a program.",
+        f"{show_value(value)} is not a program.",
         "Write its name, like tofu or terraform, or its whole path.",
     )
     return DEFAULT.binary

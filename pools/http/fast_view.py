@@ -14,13 +14,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import APIException, MethodNotAllowed, UnsupportedMediaType
 
-from pools.access.authentication import identify, recall_bearer
+from pools.access.authentication import find_cached_bearer, identify
 from pools.access.permissions import Identity
 from pools.http.endpoint import Endpoint, refuse_unknown_query
 from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError, TooLarge
 from project.kernel.http.api_base import read_json, refuse_encoded
-from project.kernel.http.deferred import Later, threads_of, was_tried
+from project.kernel.http.deferred import DeferredResponse, threads_of, was_tried
 from project.kernel.http.problems import CONTENT_TYPE, describe
 from project.kernel.ui.formatting import rfc3339
 
@@ -110,7 +110,7 @@ class LeanEndpoint(Endpoint):
                 ):
                     return done
                 if threads_of(request) is not None:
-                    return Later(None)
+                    return DeferredResponse(None)
                 handler = handlers.get("GET" if request.method == "HEAD" else request.method or "")
                 call = view.make_call(request)
                 if handler is None:
@@ -137,7 +137,7 @@ def answer_at_once(
     if (
         was_tried(request)
         or request.META.get("QUERY_STRING")
-        or (known := recall_bearer(request)) is None
+        or (known := find_cached_bearer(request)) is None
     ):
         return None
     identity, proof = known

@@ -22,7 +22,7 @@ def validate_pool(name: str, spec: Spec) -> Sequence[FieldError]:
     return check_config(_config(name, spec))
 
 
-def ask_pool(name: str, spec: Spec) -> Sequence[FieldError]:
+def preflight_pool(name: str, spec: Spec) -> Sequence[FieldError]:
     return check_outside(_config(name, spec))
 
 
@@ -89,6 +89,6 @@ register_kind(
         diff=diff_pool,
         apply=apply_pool,
         export=export_pools,
-        ask=ask_pool,
+        ask=preflight_pool,
     )
 )

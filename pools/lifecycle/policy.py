@@ -85,7 +85,7 @@ def diff_values(before: Any, after: Any, where: str = "") -> list[FieldChange]:
     return [] if before == after else [FieldChange(where, before, after)]
 
 
-def is_willing(
+def offers_slots(
     *, pool_state: str, is_paused: bool, member_state: str, is_cordoned: bool, is_leaving: bool
 ) -> bool:
     """Whether the slots of a member are handed out: what `slot.is_open` says of every slot that

@@ -22,10 +22,12 @@ def check_outside(config: Any, where: str = "") -> list[FieldError]:
     business, and come first.
     """
     spec, _ = read_pool(config, option_readers(), where)
-    if spec is None or not is_asked(spec):
+    if spec is None or not has_preflight(spec):
         return []
     prefix = f"{where}." if where else ""
-    return [FieldError(prefix + e.field, e.message, e.way_out) for e in ask(snapshot_of(spec))]
+    return [
+        FieldError(prefix + e.field, e.message, e.way_out) for e in run_preflight(snapshot_of(spec))
+    ]
 
 
 def refuse_outside(config: Any) -> None:
@@ -34,11 +36,11 @@ def refuse_outside(config: Any) -> None:
 
 
 @outside_transaction
-def ask(pool: PoolSnapshot) -> list[FieldError]:
+def run_preflight(pool: PoolSnapshot) -> list[FieldError]:
     return provider_of(pool.provider).check(pool)
 
 
-def is_asked(spec: PoolSpec) -> bool:
+def has_preflight(spec: PoolSpec) -> bool:
     """Only what changed: who raises a maximum need not wait for a cluster."""
     if not provider_class(spec.provider).place_of(spec.options):
         return False

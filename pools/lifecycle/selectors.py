@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from pools.access.claimants import list_claimants
 from pools.access.permissions import no_such_pool
 from pools.config.layout import Layout
-from pools.config.layout_spec import read_own
+from pools.config.layout_spec import read_own_slots
 from pools.config.parsing import Faults
 from pools.config.spec import MemberSpec, OptionReader, PoolSpec, read_pool
 from pools.installation import name_installation
@@ -98,7 +98,7 @@ def list_members_of(pool_id: int) -> list[Member]:
 
 def member_spec_of(member: Member, layout: Layout) -> MemberSpec:
     """What was declared for the member."""
-    own = read_own(member.spec, "", layout, Faults())
+    own = read_own_slots(member.spec, "", layout, Faults())
     return MemberSpec(
         name=member.name, labels=member.labels, external_id=member.external_id, own=own
     )

@@ -16,21 +16,21 @@ from pools.models import Member, Pool
 from pools.providers.base import digest_of, explain_not_allowed, option_readers, provider_class
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 
 # Makes members and slots equal to a configuration: (pool, locked; new; the one before, or none). In
 # the caller's transaction.
-Follower = Callable[[Pool, PoolSpec, PoolSpec | None], None]
+ConfigListener = Callable[[Pool, PoolSpec, PoolSpec | None], None]
 # Says what stands against it, without changing anything: (pool or none, new).
 Checker = Callable[[Pool | None, PoolSpec], list[FieldError]]
 
-_followers: list[Follower] = []
+_listeners: list[ConfigListener] = []
 _checkers: list[Checker] = []
 
 
-def follow_configuration(follower: Follower, checker: Checker) -> None:
+def on_configuration_change(follower: ConfigListener, checker: Checker) -> None:
     """For the app above, when it is loaded: pools know no slots."""
-    _followers.append(follower)
+    _listeners.append(follower)
     _checkers.append(checker)
 
 
@@ -60,9 +60,9 @@ def create_pool(config: Mapping[str, Any], *, reason: str = "") -> Pool:
             reason=reason,
             data={"configuration": spec.as_stored()},
         )
-        for follow in _followers:
+        for follow in _listeners:
             follow(pool, spec, None)
-        hint("pools", "slots")
+        publish("pools", "slots")
     pool.refresh_from_db()
     return pool
 
@@ -84,9 +84,9 @@ def update_pool(
         changes = diff_values(before.as_stored(), spec.as_stored())
         if changes:
             _write(pool, spec, changes, reason)
-        for follow in _followers:
+        for follow in _listeners:
             follow(pool, spec, before)
-        hint("pools", "slots")
+        publish("pools", "slots")
     pool.refresh_from_db()
     return pool
 
@@ -100,7 +100,7 @@ def check_config(config: Any, where: str = "") -> list[FieldError]:
         return faults
     prefix = f"{where}." if where else ""
     pool = Pool.objects.filter(LIVE, name=spec.name).first()
-    found = [] if pool is None else _list_hindrances(pool, spec_of(pool), spec)
+    found = [] if pool is None else _list_conflicts(pool, spec_of(pool), spec)
     if pool is None or pool.provider != spec.provider:
         found += _list_not_allowed(spec, config)
     if pool is not None and pool.state == "deleting":
@@ -200,7 +200,7 @@ def _check_current(pool: Pool, revision: int | None) -> None:
 
 
 def _refuse_fixed(pool: Pool, before: PoolSpec, after: PoolSpec) -> None:
-    hindrances = _list_hindrances(pool, before, after)
+    hindrances = _list_conflicts(pool, before, after)
     if hindrances:
         limits = [e for e in hindrances if e.field == "members.max"]
         raise (Invalid if limits == hindrances else Refused)(
@@ -208,7 +208,7 @@ def _refuse_fixed(pool: Pool, before: PoolSpec, after: PoolSpec) -> None:
         )
 
 
-def _list_hindrances(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[FieldError]:
+def _list_conflicts(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[FieldError]:
     found = []
     if pool.name != after.name:
         found.append(

@@ -257,7 +257,7 @@ def read_member_lines(text: str) -> list[dict[str, Any]]:
     return rows
 
 
-def keep_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+def preserve_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     """What the form does not ask for stays as it was: hosts, environment, scaling, roll, labels
     of new members.
     """
@@ -353,7 +353,9 @@ def sections(
 
     def fill(field: Field) -> Field:
         faults = tuple(
-            lined(e, field.name, values) for e in errors if field_for(e, form, kind) == field.name
+            with_line_number(e, field.name, values)
+            for e in errors
+            if field_for(e, form, kind) == field.name
         )
         if field.name in CHOICES:
             field = replace(field, options=CHOICES[field.name]())
@@ -377,7 +379,7 @@ def sections(
     ]
 
 
-def lined(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError:
+def with_line_number(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError:
     """A fault in a list of lines names the line."""
     if name != "list":
         return replace(error, field=name)

@@ -24,7 +24,7 @@ from pools.pages.base import frame, page, pool_for, signed_in
 from pools.pages.provider_form import read_provider
 from pools.providers.base import list_allowed
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
 from project.kernel.yaml_text import load_yaml
 
 SCOPES = (("", "all my roles"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
@@ -125,7 +125,7 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
         config = forms.read_form(values, with_members=pool is None)
         if pool is not None:
             before = config_of(pool, with_members=False)
-            config = forms.keep_unshown(config, before) | {
+            config = forms.preserve_unshown(config, before) | {
                 "name": pool.name,
                 "provider": read_provider(pool.provider, values, before.get("provider")),
             }
@@ -314,4 +314,4 @@ def revoke(request: Any, token_id: int) -> HttpResponse:
         revoke_token(token.pk, reason=given.reason)
         return Done(f"Token {token.name} was revoked.", reverse("tokens"))
 
-    return ask(request, question, perform, frame(request, "tokens"))
+    return confirm_action(request, question, perform, frame(request, "tokens"))

@@ -47,9 +47,9 @@ class AgentsProvider(Provider):
         """They are there because they were declared. Whether they are alive their heartbeats
         say, not this look.
         """
-        return Observation(tuple(_see(member) for member in pool.members))
+        return Observation(tuple(_observe(member) for member in pool.members))
 
 
-def _see(member: MemberSnapshot) -> Seen:
+def _observe(member: MemberSnapshot) -> Seen:
     is_here = member.state != "creating"
     return Seen(member.id, is_ready=is_here, why="" if is_here else "its agent has not come yet")

@@ -27,7 +27,7 @@ from pools.http.endpoint import (
 from pools.lifecycle.selectors import LIVE, get_pool
 from pools.models import Grant, Pool, Token
 from pools.roles.schemas import GrantAnswer, GrantBody, Me, NewTokenAnswer, TokenAnswer, TokenBody
-from pools.roles.services import give_grant, withdraw_grant
+from pools.roles.services import create_grant, revoke_grant
 from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 
 
@@ -193,7 +193,7 @@ class GrantList(Endpoint):
         group = find_named(Group.objects.filter(name=body["group"]), "group", body["group"])
         return Response(
             show_grant(
-                give_grant(
+                create_grant(
                     role=body["role"], user=user, group=group, pool=pool, reason=body["reason"]
                 )
             ),
@@ -212,7 +212,7 @@ class GrantDetail(Endpoint):
         if grant is None:
             raise missing
         require(self.identity, "grant", grant.pool, hidden=missing)
-        withdraw_grant(grant.pk, reason=read_text(request, "reason", 500))
+        revoke_grant(grant.pk, reason=read_text(request, "reason", 500))
         return Response(status=204)
 
 

@@ -17,7 +17,7 @@ from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, Refus
 from project.kernel.events.log import record
 
 
-def give_grant(
+def create_grant(
     *,
     role: str,
     user: User | None = None,
@@ -80,7 +80,7 @@ def refuse_unprotected(
             raise Refused(detail, code="tasks_unprotected", way_out=WAY_OUT, fields=[field])
 
 
-def withdraw_grant(grant_id: int, *, reason: str = "") -> None:
+def revoke_grant(grant_id: int, *, reason: str = "") -> None:
     with transaction.atomic():
         grant = Grant.objects.select_for_update().filter(pk=grant_id).first()
         if grant is None:

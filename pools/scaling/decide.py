@@ -22,7 +22,7 @@ NOTHING = "nothing is created or removed"
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class DesiredCount:
     """How many there should be, and who says so."""
 
     target: int
@@ -51,7 +51,7 @@ def decide(s: Snapshot, policy: Policy) -> ScalingDecision:
         )
     if s.limits.frozen:
         return finish(s, freeze(s))
-    aim = find_aim(s, policy.wish(s))
+    aim = find_desired_count(s, policy.wish(s))
     delta = aim.target - len(s.there)
     if delta > 0:
         decision = grow(s, policy, aim, delta)
@@ -76,14 +76,16 @@ def force(s: Snapshot, count: int, reason: str) -> ScalingDecision:
     return finish(s, ScalingDecision(made, "grow", "forced", f"forced: {reason}", made, (check,)))
 
 
-def find_aim(s: Snapshot, wish: ScalingTarget) -> Aim:
+def find_desired_count(s: Snapshot, wish: ScalingTarget) -> DesiredCount:
     """The weakest first; each stronger one has the last word."""
     target, source, limits = wish.target, "policy", s.limits
     checks = list(wish.checks)
     if target < limits.low:
         target, source = limits.low, "min"
         checks.append(
-            ScalingCheck(False, f"{wish.target} ≥ {limits.low}", f"minimum{said(limits.window)}")
+            ScalingCheck(
+                False, f"{wish.target} ≥ {limits.low}", f"minimum{describe_window(limits.window)}"
+            )
         )
     if target < s.floor:
         target, source = s.floor, "floor"
@@ -103,20 +105,20 @@ def find_aim(s: Snapshot, wish: ScalingTarget) -> Aim:
             limits.high,
             "max" if len(s.there) > limits.high or source == "policy" else source,
         )
-    return Aim(target, source, wish, tuple(checks))
+    return DesiredCount(target, source, wish, tuple(checks))
 
 
-def said(window: str) -> str:
+def describe_window(window: str) -> str:
     return f", {window}" if window else ""
 
 
-def stay(s: Snapshot, aim: Aim) -> ScalingDecision:
+def stay(s: Snapshot, aim: DesiredCount) -> ScalingDecision:
     wanted = aim.wish.target - len(s.there)
     if wanted > 0 and s.limits.pin is None:
         check = ScalingCheck(
             False,
             f"{len(s.members)} + {signed(wanted).lstrip('+')} ≤ {s.limits.high}",
-            f"maximum{said(s.limits.window)}",
+            f"maximum{describe_window(s.limits.window)}",
         )
         return ScalingDecision(
             0,
@@ -140,13 +142,13 @@ def stay(s: Snapshot, aim: Aim) -> ScalingDecision:
             0,
             "hold",
             "pin",
-            f"Pinned to {s.limits.pin.count}{because(s.limits.pin.reason)}",
+            f"Pinned to {s.limits.pin.count}{with_reason(s.limits.pin.reason)}",
             checks=aim.checks,
         )
     return ScalingDecision(0, "hold", aim.wish.code, sentence(aim.wish.reason), checks=aim.checks)
 
 
-def grow(s: Snapshot, policy: Policy, aim: Aim, delta: int) -> ScalingDecision:
+def grow(s: Snapshot, policy: Policy, aim: DesiredCount, delta: int) -> ScalingDecision:
     pace, checks, count = policy.pace, list(aim.checks), delta
     if aim.is_wish:
         count = min(delta, pace.step_up) if pace.step_up else delta
@@ -165,7 +167,7 @@ def grow(s: Snapshot, policy: Policy, aim: Aim, delta: int) -> ScalingDecision:
         ScalingCheck(
             room >= count,
             f"{len(s.members)} + {count} ≤ {s.limits.high}",
-            f"maximum{said(s.limits.window)}",
+            f"maximum{describe_window(s.limits.window)}",
         )
     )
     if room <= 0:
@@ -183,7 +185,7 @@ def grow(s: Snapshot, policy: Policy, aim: Aim, delta: int) -> ScalingDecision:
     )
 
 
-def shrink(s: Snapshot, policy: Policy, aim: Aim, surplus: int) -> ScalingDecision:
+def shrink(s: Snapshot, policy: Policy, aim: DesiredCount, surplus: int) -> ScalingDecision:
     pace, checks, count = policy.pace, list(aim.checks), surplus
     guards = [
         ScalingCheck(
@@ -280,11 +282,12 @@ def finish(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
     return replace(decision, inputs=record_inputs(s), clears_request=clears, absorbs=absorbs)
 
 
-def reason_of(s: Snapshot, aim: Aim) -> str:
+def reason_of(s: Snapshot, aim: DesiredCount) -> str:
     is_short = len(s.there) < aim.target
+    window = describe_window(s.limits.window)
     match aim.source:
         case "min" if is_short:
-            return f"{s.limits.low} is the minimum{said(s.limits.window)}, {len(s.there)} there"
+            return f"{s.limits.low} is the minimum{window}, {len(s.there)} there"
         case "floor" if is_short:
             return (
                 f"{plural(s.reserved, 'reservation')} keep {plural(s.floor, 'member')}, "
@@ -292,14 +295,14 @@ def reason_of(s: Snapshot, aim: Aim) -> str:
             )
         case "pin":
             reason = s.limits.pin.reason if s.limits.pin else ""
-            return f"pinned to {aim.target}{because(reason)}"
+            return f"pinned to {aim.target}{with_reason(reason)}"
         case "max" if len(s.there) > s.limits.high:
-            return f"{s.limits.high} is the maximum{said(s.limits.window)}, {len(s.there)} there"
+            return f"{s.limits.high} is the maximum{window}, {len(s.there)} there"
         case _:
             return aim.wish.reason
 
 
-def code_of(aim: Aim) -> str:
+def code_of(aim: DesiredCount) -> str:
     return aim.wish.code if aim.source == "policy" else aim.source
 
 
@@ -322,7 +325,7 @@ def ago(seconds: float | None) -> str:
     return "never" if seconds is None else f"{span(seconds)} ago"
 
 
-def because(reason: str) -> str:
+def with_reason(reason: str) -> str:
     return f", “{reason}”" if reason else ""
 
 

@@ -283,7 +283,7 @@ class ScalingCheck(NamedTuple):
     note: str = ""
 
 
-class Judged(NamedTuple):
+class RemovalCandidate(NamedTuple):
     """A member that was looked at for removal."""
 
     id: int
@@ -318,8 +318,8 @@ class ScalingDecision:
     reason: str
     wanted: int = 0  # what would happen if nothing stood against it
     checks: tuple[ScalingCheck, ...] = ()
-    chosen: tuple[Judged, ...] = ()
-    spared: tuple[Judged, ...] = ()
+    chosen: tuple[RemovalCandidate, ...] = ()
+    spared: tuple[RemovalCandidate, ...] = ()
     more_spared: int = 0
     gauge: Gauge | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from .model import Gauge, ScalingCheck, ScalingPace, ScalingTarget, Snapshot, plural
-from .victims import hindrance, order
+from .victims import find_blocker, order
 
 EVERYTHING_AT_ONCE = ScalingPace(0, 0, 0, 0)
 ONE_BY_ONE = ScalingPace()
@@ -98,7 +98,7 @@ class Utilisation:
             )
         if not count:
             return ScalingTarget(0, "empty", "nobody is there and nobody waits", gauge=gauge)
-        first = next((m for m in order(s.there) if not hindrance(m)), None)
+        first = next((m for m in order(s.there) if not find_blocker(m)), None)
         if first is not None and 100 * s.used > self.grow_above * (s.total - first.usable):
             checks.append(
                 ScalingCheck(
@@ -165,7 +165,7 @@ class OnDemand:
             return ScalingTarget(
                 count, "served", words, (ScalingCheck(False, f"{unmet} > 0", "slots missing"),)
             )
-        long = [m for m in s.there if not hindrance(m) and m.quiet_for >= self.idle_for]
+        long = [m for m in s.there if not find_blocker(m) and m.quiet_for >= self.idle_for]
         check = ScalingCheck(
             bool(long), f"{len(long)} idle for {self.idle_for / 60:g} min", "to shrink"
         )

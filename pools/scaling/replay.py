@@ -27,7 +27,7 @@ MOST_WORK = 800_000
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DemandSample:
     """A sample: from then on, until the next one."""
 
     at: float  # seconds since 1970
@@ -88,7 +88,7 @@ class _Machine:
 
 
 @dataclass
-class _World:
+class _Simulation:
     each: int
     machines: list[_Machine] = field(default_factory=list)
     queue: deque[float] = field(default_factory=deque)  # when each came
@@ -118,7 +118,12 @@ class _World:
                 self.tasks.append(machine)
 
     def see(
-        self, moment: Moment, now: float, limits: MemberLimits, up: float | None, down: float | None
+        self,
+        moment: DemandSample,
+        now: float,
+        limits: MemberLimits,
+        up: float | None,
+        down: float | None,
     ) -> Snapshot:
         reserved = min(moment.reserved, len(self.tasks))
         kept: dict[int, int] = {}
@@ -154,7 +159,9 @@ class _Clock:
     down: float | None = None
     seen: object = None
 
-    def is_due(self, world: _World, moment: Moment, limits: MemberLimits, now: float) -> bool:
+    def is_due(
+        self, world: _Simulation, moment: DemandSample, limits: MemberLimits, now: float
+    ) -> bool:
         """Ages count only in so far as they have passed what the policy waits for. One that is
         not ours may look at anything.
         """
@@ -188,7 +195,7 @@ class _Clock:
 
 
 def replay(
-    moments: Sequence[Moment],
+    moments: Sequence[DemandSample],
     policy: Policy,
     limits_at: Callable[[datetime], MemberLimits],
     *,
@@ -197,7 +204,7 @@ def replay(
     every: float = 15.0,
 ) -> ReplayResult:
     """One decision every so many seconds, from the recorded number of members on."""
-    outcome, world = ReplayResult(), _World(max(1, each))
+    outcome, world = ReplayResult(), _Simulation(max(1, each))
     if not moments:
         return outcome
     start, end = moments[0].at, moments[-1].at + MINUTE
@@ -222,15 +229,17 @@ def replay(
                 outcome.removed += len(gone)
                 world.machines = [m for m in world.machines if m.number not in gone]
         members = len(world.machines)
-        _note(outcome, now, members, members * world.each, moment.wanted, len(world.queue), every)
+        _add_point(
+            outcome, now, members, members * world.each, moment.wanted, len(world.queue), every
+        )
         now += every
     outcome.still_waiting = len(world.queue)
     return outcome
 
 
-def as_it_was(moments: Sequence[Moment], *, each: int, every: float = 15.0) -> ReplayResult:
+def as_it_was(moments: Sequence[DemandSample], *, each: int, every: float = 15.0) -> ReplayResult:
     """The same way of counting over the members that there were."""
-    outcome, world = ReplayResult(every=every), _World(max(1, each))
+    outcome, world = ReplayResult(every=every), _Simulation(max(1, each))
     for i, moment in enumerate(moments):
         if i:
             outcome.created += max(0, moment.members - moments[i - 1].members)
@@ -239,14 +248,14 @@ def as_it_was(moments: Sequence[Moment], *, each: int, every: float = 15.0) -> R
         _follow_slots(world, moment, outcome)
         # A gap in the record is not a night of waiting.
         length = min(until - moment.at, 10 * MINUTE)
-        _note(
+        _add_point(
             outcome, moment.at, moment.members, moment.slots, moment.wanted, moment.waiting, length
         )
     outcome.still_waiting = len(world.queue)
     return outcome
 
 
-def _follow_slots(world: _World, moment: Moment, outcome: ReplayResult) -> None:
+def _follow_slots(world: _Simulation, moment: DemandSample, outcome: ReplayResult) -> None:
     """As many as had a slot have one, whoever came first."""
     running = moment.held + moment.reserved
     held = world.machines[0] if world.machines else _Machine(0, 0.0, 0.0, 0.0)
@@ -260,7 +269,7 @@ def _follow_slots(world: _World, moment: Moment, outcome: ReplayResult) -> None:
         world.tasks.append(held)
 
 
-def pace_of(moments: Sequence[Moment], every: float) -> float:
+def pace_of(moments: Sequence[DemandSample], every: float) -> float:
     """Seconds between two decisions, so that a long record of a large pool takes no longer than
     a short one of a small.
     """
@@ -269,7 +278,7 @@ def pace_of(moments: Sequence[Moment], every: float) -> float:
     return max(every, length * busiest / MOST_WORK)
 
 
-def _note(
+def _add_point(
     outcome: ReplayResult,
     at: float,
     members: int,

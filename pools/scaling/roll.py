@@ -9,8 +9,16 @@ stops the roll: not everybody is replaced by something broken.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .model import Judged, ScaledMember, ScalingCheck, ScalingDecision, Snapshot, plural, span
-from .victims import hindrance, order
+from .model import (
+    RemovalCandidate,
+    ScaledMember,
+    ScalingCheck,
+    ScalingDecision,
+    Snapshot,
+    plural,
+    span,
+)
+from .victims import find_blocker, order
 
 SEEN = "the provider was looked at"
 
@@ -64,7 +72,7 @@ def find_gate(s: Snapshot) -> ScalingDecision | None:
                 if member.is_lost and member.state == "ready"
                 else "is not ready"
             )
-            words = f"{member.name} {why} after {span(member.state_for)}{because(member)}"
+            words = f"{member.name} {why} after {span(member.state_for)}{provider_reason(member)}"
             check = ScalingCheck(
                 False,
                 f"{member.name} ready within {span(s.roll.ready_within)}",
@@ -81,7 +89,7 @@ def find_gate(s: Snapshot) -> ScalingDecision | None:
     if late := [m for m in new if m.state != "ready"]:
         return wait(
             "unready",
-            f"the roll waits for {late[0].name} to be ready{because(late[0])}",
+            f"the roll waits for {late[0].name} to be ready{provider_reason(late[0])}",
             ScalingCheck(False, f"{late[0].name} ready", late[0].state),
         )
     if fresh := [m for m in new if m.state_for < s.roll.settle]:
@@ -141,7 +149,7 @@ def rebuild(
 ) -> ScalingDecision:
     if not s.is_fresh:
         return unseen(s, old)
-    chosen = (Judged(member.id, member.name, "wholly idle, outdated"),)
+    chosen = (RemovalCandidate(member.id, member.name, "wholly idle, outdated"),)
     words = f"Roll: {outdated(old)}, {member.name} is made anew in its place"
     return ScalingDecision(
         0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild"
@@ -164,7 +172,7 @@ def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     least = ScalingCheck(ready >= low or not is_of_use, f"{ready} ≥ {low}", "ready afterwards")
     if not least.is_met:
         return wait("least", f"{outdated(old)}, but {low} have to be ready", least)
-    chosen = (Judged(victim.id, victim.name, "wholly idle, outdated"),)
+    chosen = (RemovalCandidate(victim.id, victim.name, "wholly idle, outdated"),)
     words = f"Roll: {outdated(old)}, {name_of(s)} is ready"
     return ScalingDecision(-1, "shrink", "roll", words, -1, (least,), chosen, step="swap")
 
@@ -175,12 +183,12 @@ def end_surge(s: Snapshot, extra: ScaledMember) -> ScalingDecision:
     # The others are those that are wanted.
     may_shrink = not extra.is_outdated and count_ready(s) > least_ready(s)
     others = [m for m in s.there if m.state == "ready"] if may_shrink else []
-    free = [m for m in (extra, *order(others)) if not hindrance(m, may_be_new=True)]
+    free = [m for m in (extra, *order(others)) if not find_blocker(m, may_be_new=True)]
     if not free:
         return wait("extra", f"{what}, one member too many goes once it is idle")
     if not s.is_fresh:
         return unseen(s, ())
-    chosen = (Judged(free[0].id, free[0].name, "wholly idle, one too many"),)
+    chosen = (RemovalCandidate(free[0].id, free[0].name, "wholly idle, one too many"),)
     return ScalingDecision(
         -1, "shrink", "roll-over", f"Roll: {what}, one too many goes", -1, (), chosen, step="over"
     )
@@ -203,7 +211,7 @@ def unseen(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
 
 def idle_of(members: Sequence[ScaledMember]) -> list[ScaledMember]:
     """In the order in which they go. One that is not there yet is of no use, it may go, too."""
-    return [m for m in order(members) if not hindrance(m, may_be_new=True)]
+    return [m for m in order(members) if not find_blocker(m, may_be_new=True)]
 
 
 def count_ready(s: Snapshot) -> int:
@@ -223,7 +231,7 @@ def least_in_place(s: Snapshot) -> int:
     return least_ready(s) if could_surge else max(0, least_ready(s) - 1)
 
 
-def because(member: ScaledMember) -> str:
+def provider_reason(member: ScaledMember) -> str:
     """What its provider says of it, if it says anything."""
     return f": {member.outside.rstrip('.')}" if member.outside else ""
 

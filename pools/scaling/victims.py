@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .model import SHOWN, Judged, ScaledMember, plural, span
+from .model import SHOWN, RemovalCandidate, ScaledMember, plural, span
 
 GOING, UNKNOWN, COMING, IDLE, BUSY, RESERVING = range(6)
 
@@ -29,7 +29,7 @@ def order(members: Sequence[ScaledMember]) -> list[ScaledMember]:
     )
 
 
-def hindrance(member: ScaledMember, *, may_be_new: bool = False) -> str:
+def find_blocker(member: ScaledMember, *, may_be_new: bool = False) -> str:
     """What speaks against taking this member away, in words. Empty: nothing does."""
     if member.is_going:
         return "on its way out"
@@ -53,24 +53,24 @@ def hindrance(member: ScaledMember, *, may_be_new: bool = False) -> str:
 
 def choose(
     members: Sequence[ScaledMember], count: int, *, may_be_new: bool = False, quiet: float = 0.0
-) -> tuple[tuple[Judged, ...], tuple[Judged, ...], int]:
+) -> tuple[tuple[RemovalCandidate, ...], tuple[RemovalCandidate, ...], int]:
     """At most so many victims; who is spared, as far as it is shown; how many more are."""
-    chosen: list[Judged] = []
-    spared: list[Judged] = []
+    chosen: list[RemovalCandidate] = []
+    spared: list[RemovalCandidate] = []
     last: ScaledMember | None = None
     for member in order(members):
         if member.is_going:
             continue
-        why = hindrance(member, may_be_new=may_be_new)
+        why = find_blocker(member, may_be_new=may_be_new)
         if not why and member.quiet_for < quiet:
             why = f"idle for {span(member.quiet_for)}, {span(quiet)} are needed"
         if why:
-            spared.append(Judged(member.id, member.name, why))
+            spared.append(RemovalCandidate(member.id, member.name, why))
         elif len(chosen) < count:
-            chosen.append(Judged(member.id, member.name, reason_for(member)))
+            chosen.append(RemovalCandidate(member.id, member.name, reason_for(member)))
             last = member
         else:
-            spared.append(Judged(member.id, member.name, reason_against(member, last)))
+            spared.append(RemovalCandidate(member.id, member.name, reason_against(member, last)))
     return tuple(chosen), tuple(spared[:SHOWN]), max(0, len(spared) - SHOWN)
 
 
@@ -95,5 +95,5 @@ def list_next(members: Sequence[ScaledMember]) -> list[tuple[ScaledMember, str]]
     """Everybody in the order in which they would go, with what blocks each now: first those
     that could.
     """
-    found = [(member, hindrance(member)) for member in order(members) if not member.is_going]
+    found = [(member, find_blocker(member)) for member in order(members) if not member.is_going]
     return sorted(found, key=lambda pair: bool(pair[1]))

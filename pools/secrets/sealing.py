@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from pools.models import Secret
-from project.kernel.security.encryption import key_id, reseals, seal, unseal
+from project.kernel.security.encryption import key_id, register_resealer, seal, unseal
 
 
-@reseals("secrets")
+@register_resealer("secrets")
 def reseal_secrets() -> Iterator[int]:
     """One that is set anew meanwhile is sealed with the present key anyway, and left alone."""
     for row in Secret.objects.exclude(key_id=key_id()).order_by("pk").iterator(100):

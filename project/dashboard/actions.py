@@ -117,7 +117,7 @@ def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Ac
     force = Action(
         "Force drain…",
         at("member-force-drain"),
-        force_words(board),
+        describe_force_drain(board),
         why=may_drain,
         is_dangerous=True,
     )
@@ -179,7 +179,7 @@ def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Ac
     ]
 
 
-def force_words(board: MemberCard) -> str:
+def describe_force_drain(board: MemberCard) -> str:
     """What it would do to whom is here now."""
     held = {cell.claim_id: cell.state for cell in board.held}
     running, waiting = (

@@ -23,7 +23,7 @@ Present = tuple[int, int, int, int]  # slots, held, reserved, waiting
 
 
 @dataclass(frozen=True, slots=True)
-class Spark:
+class Sparkline:
     line: str  # both are paths of SVG, a part for each stretch of time that is known
     area: str
 
@@ -53,7 +53,7 @@ class Charts:
     ticks: list[datetime]
 
 
-def list_sparks(pool_ids: Iterable[int], since: datetime) -> dict[int, Spark]:
+def list_sparklines(pool_ids: Iterable[int], since: datetime) -> dict[int, Sparkline]:
     found: dict[int, list[tuple[datetime, float]]] = defaultdict(list)
     rows = Sample.objects.filter(
         pool_id__in=list(pool_ids), is_hourly=False, at__gte=since
@@ -62,10 +62,10 @@ def list_sparks(pool_ids: Iterable[int], since: datetime) -> dict[int, Spark]:
         "pool_id", "at", "slots", "held", "reserved"
     ):
         found[pool_id].append((at, (held + reserved) / slots if slots else 0.0))
-    return {pool: draw(points) for pool, points in found.items() if len(points) > 1}
+    return {pool: draw_sparkline(points) for pool, points in found.items() if len(points) > 1}
 
 
-def draw(points: list[tuple[datetime, float]]) -> Spark:
+def draw_sparkline(points: list[tuple[datetime, float]]) -> Sparkline:
     """Over the time that is known, so that a new pool has a picture soon."""
     first, last = points[0][0], points[-1][0]
     length = max(1.0, (last - first).total_seconds())
@@ -81,7 +81,7 @@ def draw(points: list[tuple[datetime, float]]) -> Spark:
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
         lines.append(path(line))
         areas.append(f"M{drawn[0][0]:.1f},{HEIGHT:.0f} {line} {drawn[-1][0]:.1f},{HEIGHT:.0f}Z")
-    return Spark("".join(lines), "".join(areas))
+    return Sparkline("".join(lines), "".join(areas))
 
 
 def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> Charts | None:

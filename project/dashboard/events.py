@@ -9,13 +9,13 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 
 from claims.lifecycle.pages.claim_page import scope_of
-from claims.timeline.as_of import busy, pools_at, who_held
+from claims.timeline.as_of import busy, find_hold_at, pools_at
 from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
 from pools.lifecycle.selectors import list_pools
 from pools.models import Member, Pool
 from pools.pages.base import page, signed_in
-from project.kernel.live.regions import Opened, region
+from project.kernel.live.regions import OpenedRegion, region
 from project.kernel.validation import parse_moment
 
 LINES = 50
@@ -48,7 +48,7 @@ def show_events(request: Any) -> HttpResponse:
     held, when = request.GET.get("held", "")[:120], at or now
     visible = identity.visible_pools()
     if held:
-        context |= {"held": held, "answer": answered(who_held(held, when, visible))}
+        context |= {"held": held, "answer": answered(find_hold_at(held, when, visible))}
     wanted = filter_of(identity, typed, by)
     context |= {
         "picture": busy(wanted, now - DAY, now),
@@ -158,7 +158,7 @@ def number(text: str | None) -> int | None:
 
 
 @region("events")
-def open_events(identity: Identity, argument: str) -> Opened | None:
+def open_events(identity: Identity, argument: str) -> OpenedRegion | None:
     asked = {key: values[0] for key, values in parse_qs(argument).items()}
     before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
     subjects, scope = scope_of(identity)
@@ -177,4 +177,4 @@ def open_events(identity: Identity, argument: str) -> Opened | None:
             },
         )
 
-    return Opened(f"events:{argument}", f"events:{argument}|{scope}", subjects, render, 0.5)
+    return OpenedRegion(f"events:{argument}", f"events:{argument}|{scope}", subjects, render, 0.5)

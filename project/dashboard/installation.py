@@ -17,7 +17,7 @@ from pools.providers.base import explain_not_allowed, list_allowed
 from project.kernel.doctor.health import check_expected_loops
 from project.kernel.models import Operation
 from project.kernel.ui import formatting
-from slots.members.drain import Stuck, list_stuck
+from slots.members.drain import StuckDrain, list_stuck
 from slots.members.token_rotation import OldToken, list_old_tokens
 
 
@@ -35,7 +35,7 @@ class StatusLine:
     more: str = ""
 
 
-def list_troubles(visible: Collection[int] | None = None) -> list[InstallationProblem]:
+def list_problems(visible: Collection[int] | None = None) -> list[InstallationProblem]:
     """What a person should look at, the worst first. `visible`: only troubles of these pools,
     and of the controllers.
     """
@@ -99,16 +99,16 @@ def list_troubles(visible: Collection[int] | None = None) -> list[InstallationPr
             )
     hanging = [stuck for stuck in list_stuck() if visible is None or stuck.pool_id in visible]
     found += [
-        InstallationProblem(f"{stuck.name} in {stuck.pool}:", drain_words(stuck))
+        InstallationProblem(f"{stuck.name} in {stuck.pool}:", describe_stuck_drain(stuck))
         for stuck in hanging
     ]
     tokens = [old for old in list_old_tokens() if visible is None or old.pool_id in visible]
     return found + [
-        InstallationProblem(f"{old.name} in {old.pool}:", token_words(old)) for old in tokens
+        InstallationProblem(f"{old.name} in {old.pool}:", describe_old_token(old)) for old in tokens
     ]
 
 
-def drain_words(stuck: Stuck) -> str:
+def describe_stuck_drain(stuck: StuckDrain) -> str:
     what = [formatting.plural(stuck.held, "slot") + " held"] * bool(stuck.held)
     what += [formatting.plural(stuck.draining, "slot") + " still being cleaned"] * bool(
         stuck.draining
@@ -119,7 +119,7 @@ def drain_words(stuck: Stuck) -> str:
     )
 
 
-def token_words(old: OldToken) -> str:
+def describe_old_token(old: OldToken) -> str:
     if old.is_untaken:
         return (
             f"its agent does not use the token that was created {formatting.coarse(old.age)} ago; "

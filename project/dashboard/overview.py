@@ -28,12 +28,12 @@ from pools.access.permissions import ADMIN, Identity
 from pools.lifecycle.selectors import list_pools
 from pools.models import Pool
 from pools.pages.base import page, signed_in
-from project.dashboard.charts import Spark, list_sparks
-from project.dashboard.installation import installation, list_troubles
-from project.dashboard.pool_scaling import decided_words
+from project.dashboard.charts import Sparkline, list_sparklines
+from project.dashboard.installation import installation, list_problems
 from project.dashboard.pool_scaling import is_shown as is_scaled
+from project.dashboard.pool_scaling import summarise_decision
 from project.kernel.errors import NotFound
-from project.kernel.live.regions import ANY, Opened, Subject, region
+from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
 from project.kernel.ui import formatting
 from project.sample.services import is_sample_loaded
 from slots.pages.dashboard_queries import (
@@ -75,7 +75,7 @@ def show_overview(request: Any) -> HttpResponse:
 
 
 @region("first")
-def open_first(identity: Identity, argument: str) -> Opened | None:
+def open_getting_started(identity: Identity, argument: str) -> OpenedRegion | None:
     """What runs here, as long as there are no pools. The first one ends it, and the page is
     loaded anew.
     """
@@ -87,7 +87,7 @@ def open_first(identity: Identity, argument: str) -> Opened | None:
             "dashboard/installation.html", {"installation": installation(), "now": timezone.now()}
         )
 
-    return Opened("first", "first", frozenset({ANY}), render, 1.0)
+    return OpenedRegion("first", "first", frozenset({ANY}), render, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class PoolRow:
     slots: ShownSlotCounts
     members: ShownMemberCounts
     queue: Queue
-    spark: Spark | None
+    spark: Sparkline | None
     longest: int  # of all queues: the bars outside compare
     decided: Card | None = None  # last, by the scaler
 
@@ -136,7 +136,7 @@ class PoolRow:
         if said:
             return ", ".join(said[:2]), href
         if self.decided is not None:
-            return decided_words(self.decided), f"{href}?tab=scaling"
+            return summarise_decision(self.decided), f"{href}?tab=scaling"
         if self.queue.count and not self.slots.open:
             return "full", f"{href}?tab=queue"
         return ("takes claims", href) if self.slots.open else ("full", href)
@@ -156,18 +156,18 @@ class AttentionCard:
     form: str = "day"  # of that
 
 
-def visible(identity: Identity) -> list[Pool]:
+def visible_pools(identity: Identity) -> list[Pool]:
     return list(list_pools(identity.visible_pools()))
 
 
-def open_for_visible(
+def visible_pools_region(
     name: str, template: str, context: Any, every: float, *, by_reader: bool = False
 ) -> Any:
     """A region over all pools that the viewer may see. Viewers who see the same pools share it;
     `by_reader`: only with themselves.
     """
 
-    def opener(identity: Identity, argument: str) -> Opened | None:
+    def opener(identity: Identity, argument: str) -> OpenedRegion | None:
         pools = identity.visible_pools()
         subjects: frozenset[Subject] = (
             frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
@@ -175,7 +175,7 @@ def open_for_visible(
         reader = identity.user_id if by_reader else None
         told = (None if pools is None else sorted(pools), identity.may("configure", None), reader)
         scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
-        return Opened(
+        return OpenedRegion(
             name,
             f"{name}|{scope}",
             subjects,
@@ -188,7 +188,7 @@ def open_for_visible(
 
 
 def facts(identity: Identity) -> dict[str, Any]:
-    pools = visible(identity)
+    pools = visible_pools(identity)
     ids = [pool.pk for pool in pools]
     counts = count_slots(ids)
     waiting = count_claims(*in_pools(identity.visible_pools())).get("waiting", 0)
@@ -203,7 +203,7 @@ def facts(identity: Identity) -> dict[str, Any]:
 
 def attention(identity: Identity) -> dict[str, Any]:
     now = timezone.now()
-    pools = visible(identity)
+    pools = visible_pools(identity)
     slots = count_slots(pool.pk for pool in pools)
     queues = count_waiting()
     return {
@@ -274,7 +274,7 @@ def _lost(pools: Iterable[Pool], slots: dict[int, ShownSlotCounts]) -> Attention
 
 
 def _errors(visible: set[int] | None) -> AttentionCard:
-    troubles = list_troubles(visible)
+    troubles = list_problems(visible)
     if not troubles:
         return AttentionCard(0, "error", "errors", "Controllers run, and no provider call fails")
     return AttentionCard(
@@ -328,10 +328,10 @@ def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Atte
 
 def pool_rows(identity: Identity) -> dict[str, Any]:
     now = timezone.now()
-    pools = visible(identity)
+    pools = visible_pools(identity)
     ids = [pool.pk for pool in pools]
     slots, members, queues = count_slots(ids), count_members(ids), count_waiting()
-    sparks = list_sparks(ids, now - timedelta(hours=6))
+    sparks = list_sparklines(ids, now - timedelta(hours=6))
     decided = list_latest(pool.pk for pool in pools if is_scaled(pool))
     longest = max([queue.count for queue in queues.values()], default=0)
     groups: dict[str, list[PoolRow]] = {}
@@ -361,7 +361,7 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
             for name, rows in sorted(groups.items(), key=lambda g: (g[0] == "", g[0]))
         ],
         "missing": missing,
-        "parts": legend_of(
+        "parts": build_legend(
             {part.name for rows in groups.values() for row in rows for part in row.slots.parts}
         ),
         "may_create": identity.may("configure", None),
@@ -370,7 +370,7 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
     }
 
 
-def legend_of(names: set[str]) -> list[tuple[str, str]]:
+def build_legend(names: set[str]) -> list[tuple[str, str]]:
     """Classes and words. Held is one colour, whether a task runs there or somebody only has it."""
     both = {"running", "bound"} <= names
     parts = bar_parts(dict.fromkeys(names - ({"bound"} if both else set()), 1))
@@ -392,9 +392,11 @@ def latest(identity: Identity) -> dict[str, Any]:
     return {"lines": lines[:LINES], "now": timezone.now()}
 
 
-open_for_visible("overview.facts", "dashboard/overview_facts.html", facts, 2.0)
-open_for_visible("overview.attention", "dashboard/overview_attention.html", attention, 2.0)
-open_for_visible("overview.pools", "dashboard/overview_pools.html", pool_rows, 0.5)
+visible_pools_region("overview.facts", "dashboard/overview_facts.html", facts, 2.0)
+visible_pools_region("overview.attention", "dashboard/overview_attention.html", attention, 2.0)
+visible_pools_region("overview.pools", "dashboard/overview_pools.html", pool_rows, 0.5)
 # A viewer sees access events that are their own, and events of their own in pools that they
 # do not see.
-open_for_visible("overview.events", "dashboard/overview_events.html", latest, 0.5, by_reader=True)
+visible_pools_region(
+    "overview.events", "dashboard/overview_events.html", latest, 0.5, by_reader=True
+)

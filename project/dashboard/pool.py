@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from claims.allocation.selectors import count_live_claims
 from claims.lifecycle.dashboard_queries import Queue, count_waiting
-from claims.lifecycle.drain_report import DrainBlocker, keepers_of
+from claims.lifecycle.drain_report import DrainBlocker, list_blockers
 from claims.scaling.overview import list_latest
 from claims.tasks.plans.selectors import deadlines_of
 from claims.timeline.queries import Filter, list_lines, owners_of
@@ -32,10 +32,10 @@ from pools.providers.local.protection import describe, find_protection
 from project.dashboard.actions import member_actions, pool_actions
 from project.dashboard.charts import draw_charts
 from project.dashboard.member_words import describe_member
-from project.dashboard.pool_scaling import decided_words, scaling_context
 from project.dashboard.pool_scaling import is_shown as is_scaled
+from project.dashboard.pool_scaling import scaling_context, summarise_decision
 from project.dashboard.upcoming import upcoming
-from project.kernel.live.regions import Opened, region
+from project.kernel.live.regions import OpenedRegion, region
 from project.kernel.ui import formatting
 from slots.members.selectors import count_pools
 from slots.pages.dashboard_queries import (
@@ -96,7 +96,7 @@ def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
 # -- regions ---------------------------------------------------------------------------------------
 
 
-def of_pool(
+def pool_region(
     name: str,
     template: str,
     context: Any,
@@ -110,7 +110,7 @@ def of_pool(
     who reads it.
     """
 
-    def opener(identity: Identity, argument: str) -> Opened | None:
+    def opener(identity: Identity, argument: str) -> OpenedRegion | None:
         pool = Pool.objects.filter(LIVE, name=argument).first()
         if pool is None or not identity.may("read", pool.pk):
             return None
@@ -126,7 +126,7 @@ def of_pool(
             )
 
         # A name may be used again.
-        return Opened(
+        return OpenedRegion(
             full, f"{full}|{pool_id}|{scope}", frozenset({(subject, pool_id)}), render, every
         )
 
@@ -134,15 +134,15 @@ def of_pool(
 
 
 @region("cells")
-def open_cells(identity: Identity, argument: str) -> Opened | None:
+def open_cells(identity: Identity, argument: str) -> OpenedRegion | None:
     """The classes of the pool's slots, without HTML: for thousands of them."""
     pool = Pool.objects.filter(LIVE, name=argument).first()
     if pool is None or not identity.may("read", pool.pk):
         return None
-    return Opened(f"cells:{argument}", f"cells:{pool.pk}", frozenset(), None, pool_id=pool.pk)
+    return OpenedRegion(f"cells:{argument}", f"cells:{pool.pk}", frozenset(), None, pool_id=pool.pk)
 
 
-def head(identity: Identity, pool: Pool) -> dict[str, Any]:
+def header_context(identity: Identity, pool: Pool) -> dict[str, Any]:
     spec = spec_of(pool)
     return {
         "css": pool_class(
@@ -153,7 +153,7 @@ def head(identity: Identity, pool: Pool) -> dict[str, Any]:
         ),
         "group": spec.group or "Pools",
         "spec": spec,
-        "layout": layout_words(pool),
+        "layout": describe_layout(pool),
         "has_agents": has_agents(pool.provider),
         "members": count_members([pool.pk])[pool.pk],
         "actions": pool_actions(identity, pool),
@@ -200,7 +200,7 @@ def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:
         "queue": queue,
         "width": 100 if queue.count else 0,
         "by_lane": open_lanes(pool),
-        "decided": decided_words(card) if card else "",
+        "decided": summarise_decision(card) if card else "",
         "because": card.reason if card else "",
     }
 
@@ -273,13 +273,13 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
         "boards": boards,
         "is_dense": is_dense(boards),
         "is_wide": is_wide(boards),
-        "zones": zones_of(boards) if is_dense(boards) else [],
+        "zones": group_by_zone(boards) if is_dense(boards) else [],
         "owners": owners,
         "deadlines": deadlines_of(pool.pk)
         if any(cell.state == "reserved" for board in boards for cell in board.cells)
         else {},
         "parts": count_slots([pool.pk])[pool.pk].parts,
-        "layout": layout_words(pool),
+        "layout": describe_layout(pool),
         "drains": list_drains(boards),
         "other_agents": other_agents,
         "other_versions": "\n".join(
@@ -289,7 +289,7 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainRow:
     """A member that is to be empty, and what keeps it."""
 
     board: MemberCard
@@ -315,12 +315,12 @@ class Drain:
         return text
 
 
-def list_drains(boards: list[MemberCard]) -> list[Drain]:
+def list_drains(boards: list[MemberCard]) -> list[DrainRow]:
     """The first to be over comes first; those without a deadline last."""
     draining = [
         board for board in boards if board.is_draining and board.state not in ("deleting", "gone")
     ]
-    keepers = keepers_of([board.id for board in draining]) if draining else {}
+    keepers = list_blockers([board.id for board in draining]) if draining else {}
     draining.sort(
         key=lambda board: (
             board.drain_until is None,
@@ -328,10 +328,10 @@ def list_drains(boards: list[MemberCard]) -> list[Drain]:
             board.name,
         )
     )
-    return [Drain(board, keepers[board.id]) for board in draining[:MOST_DRAINS]]
+    return [DrainRow(board, keepers[board.id]) for board in draining[:MOST_DRAINS]]
 
 
-def zones_of(boards: list[MemberCard]) -> list[Zone]:
+def group_by_zone(boards: list[MemberCard]) -> list[Zone]:
     """By the label zone, where members carry one."""
     found: dict[str, list[MemberCard]] = {}
     for board in boards:
@@ -342,7 +342,7 @@ def zones_of(boards: list[MemberCard]) -> list[Zone]:
     ]
 
 
-def layout_words(pool: Pool) -> str:
+def describe_layout(pool: Pool) -> str:
     spec = spec_of(pool)
     ports = spec.layout.ports
     if ports is not None:
@@ -376,7 +376,7 @@ def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
     return {
         "spec": spec,
         "placement": PLACEMENTS[spec.placement],
-        "layout": layout_words(pool),
+        "layout": describe_layout(pool),
         "has_agents": has_agents(pool.provider),
         "task": spec.task.as_config(),
         "file": yaml.safe_dump(
@@ -387,7 +387,7 @@ def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
     }
 
 
-def happened(identity: Identity, pool: Pool) -> dict[str, Any]:
+def recent_events_context(identity: Identity, pool: Pool) -> dict[str, Any]:
     wanted = Filter(
         pool_id=pool.pk, is_admin=ADMIN in identity.roles_in(pool.pk), reader=identity.requester
     )
@@ -395,29 +395,29 @@ def happened(identity: Identity, pool: Pool) -> dict[str, Any]:
     return {"lines": lines[:LINES]}
 
 
-of_pool("pool.head", "dashboard/pool_head.html", head, by_role=True)
-of_pool("pool.now", "dashboard/pool_now.html", now_there)
-of_pool(
+pool_region("pool.head", "dashboard/pool_head.html", header_context, by_role=True)
+pool_region("pool.now", "dashboard/pool_now.html", now_there)
+pool_region(
     "pool.members.count",
     "ui/number.html",
     lambda identity, pool: {"count": count_members([pool.pk])[pool.pk].there},
     1.0,
 )
-of_pool(
+pool_region(
     "pool.queue.count",
     "ui/number.html",
     lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count},
     1.0,
 )
-of_pool("pool.members", "dashboard/pool_members.html", members, 0.5)
-of_pool("pool.charts", "dashboard/pool_charts.html", charts, 5.0)
-of_pool("pool.upcoming", "dashboard/pool_upcoming.html", upcoming, 5.0)
-of_pool("pool.policy", "dashboard/pool_policy.html", policy, 2.0, by_role=True)
-of_pool("pool.events", "dashboard/pool_events.html", happened, 0.5, by_reader=True)
+pool_region("pool.members", "dashboard/pool_members.html", members, 0.5)
+pool_region("pool.charts", "dashboard/pool_charts.html", charts, 5.0)
+pool_region("pool.upcoming", "dashboard/pool_upcoming.html", upcoming, 5.0)
+pool_region("pool.policy", "dashboard/pool_policy.html", policy, 2.0, by_role=True)
+pool_region("pool.events", "dashboard/pool_events.html", recent_events_context, 0.5, by_reader=True)
 
 
 @region("member")
-def open_member(identity: Identity, argument: str) -> Opened | None:
+def open_member(identity: Identity, argument: str) -> OpenedRegion | None:
     member = (
         Member.objects.filter(pk=int(argument)).select_related("pool").first()
         if argument.isdecimal()
@@ -433,7 +433,7 @@ def open_member(identity: Identity, argument: str) -> Opened | None:
 
     full = f"member:{member_id}"
     subjects = frozenset({("member", member_id)})
-    return Opened(full, f"{full}|{roles}", subjects, render)
+    return OpenedRegion(full, f"{full}|{roles}", subjects, render)
 
 
 def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
@@ -453,5 +453,5 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
         "now": timezone.now(),
         "why_not_claim": why_not(identity, "claim_slot", pool.pk),
         "liveness": spec_of(pool).liveness,
-        "keepers": keepers_of([board.id])[board.id] if board.is_draining else [],
+        "keepers": list_blockers([board.id])[board.id] if board.is_draining else [],
     }

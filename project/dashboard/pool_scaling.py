@@ -24,7 +24,7 @@ from project.dashboard.charts import GAP
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.errors import BerthError
-from project.kernel.live.regions import Opened, region
+from project.kernel.live.regions import OpenedRegion, region
 
 HOURS = {6: "6 h", 24: "24 h", 168: "7 days"}
 POINTS = 360
@@ -69,7 +69,7 @@ def is_shown(pool: Pool) -> bool:
     return pool.spec.get("scaling") is not None
 
 
-def decided_words(card: Card) -> str:
+def summarise_decision(card: Card) -> str:
     """A decision where there is little room: hold, 20–80 %; +1; +1 blocked: max is 12."""
     if card.verdict == "hold" and card.gauge is not None:
         return f"{card.words}, {card.gauge['low']:g}–{card.gauge['high']:g} %"
@@ -111,7 +111,7 @@ def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) ->
         Trial(name, LABELS[name], given.get(name, value)) for name, value in usual.items()
     ]
     context["policy"] = board.subject.spec.scaling.policy
-    context |= try_out(board, given)
+    context |= preview_changes(board, given)
     if query.get("replay", "") in DAYS and "trial_problem" not in context:
         context |= replay_out(pool, DAYS[query["replay"]], given)
     return context
@@ -172,7 +172,7 @@ def draw_replay(found: Replay) -> dict[str, Any]:
     }
 
 
-def try_out(board: ScalingBoard, given: Mapping[str, str]) -> dict[str, Any]:
+def preview_changes(board: ScalingBoard, given: Mapping[str, str]) -> dict[str, Any]:
     assert board.subject is not None  # who calls has looked
     wrong = next((name for name, text in given.items() if not NUMBER.fullmatch(text)), None)
     if wrong is not None:
@@ -308,7 +308,7 @@ def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
     return found
 
 
-def draw(pool: Pool, hours: int) -> dict[str, Any]:
+def draw_scaling_chart(pool: Pool, hours: int) -> dict[str, Any]:
     seconds = hours * 3600
     values = {"pool": pool.pk, "seconds": seconds, "bin": max(60, seconds // POINTS)}
     with reporting():
@@ -354,7 +354,7 @@ def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:
 
 
 @region("pool.scaling")
-def open_scaling(identity: Identity, argument: str) -> Opened | None:
+def open_scaling(identity: Identity, argument: str) -> OpenedRegion | None:
     pool = Pool.objects.filter(LIVE, name=argument).first()
     if pool is None or not identity.may("read", pool.pk):
         return None
@@ -372,11 +372,13 @@ def open_scaling(identity: Identity, argument: str) -> Opened | None:
         return render_to_string("dashboard/pool_scaling.html", context)
 
     full = f"pool.scaling:{argument}"
-    return Opened(full, f"{full}|{pool_id}|{roles}", frozenset({("pool", pool_id)}), render, 1.0)
+    return OpenedRegion(
+        full, f"{full}|{pool_id}|{roles}", frozenset({("pool", pool_id)}), render, 1.0
+    )
 
 
 @region("pool.scaling.chart")
-def open_chart(identity: Identity, argument: str) -> Opened | None:
+def open_chart(identity: Identity, argument: str) -> OpenedRegion | None:
     """Its argument: name of the pool, then the hours."""
     name, _, length = argument.rpartition(",")
     pool = Pool.objects.filter(LIVE, name=name).first()
@@ -393,7 +395,7 @@ def open_chart(identity: Identity, argument: str) -> Opened | None:
     def render() -> str:
         fresh = Pool.objects.get(LIVE, pk=pool_id)
         return render_to_string(
-            "dashboard/pool_scaling_chart.html", draw(fresh, hours) | {"pool": fresh}
+            "dashboard/pool_scaling_chart.html", draw_scaling_chart(fresh, hours) | {"pool": fresh}
         )
 
-    return Opened(full, f"{full}|{pool_id}", frozenset({("pool", pool_id)}), render, 10.0)
+    return OpenedRegion(full, f"{full}|{pool_id}", frozenset({("pool", pool_id)}), render, 10.0)

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_POST
 
 from pools.access.permissions import require
 from pools.pages.base import frame, signed_in
-from project.kernel.ui.confirm import ConfirmInput, Done, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
 from project.sample.services import (
     is_sample_loaded,
     list_pools_of_sample,
@@ -50,4 +50,4 @@ def remove(request: Any) -> HttpResponse:
         remove_sample()
         return Done("The sample is removed.", "/")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))

@@ -20,9 +20,9 @@ from django.utils import timezone
 from claims.models import Lift
 from claims.scaling.overview import (
     FILTERS,
-    PoolLine,
+    PoolScalingRow,
     PoolWindows,
-    list_pool_lines,
+    list_scaling_rows,
     list_windows,
     zones_of,
 )
@@ -32,7 +32,7 @@ from pools.models import Pool
 from pools.pages.base import page, signed_in, why_not
 from pools.scaling import Occurrence
 from project.dashboard.actions import Action
-from project.kernel.live.regions import ANY, Opened, Subject, region
+from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
 
 VIEWS = {"pools": "Pools", "freezes": "Freezes"}
 WEEKS = 3  # that are shown at once
@@ -55,7 +55,7 @@ def show_scaling(request: Any) -> HttpResponse:
         sought = sought if SOUGHT.fullmatch(sought) else ""
         context |= {"show": show, "q": sought, "which": f"{show},{sought}"}
     else:
-        zones = zones_of(visible(request.identity))
+        zones = zones_of(visible_pools(request.identity))
         zone = query.get("zone", "UTC") if query.get("zone") in zones else "UTC"
         first = read_week(query.get("week", ""))
         context |= {
@@ -75,11 +75,11 @@ def read_week(text: str) -> int:
     return min(FARTHEST, int(text)) if text.isdecimal() and text.isascii() and len(text) < 4 else 0
 
 
-def visible(identity: Identity) -> list[Pool]:
+def visible_pools(identity: Identity) -> list[Pool]:
     return list(list_pools(identity.visible_pools()))
 
 
-def of_all(
+def all_pools_region(
     name: str,
     template: str,
     context: Callable[[Identity, str], dict[str, Any] | None],
@@ -89,7 +89,7 @@ def of_all(
     shares it.
     """
 
-    def opener(identity: Identity, argument: str) -> Opened | None:
+    def opener(identity: Identity, argument: str) -> OpenedRegion | None:
         pools = identity.visible_pools()
         subjects: frozenset[Subject] = (
             frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
@@ -100,7 +100,7 @@ def of_all(
         full = f"{name}:{argument}" if argument else name
         if context(identity, argument) is None:
             return None
-        return Opened(
+        return OpenedRegion(
             full,
             f"{full}|{scope}",
             subjects,
@@ -116,12 +116,12 @@ def of_all(
 
 @dataclass(frozen=True, slots=True)
 class ScaledPoolRow:
-    line: PoolLine
+    line: PoolScalingRow
     actions: list[Action]
 
 
 def facts(identity: Identity, argument: str) -> dict[str, Any]:
-    lines = list_pool_lines(visible(identity), timezone.now())
+    lines = list_scaling_rows(visible_pools(identity), timezone.now())
     return {
         "pools": sum(bool(line.policy) for line in lines),
         "grown": sum(line.grown for line in lines),
@@ -139,11 +139,11 @@ def pools(identity: Identity, argument: str) -> dict[str, Any] | None:
     show, _, sought = argument.partition(",")
     if show not in FILTERS or not SOUGHT.fullmatch(sought):
         return None
-    lines = list_pool_lines(visible(identity), timezone.now())
+    lines = list_scaling_rows(visible_pools(identity), timezone.now())
     chips = [(name, word, sum(line.fits(name) for line in lines)) for name, word in FILTERS.items()]
     found = [line for line in lines if line.fits(show) and sought in line.pool.name]
     return {
-        "rows": [ScaledPoolRow(line, quick(identity, line)) for line in found[:SHOWN]],
+        "rows": [ScaledPoolRow(line, quick_actions(identity, line)) for line in found[:SHOWN]],
         "more": max(0, len(found) - SHOWN),
         "chips": chips,
         "show": show,
@@ -153,7 +153,7 @@ def pools(identity: Identity, argument: str) -> dict[str, Any] | None:
     }
 
 
-def quick(identity: Identity, line: PoolLine) -> list[Action]:
+def quick_actions(identity: Identity, line: PoolScalingRow) -> list[Action]:
     """What a person may order here. What is off says why."""
 
     def at(name: str) -> str:
@@ -243,7 +243,7 @@ class Week:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class UpcomingFreeze:
     """A freeze that is open or comes next."""
 
     pool: Pool
@@ -256,10 +256,10 @@ class Coming:
     action: Action | None
 
 
-def freezes(identity: Identity, argument: str) -> dict[str, Any] | None:
+def freezes_context(identity: Identity, argument: str) -> dict[str, Any] | None:
     """Its argument: how many weeks from now, then whose clock the columns follow."""
     number, _, name = argument.partition(",")
-    found = visible(identity)
+    found = visible_pools(identity)
     if not number.isdecimal() or int(number) > FARTHEST or name not in zones_of(found):
         return None
     zone, now = ZoneInfo(name), timezone.now()
@@ -270,7 +270,7 @@ def freezes(identity: Identity, argument: str) -> dict[str, Any] | None:
     weeks = [draw_week(start, end, zone, windows, now) for start, end in pairwise(starts)]
     return {
         "weeks": weeks,
-        "coming": list(list_coming(identity, windows, now))[:NEXT],
+        "coming": list(list_upcoming_freezes(identity, windows, now))[:NEXT],
         "zone": name,
         "now": now,
     }
@@ -320,7 +320,9 @@ def draw_week(
     )
 
 
-def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -> Iterator[Coming]:
+def list_upcoming_freezes(
+    identity: Identity, windows: list[PoolWindows], now: datetime
+) -> Iterator[UpcomingFreeze]:
     found = [
         (each, occurrence)
         for each in windows
@@ -349,7 +351,7 @@ def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -
                 or (pool.unfrozen_until is not None and pool.unfrozen_until > now)
             )
             action = Action("Lift freeze…", href, why=why, is_dangerous=True) if is_to_act else None
-        yield Coming(
+        yield UpcomingFreeze(
             pool,
             occurrence,
             f"{occurrence.start.astimezone(own):{MOMENT}}",
@@ -361,6 +363,6 @@ def list_coming(identity: Identity, windows: list[PoolWindows], now: datetime) -
         )
 
 
-of_all("scaling.facts", "dashboard/scaling_overview_facts.html", facts, 2.0)
-of_all("scaling.pools", "dashboard/scaling_overview_pools.html", pools, 1.0)
-of_all("scaling.freezes", "dashboard/scaling_overview_freezes.html", freezes, 2.0)
+all_pools_region("scaling.facts", "dashboard/scaling_overview_facts.html", facts, 2.0)
+all_pools_region("scaling.pools", "dashboard/scaling_overview_pools.html", pools, 1.0)
+all_pools_region("scaling.freezes", "dashboard/scaling_overview_freezes.html", freezes_context, 2.0)

@@ -24,7 +24,7 @@ EACH = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     text: str
     href: str
     small: str = ""
@@ -36,7 +36,7 @@ class Hit:
 @dataclass(slots=True)
 class Found:
     title: str
-    hits: list[Hit] = field(default_factory=list)
+    hits: list[SearchHit] = field(default_factory=list)
 
 
 @signed_in
@@ -46,7 +46,7 @@ def search(request: Any) -> HttpResponse:
     pools = find_pools(identity, text)
     groups = [
         Found("Go to", go_to(identity, text, pools)),
-        *acts(identity, text, pools),
+        *find_actions(identity, text, pools),
         Found("Ask", questions(text, pools)),
     ]
     return page(
@@ -64,7 +64,7 @@ def find_pools(identity: Identity, text: str) -> list[Pool]:
     return sorted(found[:50], key=lambda pool: (not pool.name.startswith(text), pool.name))[:EACH]
 
 
-def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[Hit]:
+def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[SearchHit]:
     pages = [
         ("Overview", "/", "g o"),
         ("Claims", reverse("claims"), "g c"),
@@ -76,7 +76,7 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[Hit]:
         ("Tokens", reverse("tokens"), ""),
     ]
     hits = [
-        Hit(word, href, keys=keys)
+        SearchHit(word, href, keys=keys)
         for word, href, keys in pages
         if (text and text.lower() in word.lower()) or not text
     ]
@@ -85,7 +85,7 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[Hit]:
     for pool in pools:
         waiting = queues[pool.name].count if pool.name in queues else 0
         hits.append(
-            Hit(
+            SearchHit(
                 f"Pool {pool.name}",
                 f"/pools/{pool.name}/",
                 f"{slots[pool.pk].total:,} slots, {waiting:,} waiting",
@@ -94,7 +94,7 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[Hit]:
     return hits + (members(identity, text) + claims(identity, text) if text else [])
 
 
-def members(identity: Identity, text: str) -> list[Hit]:
+def members(identity: Identity, text: str) -> list[SearchHit]:
     visible = identity.visible_pools()
     found = (
         Member.objects.filter(LIVE, name__icontains=text).select_related("pool").order_by("name")
@@ -111,7 +111,7 @@ def members(identity: Identity, text: str) -> list[Hit]:
         )
         href = f"/pools/{member.pool.name}/?{urlencode({'member': member.name})}"
         hits.append(
-            Hit(
+            SearchHit(
                 f"Member {member.name}",
                 href,
                 member.pool.name,
@@ -121,7 +121,7 @@ def members(identity: Identity, text: str) -> list[Hit]:
     return hits
 
 
-def claims(identity: Identity, text: str) -> list[Hit]:
+def claims(identity: Identity, text: str) -> list[SearchHit]:
     visible = identity.visible_pools()
     scope = None if visible is None else frozenset(visible)
     hits = []
@@ -132,11 +132,13 @@ def claims(identity: Identity, text: str) -> list[Hit]:
             claim_class(claim.state, outcome=claim.outcome, step=claim.step),
             claim_word(claim.state, outcome=claim.outcome, step=claim.step),
         )
-        hits.append(Hit(f"Claim {claim.id} {claim.owner}", f"/claims/{claim.id}/", state=state))
+        hits.append(
+            SearchHit(f"Claim {claim.id} {claim.owner}", f"/claims/{claim.id}/", state=state)
+        )
     return hits
 
 
-def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
+def find_actions(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
     """On the one pool or member that is meant, if it is clear which; what is off for this
     identity is left out.
     """
@@ -144,7 +146,7 @@ def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
     if (text and len(pools) == 1) or (pools and pools[0].name == text):
         pool = pools[0]
         hits = [
-            Hit(a.word, a.href, a.text, is_question=not a.is_page)
+            SearchHit(a.word, a.href, a.text, is_question=not a.is_page)
             for a in pool_actions(identity, pool)
             if not a.why
         ]
@@ -155,35 +157,35 @@ def acts(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
         board = get_board(exact[0].pool_id, exact[0].pk)
         if board is not None:
             hits = [
-                Hit(a.word, a.href, a.text, is_question=True)
+                SearchHit(a.word, a.href, a.text, is_question=True)
                 for a in member_actions(identity, exact[0].pool, board)
                 if not a.why
             ]
             found.append(Found(f"Actions for {board.name}", hits))
     general = []
     if identity.may_anywhere("claim") and (not text or text.lower() in "new claim"):
-        general.append(Hit("New claim…", reverse("claim-new"), is_question=True))
+        general.append(SearchHit("New claim…", reverse("claim-new"), is_question=True))
     if identity.may_anywhere("claim") and (not text or text.lower() in "run a plan"):
-        general.append(Hit("Run a plan", reverse("claim-run")))
+        general.append(SearchHit("Run a plan", reverse("claim-run")))
     if identity.may("configure", None) and (not text or text.lower() in "new pool"):
-        general.append(Hit("New pool", reverse("pool-new")))
+        general.append(SearchHit("New pool", reverse("pool-new")))
     return [*found, Found("Act", general)]
 
 
-def questions(text: str, pools: list[Pool]) -> list[Hit]:
+def questions(text: str, pools: list[Pool]) -> list[SearchHit]:
     if not text:
         return []
     hits = [
-        Hit(f"Who waits for {pool.name}, and why?", f"/pools/{pool.name}/?tab=queue")
+        SearchHit(f"Who waits for {pool.name}, and why?", f"/pools/{pool.name}/?tab=queue")
         for pool in pools[:1]
     ]
     hits += [
-        Hit(f"What happened in {pool.name}?", f"{reverse('events')}?q=pool:{pool.name}")
+        SearchHit(f"What happened in {pool.name}?", f"{reverse('events')}?q=pool:{pool.name}")
         for pool in pools[:1]
     ]
     if any(character.isdigit() for character in text):
         hits.append(
-            Hit(
+            SearchHit(
                 f"Who held “{text}” at…",
                 f"{reverse('events')}?{urlencode({'at': 'now', 'held': text})}",
                 "opens Events as of a time",
@@ -195,6 +197,8 @@ def questions(text: str, pools: list[Pool]) -> list[Hit]:
         .values_list("username", flat=True)[:2]
     ):
         hits.append(
-            Hit(f"What did {name} do?", f"{reverse('events')}?{urlencode({'q': f'actor:{name}'})}")
+            SearchHit(
+                f"What did {name} do?", f"{reverse('events')}?{urlencode({'q': f'actor:{name}'})}"
+            )
         )
     return hits

@@ -38,16 +38,16 @@ def upcoming(identity: Identity, pool: Pool) -> dict[str, Any]:
         .order_by("drain_until")[:LINES]
     )
     found = [
-        *ends_of_orders(pool),
-        *deadlines_of_drains(draining),
+        *list_order_ends(pool),
+        *list_drain_deadlines(draining),
         *expiries(list_pending({pool.pk}, limit=LINES)),
-        *ends_of_holds(list_live_claims(pool.pk, limit=LOOKED_AT)),
-        *starts(queue_of_pool(pool.name, limit=WAITING, with_blocked=False), now),
+        *list_hold_ends(list_live_claims(pool.pk, limit=LOOKED_AT)),
+        *list_claim_starts(queue_of_pool(pool.name, limit=WAITING, with_blocked=False), now),
     ]
-    return {"upcoming": in_order(found, now)}
+    return {"upcoming": sort_upcoming(found, now)}
 
 
-def in_order(found: Iterable[Upcoming], now: datetime) -> list[Upcoming]:
+def sort_upcoming(found: Iterable[Upcoming], now: datetime) -> list[Upcoming]:
     """The soonest; what is past is somebody's business already."""
     return sorted(
         (line for line in found if (line.until or line.at) > now),
@@ -55,7 +55,7 @@ def in_order(found: Iterable[Upcoming], now: datetime) -> list[Upcoming]:
     )[:LINES]
 
 
-def ends_of_orders(pool: Pool) -> list[Upcoming]:
+def list_order_ends(pool: Pool) -> list[Upcoming]:
     orders = (
         (pool.paused_until, "the pause ends"),
         (pool.frozen_until, "the freeze ends"),
@@ -65,7 +65,7 @@ def ends_of_orders(pool: Pool) -> list[Upcoming]:
     return [Upcoming(at, text) for at, text in orders if at is not None]
 
 
-def deadlines_of_drains(members: Iterable[Member]) -> list[Upcoming]:
+def list_drain_deadlines(members: Iterable[Member]) -> list[Upcoming]:
     return [
         Upcoming(
             member.drain_until, "reaches its drain deadline", member.name, f"?member={member.name}"
@@ -86,7 +86,7 @@ def expiries(pending: Iterable[PendingPlan]) -> list[Upcoming]:
     ]
 
 
-def ends_of_holds(claims: Iterable[ClaimView]) -> list[Upcoming]:
+def list_hold_ends(claims: Iterable[ClaimView]) -> list[Upcoming]:
     return [
         Upcoming(
             claim.expires_at,
@@ -98,7 +98,7 @@ def ends_of_holds(claims: Iterable[ClaimView]) -> list[Upcoming]:
     ]
 
 
-def starts(claims: Iterable[ClaimView], now: datetime) -> list[Upcoming]:
+def list_claim_starts(claims: Iterable[ClaimView], now: datetime) -> list[Upcoming]:
     found = []
     for claim in claims:
         if claim.wait is not None and claim.wait.start is not None:

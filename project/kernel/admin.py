@@ -15,7 +15,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from .actor import acting_as
 from .events.log import record
 from .models import Beat, Budget, Event, Operation
-from .outbox.operations import retry_operation, see_operation
+from .outbox.operations import acknowledge_operation, retry_operation
 from .ui.admin_actions import service_action
 from .ui.admin_base import ReadAdmin, as_json, link_list
 
@@ -132,7 +132,7 @@ class OperationAdmin(ReadAdmin):
         "Take note", effect="Their permanent errors stay open, and the doctor no longer names them."
     )
     def see(self, operation: Operation, reason: str) -> None:
-        see_operation(operation.pk, reason)
+        acknowledge_operation(operation.pk, reason)
 
 
 @admin.register(Budget)
@@ -185,7 +185,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
-        note_change(request, obj)
+        record_user_change(request, obj)
 
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
@@ -196,7 +196,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
             and response.status_code == 302
             and (user := self.get_object(request, unquote(id))) is not None
         ):
-            note_change(request, user)
+            record_user_change(request, user)
         return response
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -214,7 +214,7 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
         return False
 
 
-def note_change(request: HttpRequest, user: Any) -> None:
+def record_user_change(request: HttpRequest, user: Any) -> None:
     """Whoever keeps a socket of theirs open looks again at what they may."""
     with acting_as(request.user.get_username()):
         record(

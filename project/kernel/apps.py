@@ -2,7 +2,7 @@ from django.apps import AppConfig
 from django.contrib.auth.signals import user_logged_in
 
 from .discovery import discover
-from .security.sessions import note_sign_in
+from .security.sessions import record_sign_in
 
 
 class KernelConfig(AppConfig):
@@ -17,7 +17,7 @@ class KernelConfig(AppConfig):
     )
 
     def ready(self) -> None:
-        user_logged_in.connect(note_sign_in, dispatch_uid="kernel.sessions")
+        user_logged_in.connect(record_sign_in, dispatch_uid="kernel.sessions")
         # What each app adds to the kernel's registries. Those of doctor, bench and apply are looked
         # for when they run.
         discover("table_metrics", "performers", "signal_handlers", "retention", "verbs")

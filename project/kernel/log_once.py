@@ -3,7 +3,7 @@
 import logging
 
 
-class Quiet:
+class LogOnce:
     """Logs a change only: once that something is away, and once that it is back."""
 
     def __init__(

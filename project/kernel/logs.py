@@ -17,12 +17,12 @@ SECRET = re.compile(
 )
 
 
-def without_secrets(text: str) -> str:
+def strip_secrets(text: str) -> str:
     return SECRET.sub(lambda found: f"{found['url'] or found['token'] or found['field']}***", text)
 
 
 def _clean(logger: WrappedLogger, name: str, line: str) -> str:
-    return without_secrets(line)
+    return strip_secrets(line)
 
 
 def _shared() -> list[Processor]:

@@ -129,7 +129,7 @@ def diff_documents(documents: Iterable[Document]) -> list[ApplyResult]:
     return [ApplyResult(d, d.kind.diff(d.name, d.spec)) for d in documents]
 
 
-def ask_outside(documents: Iterable[Document]) -> None:
+def preflight_documents(documents: Iterable[Document]) -> None:
     """What others would refuse, all of it at once. Nothing is changed, and no
     transaction is open.
     """

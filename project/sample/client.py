@@ -90,7 +90,7 @@ class SampleClient:
 
     def _say_away(self, answer: SampleAnswer) -> None:
         if not self.is_away:
-            say(
+            log_line(
                 f"the server does not answer ({answer.status or answer.body}); trying "
                 "again until it does"
             )
@@ -98,10 +98,10 @@ class SampleClient:
 
     def _say_back(self) -> None:
         if self.is_away:
-            say("the server answers again")
+            log_line("the server answers again")
         self.is_away = False
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

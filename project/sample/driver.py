@@ -24,14 +24,14 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
-from project.sample.client import SampleClient, SampleUnauthorised, say
+from project.sample.client import SampleClient, SampleUnauthorised, log_line
 from project.sample.planner import Planner
 from project.sample.scenario import (
-    CREWS,
+    TEAMS,
     SampleClaim,
     SampleTeam,
+    count_opening_claims,
     key_of,
-    opening,
     pause_before_next,
     task_of,
     work_of,
@@ -52,7 +52,7 @@ class Driver:
         approver: SampleClient | None = None,
         *,
         chance: Random | None = None,
-        crews: tuple[SampleTeam, ...] = CREWS,
+        crews: tuple[SampleTeam, ...] = TEAMS,
     ) -> None:
         self.client = client
         self.chance = chance or Random()
@@ -76,13 +76,13 @@ class Driver:
         self.user = self.client.call("GET", "me/").body["username"]
         self.look()
         tasks = len(self.planner.known) if self.planner else 0
-        say(
+        log_line(
             f"drives {len(self.crews) + bool(self.planner)} pools; found {len(self.known) + tasks} "
             "claims of its own"
         )
         for crew in self.crews:
             if crew.pool not in self.pool_of.values():
-                for _ in range(opening(crew)):
+                for _ in range(count_opening_claims(crew)):
                     self.after(self.chance.uniform(0.0, RUSH), partial(self.ask, crew))
             self.after(self.chance.uniform(0.1, 2.0), partial(self.arrive, crew))
         if self.planner:
@@ -158,7 +158,9 @@ class Driver:
             if answer.body["state"] != "bound":
                 self.look_at = min(self.look_at, time.monotonic() + LOOK_QUEUE)
         else:
-            say(f"{crew.pool} refuses a claim ({answer.status}): {words(answer.body)}")
+            log_line(
+                f"{crew.pool} refuses a claim ({answer.status}): {describe_problem(answer.body)}"
+            )
 
     def begin(self, claim: dict[str, Any], work: SampleClaim) -> None:
         number = claim["id"]
@@ -209,7 +211,7 @@ def age(moment: str) -> float:
     return time.time() - datetime.fromisoformat(moment).timestamp()
 
 
-def words(problem: Any) -> str:
+def describe_problem(problem: Any) -> str:
     return str(problem.get("detail", problem)) if isinstance(problem, dict) else str(problem)
 
 
@@ -237,7 +239,7 @@ def main() -> int:
     url, file, pause = (sys.argv[1:] or [find_url()])[0], env.home() / TOKEN_FILE, 1.0
     approver = env.home() / APPROVER_FILE
     if not read_token(file):
-        say(f"There is no sample here ({file} is missing). Load it: manage.py sample load")
+        log_line(f"There is no sample here ({file} is missing). Load it: manage.py sample load")
         return 1
     while token := read_token(file):
         try:
@@ -247,10 +249,10 @@ def main() -> int:
             ):
                 Driver(client, ben if ben.token else None).run()
         except SampleUnauthorised:
-            say(f"{url} does not take the token of the sample; looking again in {pause:g} s")
+            log_line(f"{url} does not take the token of the sample; looking again in {pause:g} s")
             time.sleep(pause)
             pause = min(pause * 2, 30.0)
-    say("the sample was removed; nothing is left to do")
+    log_line("the sample was removed; nothing is left to do")
     return 0
 
 

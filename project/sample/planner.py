@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from project.sample.client import SampleClient, say
+from project.sample.client import SampleClient, log_line
 from project.sample.scenario import HARBOUR, MOST_TASKS, VISITORS, TaskWork, key_of, task_of
 from project.settings import environment as env
 
@@ -48,7 +48,7 @@ class Planner:
         if answer.is_success:
             self.take_in(answer.body, work)
         else:
-            say(f"{HARBOUR} refuses a task ({answer.status}): {answer.body}")
+            log_line(f"{HARBOUR} refuses a task ({answer.status}): {answer.body}")
 
     def draw(self) -> tuple[str, TaskWork]:
         """Most of the time in a workspace in which nothing waits already; now and then two meet,

@@ -62,7 +62,7 @@ class SampleClaim:
         }
 
 
-CREWS = (
+TEAMS = (
     SampleTeam(
         pool="env-test",
         capacity=20,
@@ -107,10 +107,10 @@ CREWS = (
         urgent_share=0.0,
     ),
 )
-BY_POOL = {crew.pool: crew for crew in CREWS}
+BY_POOL = {crew.pool: crew for crew in TEAMS}
 
 
-def opening(crew: SampleTeam) -> int:
+def count_opening_claims(crew: SampleTeam) -> int:
     """Claims that come at once where nothing of the crew's is there yet: more than there is room
     for, so that somebody waits and is told why from the first minute on."""
     return round(crew.capacity * crew.high / crew.mean_size)

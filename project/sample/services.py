@@ -22,7 +22,7 @@ from pools.lifecycle.selectors import LIVE
 from pools.lifecycle.services import create_pool
 from pools.models import Grant, Pool, Token
 from pools.providers.base import has_agents
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.db.locks import SAMPLE, lock_in_transaction
 from project.kernel.embedded.process import write_private
 from project.kernel.errors import Conflict
@@ -160,7 +160,7 @@ def _make_token(name: str, pools: list[Pool]) -> str:
         )
     for pool in pools:
         if not Grant.objects.filter(user=user, pool=pool, role=ROLES[name]).exists():
-            give_grant(role=ROLES[name], user=user, pool=pool, reason=REASON)
+            create_grant(role=ROLES[name], user=user, pool=pool, reason=REASON)
     for token in Token.objects.filter(user=user, name=TOKEN, revoked_at__isnull=True):
         revoke_token(token.pk, reason="a new one takes its place")
     return create_token(user=user, name=TOKEN, pools=pools)[1]

@@ -14,7 +14,7 @@ import socket
 import time
 from typing import Any, Callable
 
-from .common.errors import AgentError, Away, RequestRefused, TokenRejected
+from .common.errors import AgentError, RequestRefused, ServerUnavailable, TokenRejected
 from .common.log import Journal
 from .common.state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .earlier_runs import Leftovers
@@ -536,7 +536,7 @@ class Agent:
                     for record in list(self.lost):
                         self._report_lost([record])
                 self.context.client.post("goodbye/", {}, timeout=5)
-            except (Away, TokenRejected, RequestRefused, AgentError) as error:
+            except (ServerUnavailable, TokenRejected, RequestRefused, AgentError) as error:
                 self.journal.note("no goodbye", error=error)
         for run in list(self.runs.values()):
             run.join(2)

@@ -8,8 +8,8 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable
 
-from .common.errors import Away, RequestRefused, TokenRejected
-from .server.channel import TOKEN_CODES, Channel, ChannelOpener, Cut
+from .common.errors import RequestRefused, ServerUnavailable, TokenRejected
+from .server.channel import TOKEN_CODES, Channel, ChannelOpener, ConnectionCut
 from .server.client import RetryDelay
 from .server.protocol import Hello, Orders, StopOrder, read_orders
 
@@ -79,11 +79,11 @@ class Poller(threading.Thread):
                 continue
             except TokenRejected as error:
                 delay, reason = refusals.next(), error
-            except (Away, RequestRefused) as error:
+            except (ServerUnavailable, RequestRefused) as error:
                 delay, reason = backoff.next(), error  # type: ignore[assignment]
             except Exception as error:  # whatever it is, an agent goes on asking
                 self.context.journal.trace("poll failed", error)
-                delay, reason = backoff.next(), Away(str(error))  # type: ignore[assignment]
+                delay, reason = backoff.next(), ServerUnavailable(str(error))  # type: ignore[assignment]
             if time.monotonic() - self.heard_at > AWAY_LONG:
                 self.needs_hello = True
             self.context.journal.note("no orders", error=reason, again_s=round(delay, 1))
@@ -134,11 +134,13 @@ class Poller(threading.Thread):
                 channel.beat(self.version, self._due_load())
             said = channel.receive(max(0.05, min(LOOK, channel.until_beat)))
             orders = read_orders(said) if said is not None and "orders" in said else None
-        except (Cut, Away) as error:
+        except (ConnectionCut, ServerUnavailable) as error:
             self.channel = None
-            if isinstance(error, Cut) and error.code in TOKEN_CODES:
+            if isinstance(error, ConnectionCut) and error.code in TOKEN_CODES:
                 self.token_at = -TOKEN_EVERY  # its file is looked at before anything else is asked
-            self.door.lose(channel, error if isinstance(error, Cut) else Cut(str(error)))
+            self.door.lose(
+                channel, error if isinstance(error, ConnectionCut) else ConnectionCut(str(error))
+            )
             return
         if orders is not None:
             self._accept_orders(orders)
@@ -177,7 +179,7 @@ class Poller(threading.Thread):
                     self.context.journal.note("stopped, refused", error=error)
                 except Exception as error:
                     # Whatever it is: a slot that nobody calls clean is never used again.
-                    if isinstance(error, (Away, TokenRejected)):
+                    if isinstance(error, (ServerUnavailable, TokenRejected)):
                         self.context.journal.note("stopped, not sent", error=error)
                     else:
                         self.context.journal.trace("stopped, not sent", error)

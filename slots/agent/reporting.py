@@ -9,11 +9,11 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .common.errors import Away, RequestRefused, TokenRejected
+from .common.errors import RequestRefused, ServerUnavailable, TokenRejected
 from .common.state import REPORTED, Record
 from .executors.state_rescue import is_left_behind, rescue_state
-from .logs.log_buffer import Spool
-from .logs.log_upload import Shipper
+from .logs.log_buffer import LogBuffer
+from .logs.log_upload import LogUploader
 from .server.client import RetryDelay
 from .state_upload import send_state
 from .workdir.folders import Folder, digest_file, remove, rescued_file, rescued_folder
@@ -42,7 +42,7 @@ class Reporter:
             try:
                 self._send()
                 break
-            except (Away, TokenRejected) as error:
+            except (ServerUnavailable, TokenRejected) as error:
                 delay = backoff.next()
                 self.context.journal.note(
                     "result not sent", run=self.record.name, error=error, again_s=round(delay, 1)
@@ -68,12 +68,12 @@ class Reporter:
         """What an earlier start of the agent, or the thread beside the run, has not sent."""
         if not self.spool_folder.is_dir():
             return
-        spool = Spool.again(self.spool_folder)
+        spool = LogBuffer.again(self.spool_folder)
         if last_words:
             spool.say(last_words)
         spool.end()
         saying = self.context.journal.saying(self.record.name)
-        shipper = Shipper(
+        shipper = LogUploader(
             self.context.client,
             f"{self.record.path}log/",
             spool,
@@ -148,7 +148,7 @@ class Reporter:
             self.context.client.put(f"{record.path}{name}", file, kind, headers)
         except RequestRefused as error:
             if error.code == "digest_differs":
-                raise Away("the plan did not arrive whole") from error
+                raise ServerUnavailable("the plan did not arrive whole") from error
             if "stale" in error.code or error.status == 404:
                 return  # the result says so, too, and is kept as an event
             code = "plan_too_large" if error.status == TOO_LARGE else code
@@ -193,7 +193,7 @@ class Reporter:
             return
         shutil.rmtree(self.spool_folder, ignore_errors=True)
         if not rescue_state(state, self.record):
-            raise Away(
+            raise ServerUnavailable(
                 f"the state that the apply left cannot be copied to {rescued_folder(state)}: "
                 "make room there"
             )

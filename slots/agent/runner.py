@@ -11,16 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
-from .common.errors import AgentError, Away, RequestRefused, Stopped, TaskFailed, TokenRejected
+from .common.errors import (
+    AgentError,
+    RequestRefused,
+    ServerUnavailable,
+    Stopped,
+    TaskFailed,
+    TokenRejected,
+)
 from .common.log import Journal
 from .common.state import FINISHED, LAUNCHING, LOST, REPORTED, Record, State
 from .executors import command, terraform
 from .executors.job import Cancellation, Job
-from .executors.outcome import LONGEST_REASON, Made
+from .executors.outcome import LONGEST_REASON, StepOutcome
 from .executors.state_rescue import is_left_behind
 from .interrupted import InterruptReport
-from .logs.log_buffer import Spool
-from .logs.log_upload import Shipper
+from .logs.log_buffer import LogBuffer
+from .logs.log_upload import LogUploader
 from .logs.masking import Masker, spell
 from .processes.isolation import Isolation
 from .processes.users import TaskUsers, User
@@ -31,7 +38,7 @@ from .workdir.folders import Folder, remove, rescued_file
 
 LAST_WORDS = 5.0  # seconds for the log of what the agent ends itself
 NOT_HERE = "not_here"
-EXECUTORS: dict[str, dict[str, Callable[[Job, BerthClient], Made]]] = {
+EXECUTORS: dict[str, dict[str, Callable[[Job, BerthClient], StepOutcome]]] = {
     "command": {"plan": command.plan, "apply": command.apply},
     "terraform": {"plan": terraform.plan, "apply": terraform.apply},
 }
@@ -133,7 +140,7 @@ class TaskThread(threading.Thread):
                     executor=work.executor,
                 )
                 return work
-            except (Away, TokenRejected) as error:
+            except (ServerUnavailable, TokenRejected) as error:
                 delay = backoff.next()
                 context.journal.note(
                     "cannot begin yet", run=record.name, error=error, again_s=round(delay, 1)
@@ -154,13 +161,13 @@ class TaskThread(threading.Thread):
     def _execute(self, work: WorkOrder, user: User | None) -> None:
         context, record = self.context, self.record
         secrets = spell([*work.secrets.values(), context.client.token])
-        spool = Spool(
+        spool = LogBuffer(
             context.state.spools / record.name,
             work.limits.log_head_bytes,
             work.limits.log_tail_bytes,
             Masker(secrets),
         )
-        shipper = Shipper(
+        shipper = LogUploader(
             context.client,
             f"{record.path}log/",
             spool,
@@ -231,7 +238,7 @@ class TaskThread(threading.Thread):
         record.log_next = shipper.next
         spool.close()
 
-    def _perform(self, job: Job) -> Made:
+    def _perform(self, job: Job) -> StepOutcome:
         work = job.work
         try:
             if work.missing:
@@ -242,7 +249,7 @@ class TaskThread(threading.Thread):
                 raise TaskFailed("source_refused", "There is no approved plan to apply.")
             return EXECUTORS[work.executor][work.step](job, self.context.client)
         except Stopped as error:
-            return Made(
+            return StepOutcome(
                 "cancelled",
                 code="killed",
                 reason=add_progress(job, f"It was ended before it was done: {error}."),
@@ -250,14 +257,16 @@ class TaskThread(threading.Thread):
         except TaskFailed as error:
             if self.stop.event.is_set():
                 reason = add_progress(job, f"It was ended before it was done: {self.stop.reason}.")
-                return Made("cancelled", code="killed", reason=reason)
-            return Made(error.outcome, error.exit_code, error.code, add_progress(job, error.reason))
+                return StepOutcome("cancelled", code="killed", reason=reason)
+            return StepOutcome(
+                error.outcome, error.exit_code, error.code, add_progress(job, error.reason)
+            )
         except OSError as error:
             is_full = error.errno in (28, 122)  # no space, no quota
             what = f"The agent's disk: {error}" if is_full else f"The agent cannot do it: {error}"
-            return Made("failed", code="disk_full" if is_full else "killed", reason=what)
+            return StepOutcome("failed", code="disk_full" if is_full else "killed", reason=what)
         except AgentError as error:
-            return Made("failed", code="source_failed", reason=str(error))
+            return StepOutcome("failed", code="source_failed", reason=str(error))
 
     def _save_result(self) -> None:
         """A full disk must not make us forget what has run: then the largest of it goes first."""

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Tuple
 
-from .common.errors import Away, RequestRefused, TokenRejected
+from .common.errors import RequestRefused, ServerUnavailable, TokenRejected
 from .server.client import BerthClient
 from .workdir.folders import digest_file, rescued_folder
 
@@ -61,11 +61,11 @@ def send_state(client: BerthClient, key: Key, file: Path) -> bool:
         answer = client.put(path, file, "application/octet-stream", {"Berth-Digest": digest})
     except RequestRefused as error:
         if error.code == "digest_differs":
-            raise Away("the state did not arrive whole") from error
+            raise ServerUnavailable("the state did not arrive whole") from error
         raise
     is_kept = answer.get("is_kept")
     if is_kept is not False and answer.get("digest") != digest:
-        raise Away("the server does not confirm that it has the state")
+        raise ServerUnavailable("the server does not confirm that it has the state")
     file.unlink()
     return is_kept is not False
 
@@ -117,7 +117,7 @@ class StateSender:
                         "rescued state sent" if is_kept else "rescued state given up by a person",
                         run=name,
                     )
-                except (Away, TokenRejected, RequestRefused, OSError) as error:
+                except (ServerUnavailable, TokenRejected, RequestRefused, OSError) as error:
                     self.failures[key] = self.failures.get(key, 0) + 1
                     pause = min(AGAIN_AT_MOST, AGAIN * 2 ** min(self.failures[key] - 1, 10))
                     self.due[key] = time.monotonic() + pause

@@ -75,7 +75,7 @@ class MemberToken(MemberEndpoint):
             "pool": member.pool.name,
             "incarnation": member.incarnation,
             "agent_url": f"{host}{AGENT_FILE}",
-            "start": start_lines(host, member, secret),
+            "start": build_start_commands(host, member, secret),
         }
         return Response(told, status=201)
 
@@ -157,7 +157,7 @@ def may_sign_in(member: Member) -> bool:
     return has_agents(member.pool.provider) or spec_of(member.pool).liveness is not None
 
 
-def start_lines(host: str, member: Member, secret: str) -> list[str]:
+def build_start_commands(host: str, member: Member, secret: str) -> list[str]:
     """For a shell with python3 and nothing else. The token goes into a file: a command line is
     everybody's to read.
     """

@@ -18,7 +18,7 @@ from slots.members.tokens import (
     AgentIdentity,
     BadMemberToken,
     identify_member,
-    note_refused,
+    record_refusal,
 )
 
 
@@ -53,7 +53,7 @@ class MemberAuthentication(BaseAuthentication):
         try:
             found = identify_member(secret)
         except BadMemberToken as error:
-            note_refused(
+            record_refusal(
                 "a token that opens nothing",
                 pool_id=error.pool_id,
                 member_id=error.member_id,

@@ -36,11 +36,11 @@ from slots.api.authentication import MemberAuthentication
 from slots.members import services
 from slots.members.selectors import (
     MemberView,
+    find_holder_at,
     get_member,
     list_members,
     no_such_member,
     view_member,
-    who_held,
 )
 from slots.members.tokens import AgentIdentity
 from slots.models import Slot
@@ -206,7 +206,7 @@ class MemberKeep(MemberEndpoint):
     def post(self, request: Request, member_id: int) -> Response:
         """Takes a removal back, as long as the member has not gone."""
         self.find(member_id, "remove_member")
-        services.keep_member(
+        services.cancel_member_removal(
             member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
         )
         return Response(show_member_view(view_member(member_id)))
@@ -228,7 +228,7 @@ class MemberHeartbeat(MemberEndpoint):
         own token, or as an operator of its pool.
         """
         body = read_body(request, shapes.BeatBody)
-        heard = services.beat_member(
+        heard = services.record_heartbeat(
             member_id=member_id,
             incarnation=self.speaks_for(member_id, body["incarnation"]),
             load=body["load"],
@@ -309,7 +309,7 @@ class SlotHeldBy(Endpoint):
             raise missing
         require(self.identity, "read", slot.pool, hidden=missing)
         at = read_moment(request, "at") or slot.now  # events are told by the clock of the database
-        held = who_held(slot_id, at)
+        held = find_holder_at(slot_id, at)
         known = {"claim_id": None, "generation": None, "since": None, "verb": None, "actor": None}
         if held is not None:
             known = {

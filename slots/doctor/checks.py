@@ -20,7 +20,7 @@ from project.kernel.doctor.registry import Finding, check, fact
 from project.kernel.outbox.operations import ProviderError
 from slots.members.selectors import snapshot_whole
 from slots.members.services import align_member
-from slots.sync.watcher import LOOK_EVERY, ask_provider, look_at_pool
+from slots.sync.watcher import LOOK_EVERY, call_provider, observe_pool
 
 TIMER_LIMIT = 60.0
 LOOK_LIMIT = 2 * LOOK_EVERY + 60.0  # two looks and some time for one that takes long
@@ -78,7 +78,7 @@ SELECT what, id, age FROM (
     WHERE due_at IS NOT NULL AND state = 'draining') x
 WHERE age > %(limit)s::float8 ORDER BY age DESC LIMIT 1000"""
 
-NOT_LOOKED_AT = """
+NOT_OBSERVED = """
 SELECT name, extract(epoch FROM now() - coalesce(observed_at, created_at))::float8 AS age
   FROM pools_pool
 WHERE state IN ('pending', 'active')
@@ -195,7 +195,7 @@ def find_differences_outside() -> Iterator[Finding]:
     for pool in list_pools().filter(state="active"):
         before = snapshot_whole(pool)
         try:
-            look = ask_provider(before)
+            look = call_provider(before)
         except ProviderError as error:
             yield Finding(
                 f"pool {pool.name}",
@@ -205,7 +205,7 @@ def find_differences_outside() -> Iterator[Finding]:
             continue
         rows = {member.id: member for member in before.members}
         seen = {each.member_id: each for each in look.seen}
-        again = partial(look_at_pool, pool)
+        again = partial(observe_pool, pool)
         for member in rows.values():
             if member.id not in seen and member.state in ("ready", "offline"):
                 yield Finding(
@@ -236,8 +236,8 @@ def find_differences_outside() -> Iterator[Finding]:
     "Each pool's provider was looked at lately",
     "Without a fresh full look nothing that vanished is noticed, and nothing is scaled in.",
 )
-def find_not_looked_at() -> Iterator[Finding]:
-    for row in run(NOT_LOOKED_AT, {"limit": LOOK_LIMIT}, prepare=False):
+def find_not_observed() -> Iterator[Finding]:
+    for row in run(NOT_OBSERVED, {"limit": LOOK_LIMIT}, prepare=False):
         repair = "See that `watch` runs; its log says whether the provider answers."
         yield Finding(f"pool {row.name}", f"not looked at for {row.age:.0f} s", repair)
 
@@ -289,7 +289,7 @@ def find_providers_not_allowed() -> Iterator[Finding]:
 
 
 @fact
-def tell_protection() -> str:
+def describe_protection() -> str:
     return f"Tasks on this machine: {find_protection().words}" if list_pools_here() else ""
 
 

@@ -4,21 +4,21 @@
 
 from pools.config.spec import Liveness, MemberSpec, PoolSpec
 from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
-from pools.lifecycle.services import follow_configuration, raise_revision
+from pools.lifecycle.services import on_configuration_change, raise_revision
 from pools.models import Member, Pool
 from project.kernel.errors import FieldError, Invalid
 from slots.members.services import align_pool, apply_member_spec
 from slots.members.store import (
     add_member_rows,
     change_member,
-    in_seconds,
-    kept,
-    kept_state,
     list_holders_of,
     make_slots,
     mark_leaving,
     move_member,
     rank_slots,
+    seconds_from_now,
+    staying_columns,
+    staying_state,
 )
 from slots.members.validate import explain_overlap, list_overlaps
 
@@ -26,9 +26,9 @@ WHERE = "members.list"
 WHY = "no longer in the configuration"
 
 
-def follow_pool(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> None:
+def apply_pool_config(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> None:
     """The pool is locked, and its row says the new configuration already."""
-    if faults := list_hindrances(pool, spec):
+    if faults := list_conflicts(pool, spec):
         raise Invalid(fields=faults)
     if spec.declared is not None:
         _make_members(pool, spec, spec.declared)
@@ -51,7 +51,7 @@ def follow_pool(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> None:
         _restart_timers(pool, members, spec.liveness)
 
 
-def list_hindrances(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
+def list_conflicts(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
     """What stands against the members that a configuration declares, told before anything
     is changed.
     """
@@ -124,7 +124,11 @@ def _make_members(pool: Pool, spec: PoolSpec, declared: tuple[MemberSpec, ...]) 
             continue
         if existing.is_leaving:
             change_member(
-                existing, "keep", before="leaving", after=kept_state(existing), **kept(existing)
+                existing,
+                "keep",
+                before="leaving",
+                after=staying_state(existing),
+                **staying_columns(existing),
             )
             changed = True
         apply_member_spec(
@@ -148,7 +152,7 @@ def _restart_timers(pool: Pool, members: list[Member], liveness: Liveness | None
     """Counted from now: nobody is offline for having been silent while nobody listened. No
     liveness: nobody is offline for silence.
     """
-    due_at = None if liveness is None else in_seconds(liveness.heartbeat)
+    due_at = None if liveness is None else seconds_from_now(liveness.heartbeat)
     ids = [m.pk for m in members if m.state in ("ready", "offline") and m.lost_at is None]
     Member.objects.filter(pk__in=ids).update(due_at=due_at)
     if liveness is None and not pool.queue:
@@ -160,4 +164,4 @@ def _restart_timers(pool: Pool, members: list[Member], liveness: Liveness | None
         align_pool(pool)
 
 
-follow_configuration(follow_pool, list_hindrances)
+on_configuration_change(apply_pool_config, list_conflicts)

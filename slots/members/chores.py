@@ -12,35 +12,35 @@ from django.db.models.functions import Now
 from pools.lifecycle.selectors import LIVE, lock_member, lock_pool, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import kinds_with
-from project.kernel.controllers.periodic import chore, each
+from project.kernel.controllers.periodic import chore, run_each
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from slots.members import members_sql
-from slots.members.drain import list_to_settle, settle_drain
-from slots.members.open_slots import align_the_rest
+from slots.members.drain import finish_drain, list_finishable
+from slots.members.open_slots import align_remaining
 from slots.members.policy import decide_liveness
-from slots.members.restart import settle_condition
+from slots.members.restart import apply_condition
 from slots.members.services import (
-    bring_back,
     clean_slot,
+    finish_leaving,
     lose_member,
+    mark_back_online,
     resume_pool,
-    settle_leaving,
     take_offline,
 )
-from slots.members.store import ask_for_sync, in_seconds, lane_of
+from slots.members.store import lane_of, request_sync, seconds_from_now
 
 BATCH = 50
 AGAIN = 30.0  # seconds until a row is looked at once more that could not be dealt with
 PROBE = 10.0  # seconds between two looks at a slot that drains
 
-Keeper = Callable[[int], bool]  # pool -> something of it is there still
-_keepers: list[Keeper] = []
+PoolUseCheck = Callable[[int], bool]  # pool -> something of it is there still
+_pool_use_checks: list[PoolUseCheck] = []
 
 
-def keeps_pool(keeper: Keeper) -> Keeper:
+def register_pool_use_check(keeper: PoolUseCheck) -> PoolUseCheck:
     """For the app above: slots know no claims. Asked under the pool's lock."""
-    _keepers.append(keeper)
+    _pool_use_checks.append(keeper)
     return keeper
 
 
@@ -50,7 +50,7 @@ def end_pauses() -> bool:
     due = list(
         Pool.objects.filter(LIVE, paused_until__lte=Now()).values_list("pk", flat=True)[:BATCH]
     )
-    each(
+    run_each(
         due,
         lambda pool_id: resume_pool(pool_id=pool_id, reason="its time is over", only_if_over=True),
     )
@@ -58,14 +58,14 @@ def end_pauses() -> bool:
 
 
 @chore("members", every=1.0)
-def look_at_members() -> bool:
+def check_members() -> bool:
     """Those whose timer has run out: heard in time, offline, or lost."""
     due = members_sql.take_due_members(BATCH, seconds=AGAIN)
-    each([row.id for row in due], settle_liveness)
+    run_each([row.id for row in due], apply_liveness)
     return len(due) == BATCH
 
 
-def settle_liveness(member_id: int) -> None:
+def apply_liveness(member_id: int) -> None:
     """One member, decided and changed under its lock: a heartbeat that comes back meanwhile
     waits, then finds it offline.
     """
@@ -84,9 +84,9 @@ def settle_liveness(member_id: int) -> None:
         elif verdict.action == "lose":
             lose_member(member_id=member_id, reason=verdict.reason)
         elif verdict.action == "come_back":
-            bring_back(member_id=member_id, reason="heartbeat")
+            mark_back_online(member_id=member_id, reason="heartbeat")
         else:
-            due_at = None if verdict.next_look is None else in_seconds(verdict.next_look)
+            due_at = None if verdict.next_look is None else seconds_from_now(verdict.next_look)
             Member.objects.filter(pk=member_id).update(due_at=due_at)
 
 
@@ -96,54 +96,54 @@ def restart_unwell() -> bool:
     not any more.
     """
     providers = kinds_with(lambda provider: provider.has_agents and provider.is_owner)
-    each([row.id for row in members_sql.to_restart(providers=providers)], settle_condition)
+    run_each([row.id for row in members_sql.to_restart(providers=providers)], apply_condition)
     return False
 
 
 @chore("leaving", every=1.0)
-def settle_leaving_members() -> bool:
+def finish_leaving_members() -> bool:
     """Members that are to go and that nobody keeps any more."""
     found = members_sql.empty_leaving(BATCH)
-    each([row.id for row in found], settle_leaving)
+    run_each([row.id for row in found], finish_leaving)
     return len(found) == BATCH
 
 
 @chore("drains", every=1.0)
-def settle_drains() -> bool:
+def finish_drains() -> bool:
     """Members that drain and that nobody holds any more."""
-    found = list_to_settle(BATCH)
-    each(found, settle_drain)
+    found = list_finishable(BATCH)
+    run_each(found, finish_drain)
     return len(found) == BATCH
 
 
 @chore("draining", every=2.0)
-def look_at_draining() -> bool:
+def check_draining_slots() -> bool:
     """Slots that drain and whose time has come: their provider is asked again, and past the
     deadline it puts out whoever is left.
     """
     due = members_sql.take_due_slots(BATCH, seconds=PROBE)
     pools = {pool.pk: pool for pool in Pool.objects.filter(pk__in={row.pool_id for row in due})}
-    each({row.member_id for row in due if pools[row.pool_id].queue}, _sync_if_nobody_does)
+    run_each({row.member_id for row in due if pools[row.pool_id].queue}, _sync_if_idle)
     rest = [row for row in due if not pools[row.pool_id].queue]
-    each(rest, lambda row: clean_slot(slot_id=row.id, generation=row.generation))
+    run_each(rest, lambda row: clean_slot(slot_id=row.id, generation=row.generation))
     return len(due) == BATCH
 
 
 @chore("unsynced", every=10.0)
-def sync_again() -> bool:
+def retry_syncs() -> bool:
     """Members on their way in or out, for which no operation is open."""
     found = members_sql.unsynced_members(BATCH)
-    each([row.member_id for row in found], _sync_if_nobody_does)
+    run_each([row.member_id for row in found], _sync_if_idle)
     return len(found) == BATCH
 
 
-def _sync_if_nobody_does(member_id: int) -> None:
+def _sync_if_idle(member_id: int) -> None:
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.state != "gone" and not members_sql.has_operation(
             lane=lane_of(member_id), but=None
         ):
-            ask_for_sync(pool, member)
+            request_sync(pool, member)
 
 
 @chore("deleting", every=1.0)
@@ -155,26 +155,26 @@ def end_pools() -> bool:
     due = list(
         Pool.objects.filter(~Exists(members), state="deleting").values_list("pk", flat=True)[:BATCH]
     )
-    each(due, settle_deleting)
+    run_each(due, finish_deleting_pool)
     return len(due) == BATCH
 
 
-def settle_deleting(pool_id: int) -> bool:
+def finish_deleting_pool(pool_id: int) -> bool:
     with transaction.atomic():
         pool = lock_pool(pool_id)
         if (
             pool.state != "deleting"
             or Member.objects.filter(LIVE, pool=pool).exists()
-            or any(stays(pool_id) for stays in _keepers)
+            or any(stays(pool_id) for stays in _pool_use_checks)
         ):
             return False
         Pool.objects.filter(pk=pool.pk).update(state="gone", paused_until=None, changed_at=Now())
         record("gone", pool_id=pool.pk, before="deleting", after="gone")
-        hint("pools")
+        publish("pools")
     return True
 
 
 FINALIZERS: list[Callable[[], bool]] = [
-    end_pauses, look_at_members, restart_unwell, settle_leaving_members, settle_drains,
-    look_at_draining, sync_again, end_pools, align_the_rest,
+    end_pauses, check_members, restart_unwell, finish_leaving_members, finish_drains,
+    check_draining_slots, retry_syncs, end_pools, align_remaining,
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from pools.lifecycle.services import raise_revision
 from pools.models import Member, Pool
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.validation import moment, require_future, require_reason
 from slots.members import members_sql
 from slots.members.services import Removal, view_holders
@@ -27,10 +27,10 @@ from slots.members.store import (
     STAYS,
     align_slots,
     change_member,
-    kept,
-    kept_state,
-    let_go,
+    delete_if_empty,
     refuse_unless_there,
+    staying_columns,
+    staying_state,
 )
 
 LONGEST = timedelta(days=30)
@@ -39,7 +39,7 @@ OVER = "past its deadline: what may still run there goes with it"
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckDrain:
     """A member that should be empty by now."""
 
     member_id: int
@@ -87,9 +87,9 @@ def drain_member(
             stays=stays,
         )
         if member.is_leaving:
-            let_go(pool, member)
+            delete_if_empty(pool, member)
         else:
-            _rest_if_empty(member)
+            _finish_if_empty(member)
         return Removal(member.pk, member.state, view_holders(member.pk))
 
 
@@ -109,12 +109,12 @@ def undrain_member(*, member_id: int, reason: str = "") -> Member:
                 member,
                 "undrain",
                 before="draining",
-                after=kept_state(member),
+                after=staying_state(member),
                 reason=reason.strip(),
-                **kept(member),
+                **staying_columns(member),
             )
             raise_revision(pool)
-            hint("pools")
+            publish("pools")
         align_slots(pool, member)
     return member
 
@@ -128,7 +128,7 @@ def is_resting(member: Member) -> bool:
     return member.drain_until is not None and not member.is_leaving
 
 
-def settle_drain(member_id: int) -> bool:
+def finish_drain(member_id: int) -> bool:
     """The finalizer found nobody there; it is looked at again here, under its lock. What does not
     come clean is not waited for for ever: past both deadlines a member that goes takes it along.
     True: the drain is over."""
@@ -137,7 +137,7 @@ def settle_drain(member_id: int) -> bool:
         if member.drain_until is None or member.state in ("deleting", "gone"):
             return False
         if not member.is_leaving:
-            return _rest_if_empty(member)
+            return _finish_if_empty(member)
         rows = members_sql.occupied(member=member.pk)
         if rows:
             if member.drain_until > moment() or not all(
@@ -147,29 +147,31 @@ def settle_drain(member_id: int) -> bool:
             members_sql.retire_slots(
                 slots=[row.id for row in rows], actor=current_actor(), reason=OVER
             )
-        return let_go(pool, member) in ("deleting", "gone")
+        return delete_if_empty(pool, member) in ("deleting", "gone")
 
 
-def list_over(limit: int) -> list[int]:
+def list_overdue(limit: int) -> list[int]:
     """Members past their deadline that claims still hold."""
     return [row.id for row in members_sql.over_with_holders(limit)]
 
 
-def list_to_settle(limit: int) -> list[int]:
+def list_finishable(limit: int) -> list[int]:
     return [row.id for row in members_sql.to_settle(limit)]
 
 
-def lock_over(member_id: int) -> Any | None:
+def lock_overdue(member_id: int) -> Any | None:
     """In the transaction that puts somebody out: the member, if its deadline has passed and
     nobody has taken it back.
     """
     return members_sql.is_over(member=member_id)
 
 
-def list_stuck(limit: int = 50) -> list[Stuck]:
+def list_stuck(limit: int = 50) -> list[StuckDrain]:
     rows = members_sql.progress(limit, over=HANGS)
     return [
-        Stuck(r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id)
+        StuckDrain(
+            r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id
+        )
         for r in rows
     ]
 
@@ -206,10 +208,10 @@ def _start(
     )
     align_slots(pool, member)
     raise_revision(pool)
-    hint("pools")
+    publish("pools")
 
 
-def _rest_if_empty(member: Member) -> bool:
+def _finish_if_empty(member: Member) -> bool:
     """Under its lock, its slots closed: it stays, and somebody opens it again."""
     if not members_sql.is_member_empty(member=member.pk):
         return False
@@ -228,5 +230,5 @@ def _rest_if_empty(member: Member) -> bool:
         **STAYS,
         **ordered,
     )
-    hint("pools")
+    publish("pools")
     return True

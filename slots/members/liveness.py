@@ -17,16 +17,16 @@ from pools.providers.base import has_agents
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, StaleGeneration
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from slots.members import members_sql
 from slots.members.store import (
     align_slots,
     change_member,
-    in_seconds,
     lose_unsaved_states,
     make_slots,
     mark_leaving,
     move_member,
+    seconds_from_now,
 )
 
 LARGEST_LOAD = 4000  # characters of what a heartbeat may carry
@@ -42,7 +42,7 @@ class HeartbeatAnswer:
     next_within: float | None  # seconds; None: nobody waits for the next one
 
 
-def beat_member(
+def record_heartbeat(
     *, member_id: int, incarnation: int | None = None, load: Mapping[str, Any] | None = None
 ) -> HeartbeatAnswer:
     """A member is alive. One write into a narrow table, except for one that comes back. No
@@ -59,18 +59,18 @@ def beat_member(
         )
     row = members_sql.beat(member=member_id, incarnation=incarnation, load=text)
     if row is None:
-        raise _beat_refused(member_id, incarnation)
+        raise _heartbeat_refused(member_id, incarnation)
     state = row.state
     if state == "offline":
-        state = bring_back(member_id=member_id, reason="heartbeat")
+        state = mark_back_online(member_id=member_id, reason="heartbeat")
     elif state == "creating" and incarnation is not None:
-        state = welcome_member(member_id=member_id, incarnation=incarnation)
+        state = mark_ready(member_id=member_id, incarnation=incarnation)
     return HeartbeatAnswer(
         member_id, state, row.incarnation, None if row.every is None else parse_duration(row.every)
     )
 
 
-def bring_back(*, member_id: int, reason: str = "") -> str:
+def mark_back_online(*, member_id: int, reason: str = "") -> str:
     """It was offline and is heard or seen again."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -79,7 +79,7 @@ def bring_back(*, member_id: int, reason: str = "") -> str:
         return member.state
 
 
-def welcome_member(*, member_id: int, incarnation: int) -> str:
+def mark_ready(*, member_id: int, incarnation: int) -> str:
     """The first word of an agent: its member was wished for, now it is there. What is no agent
     becomes ready by its provider's word.
     """
@@ -101,15 +101,15 @@ def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
     if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
         return
     spec = spec_of(pool)
-    due_at = None if spec.liveness is None else in_seconds(spec.liveness.heartbeat)
+    due_at = None if spec.liveness is None else seconds_from_now(spec.liveness.heartbeat)
     move_member(
         member, "ready", verb, reason=reason, lost_at=None, down_at=None, due_at=due_at, outside=""
     )
     make_slots(pool, member, spec, member_spec_of(member, spec.layout), reason)
-    hint("slots")
+    publish("slots")
 
 
-def note_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> str:
+def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> str:
     """Its provider knows that nothing of this incarnation runs. It keeps its claims: whoever is
     started next says what became of them.
     """
@@ -145,7 +145,7 @@ def note_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool
             after=member.state,
             reason=reason,
         )
-        hint("pools")
+        publish("pools")
         return member.state
 
 
@@ -155,10 +155,10 @@ def take_offline(*, member_id: int, reason: str, next_look: float | None = None)
         pool, member = lock_member(member_id)
         if member.state != "ready":
             return member.state
-        due_at = None if next_look is None else in_seconds(next_look)
+        due_at = None if next_look is None else seconds_from_now(next_look)
         move_member(member, "offline", "offline", reason=reason, due_at=due_at)
         align_slots(pool, member)
-        hint("pools")
+        publish("pools")
         return member.state
 
 
@@ -194,10 +194,10 @@ def lose_member(*, member_id: int, reason: str, is_gone: bool = False) -> None:
         if is_gone:
             lose_unsaved_states(member, reason)
             mark_leaving(pool, member, reason)
-        hint("pools", "claims")
+        publish("pools", "claims")
 
 
-def _beat_refused(member_id: int, incarnation: int | None) -> Exception:
+def _heartbeat_refused(member_id: int, incarnation: int | None) -> Exception:
     member = Member.objects.filter(pk=member_id).first()
     if member is None:
         return NotFound(

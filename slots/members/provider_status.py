@@ -9,17 +9,17 @@ from pools.lifecycle.selectors import lock_member, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import MemberSnapshot
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
-from project.kernel.outbox.operations import ProviderError, hurry
+from project.kernel.events.notify import publish
+from project.kernel.outbox.operations import ProviderError, make_lanes_due
 from slots.members import members_sql
-from slots.members.liveness import lose_member, note_down, take_offline
+from slots.members.liveness import lose_member, mark_down, take_offline
 from slots.members.store import end_member, lane_of
 
 LONGEST = 300
 LONGEST_ERROR = 2000
 
 
-def note_outside(
+def record_external_state(
     *, member_id: int, incarnation: int, state: str, why: str, external_id: str = ""
 ) -> bool:
     """What it waits for, and what it is called. False: known already, or of another incarnation.
@@ -31,11 +31,11 @@ def note_outside(
     if external_id:
         is_news |= bool(mine.exclude(external_id=external_id).update(external_id=external_id))
     if is_news:
-        hint("pools")
+        publish("pools")
     return is_news
 
 
-def note_ending(*, member_id: int, incarnation: int, reason: str) -> str:
+def record_ending(*, member_id: int, incarnation: int, reason: str) -> str:
     """It is taken away by somebody else: it gets nothing new, and is not back because its agent
     is still heard while its tasks end.
     """
@@ -60,7 +60,7 @@ def note_ending(*, member_id: int, incarnation: int, reason: str) -> str:
         )
 
 
-def note_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> None:
+def record_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> None:
     """Nothing of it runs, and whoever is started next knows nothing of it: what it was at is
     lost now, not when the next one says so.
     """
@@ -71,7 +71,7 @@ def note_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool
             and member.down_at is None
             and member.state in ("creating", "ready", "offline")
         )
-        note_down(
+        mark_down(
             member_id=member_id,
             incarnation=incarnation,
             reason=reason,
@@ -83,7 +83,7 @@ def note_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool
             lose_member(member_id=member_id, reason=reason)
 
 
-def note_failed(member: MemberSnapshot, error: ProviderError) -> bool:
+def record_failure(member: MemberSnapshot, error: ProviderError) -> bool:
     """Its provider did not make it as it should be. An event for each new reason, not
     for each try.
     """
@@ -99,13 +99,13 @@ def note_failed(member: MemberSnapshot, error: ProviderError) -> bool:
                 pool_id=Member.objects.values_list("pool_id", flat=True).get(pk=member.id),
                 reason=why,
             )
-        hint("pools")
+        publish("pools")
     return True
 
 
-def hurry_member(member_id: int) -> bool:
+def sync_member_now(member_id: int) -> bool:
     """Its operation is due now: what it waits for outside may have happened."""
-    return hurry(lane_of(member_id))
+    return make_lanes_due(lane_of(member_id))
 
 
 def forget_member(*, member_id: int, reason: str) -> bool:
@@ -128,11 +128,11 @@ def confirm_place(*, pool_id: int, reason: str) -> bool:
         if not Pool.objects.filter(pk=pool_id).exclude(place="").update(place=""):
             return False
         record("confirm_place", pool_id=pool_id, reason=reason)
-        hint("pools")
+        publish("pools")
     return True
 
 
-def note_provider_error(pool: Pool, error: ProviderError) -> bool:
+def record_provider_error(pool: Pool, error: ProviderError) -> bool:
     """The last look failed. True: it is news. One error stands for all that fails there, with
     since when.
     """
@@ -143,7 +143,7 @@ def note_provider_error(pool: Pool, error: ProviderError) -> bool:
             provider_error=text, provider_error_code=error.code, provider_error_since=Now()
         ):
             record("provider_fails", pool_id=pool.pk, reason=text)
-            hint("pools")
+            publish("pools")
             return True
     mine.exclude(provider_error=text, provider_error_code=error.code).update(
         provider_error=text, provider_error_code=error.code
@@ -161,6 +161,6 @@ def clear_provider_error(pool: Pool) -> bool:
         members = (
             Member.objects.filter(pool=pool).exclude(state="gone").values_list("pk", flat=True)
         )
-        hurry(*map(lane_of, members))
-        hint("pools", "operations")
+        make_lanes_due(*map(lane_of, members))
+        publish("pools", "operations")
     return True

@@ -12,14 +12,14 @@ from pools.models import Member, Pool
 from pools.providers.base import provider_class
 from project.kernel.errors import Conflict
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from slots.members import members_sql
 from slots.members.liveness import lose_member
 from slots.members.policy import STAY, RestartCondition, RestartVerdict, decide_restart
-from slots.members.store import align_slots, ask_for_sync, change_member, refuse_unsaved
+from slots.members.store import align_slots, change_member, refuse_unsaved, request_sync
 
 
-def settle_condition(member_id: int) -> RestartVerdict:
+def apply_condition(member_id: int) -> RestartVerdict:
     """One member, decided and changed under its lock: its first word that comes meanwhile waits,
     then finds another incarnation.
     """
@@ -46,7 +46,7 @@ def settle_condition(member_id: int) -> RestartVerdict:
                 data=data,
                 gave_up_at=Now(),
             )
-            hint("pools")
+            publish("pools")
         elif verdict.action == "lose":
             lose_member(member_id=member_id, reason=verdict.reason)
         elif verdict.action == "forget":
@@ -123,7 +123,7 @@ def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
 
 
 def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> None:
-    """Both locked. One that was lost stays so until its claims are: see bring_back."""
+    """Both locked. One that was lost stays so until its claims are: see mark_back_online."""
     before = member.state
     incarnation = member.incarnation + 1
     Member.objects.filter(pk=member.pk).update(
@@ -138,5 +138,5 @@ def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> N
         data={"incarnation": incarnation, "restarts": restarts},
     )  # fmt: skip
     align_slots(pool, member)
-    ask_for_sync(pool, member)
-    hint("pools")
+    request_sync(pool, member)
+    publish("pools")

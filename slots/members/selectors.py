@@ -172,7 +172,7 @@ def view_slot(slot: Slot) -> SlotView:
     )
 
 
-def who_held(slot_id: int, at: datetime) -> SlotHolding | None:
+def find_holder_at(slot_id: int, at: datetime) -> SlotHolding | None:
     """Who held a slot at a moment, by the log. None: nothing is known of it that early."""
     row = members_sql.who_held(slot=slot_id, at=at)
     if row is None:

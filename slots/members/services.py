@@ -29,29 +29,29 @@ from pools.models import Member, Pool
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, NotFound
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.validation import moment, require_future, require_reason
 from slots.members import members_sql, open_slots
-from slots.members.liveness import beat_member as beat_member
-from slots.members.liveness import bring_back as bring_back
 from slots.members.liveness import lose_member as lose_member
-from slots.members.liveness import note_down as note_down
+from slots.members.liveness import mark_back_online as mark_back_online
+from slots.members.liveness import mark_down as mark_down
+from slots.members.liveness import record_heartbeat as record_heartbeat
 from slots.members.liveness import take_offline as take_offline
 from slots.members.open_slots import align_pool as align_pool
 from slots.members.store import (
     add_member_rows,
     align_slots,
     change_member,
+    delete_if_empty,
     end_member,
-    kept,
-    kept_state,
-    let_go,
     list_holders_of,
     make_slots,
     mark_leaving,
     move_member,
     port_range,
     refuse_unless_there,
+    staying_columns,
+    staying_state,
 )
 from slots.members.validate import explain_overlap, list_member_faults
 
@@ -144,7 +144,7 @@ def apply_member_spec(
     if before.own != after.own:
         make_slots(pool, member, spec, after, reason)
     raise_revision(pool)
-    hint("slots")  # other labels may be what a claim waits for
+    publish("slots")  # other labels may be what a claim waits for
     return True
 
 
@@ -215,7 +215,7 @@ def remove_member(*, member_id: int, reason: str) -> Removal:
         return Removal(member.pk, member.state, view_holders(member.pk))
 
 
-def keep_member(*, member_id: int, reason: str = "") -> Member:
+def cancel_member_removal(*, member_id: int, reason: str = "") -> Member:
     """Take a removal back, as long as the member has not gone."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -230,22 +230,22 @@ def keep_member(*, member_id: int, reason: str = "") -> Member:
                 member,
                 "keep",
                 before="leaving",
-                after=kept_state(member),
+                after=staying_state(member),
                 reason=reason.strip(),
-                **kept(member),
+                **staying_columns(member),
             )
             raise_revision(pool)
         align_slots(pool, member)
     return member
 
 
-def settle_leaving(member_id: int) -> bool:
+def finish_leaving(member_id: int) -> bool:
     """The finalizer found it empty; it is looked at again here, under its lock. True: it goes."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if not member.is_leaving:
             return False
-        return let_go(pool, member) in ("deleting", "gone")
+        return delete_if_empty(pool, member) in ("deleting", "gone")
 
 
 def pause_pool(*, pool_id: int, until: datetime, reason: str) -> Pool:
@@ -272,7 +272,7 @@ def pause_pool(*, pool_id: int, until: datetime, reason: str) -> Pool:
             data={"until": until},
         )
         align_pool(pool)
-        hint("pools")
+        publish("pools")
     return pool
 
 
@@ -288,7 +288,7 @@ def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -
         pool.refresh_from_db()
         record("resume", pool_id=pool.pk, before="paused", after=pool.state, reason=reason.strip())
         align_pool(pool)
-        hint("pools", "slots")
+        publish("pools", "slots")
     return pool
 
 
@@ -315,8 +315,10 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
             align_pool(pool)
         else:
             for member in list_members_of(pool.pk):
-                let_go(pool, Member.objects.select_for_update(no_key=True).get(pk=member.pk))
-        hint("pools")
+                delete_if_empty(
+                    pool, Member.objects.select_for_update(no_key=True).get(pk=member.pk)
+                )
+        publish("pools")
     return pool
 
 
@@ -329,7 +331,7 @@ def activate_pool(*, pool_id: int) -> Pool:
             pool.refresh_from_db()
             record("activate", pool_id=pool.pk, before="pending", after="active")
             align_pool(pool)
-            hint("pools", "slots")
+            publish("pools", "slots")
     return pool
 
 
@@ -345,7 +347,9 @@ def align_member(*, member_id: int) -> None:
         align_slots(pool, member)
 
 
-def settle_member(*, member_id: int, is_gone: bool, is_ready: bool, external_id: str = "") -> None:
+def record_sync_result(
+    *, member_id: int, is_gone: bool, is_ready: bool, external_id: str = ""
+) -> None:
     """What the provider confirmed after an operation: created and seen, or gone as it
     was wanted.
     """
@@ -368,7 +372,7 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
     with transaction.atomic():
         row = members_sql.clean(slot=slot_id, generation=generation, actor=current_actor())
         if row is not None:
-            hint("slots", "events")
+            publish("slots", "events")
     return row is not None
 
 

@@ -18,14 +18,14 @@ from psycopg.types.range import Int4Range
 from pools.config.layout import ports_of, slots_of
 from pools.config.placement import ranks_of
 from pools.config.spec import MemberSpec, PoolSpec
-from pools.lifecycle.policy import is_willing
+from pools.lifecycle.policy import offers_slots
 from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed, known_providers
 from pools.states import MEMBER
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, Refused
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.outbox.operations import add_operation
 from slots.members import members_sql
 from slots.states import OCCUPIED
@@ -40,19 +40,19 @@ STAYS: dict[str, Any] = {
 }
 
 
-def in_seconds(seconds: float) -> Combinable:
+def seconds_from_now(seconds: float) -> Combinable:
     """A moment by the database's clock."""
     return Now() + timedelta(seconds=seconds)
 
 
-def kept(member: Member) -> dict[str, Any]:
+def staying_columns(member: Member) -> dict[str, Any]:
     """Columns of a member that neither drains nor leaves any more: cordoned as somebody ordered
     it, if somebody has, else open.
     """
     return STAYS | {"is_cordoned": bool(member.cordon_by), "note": member.cordon_note}
 
 
-def kept_state(member: Member) -> str:
+def staying_state(member: Member) -> str:
     """What an event says that such a member is then."""
     return "cordoned" if member.cordon_by else member.state
 
@@ -96,7 +96,7 @@ def add_member_rows(
     )
     if spec.liveness is not None:
         Member.objects.filter(pk__in=[m.pk for m in members]).update(
-            due_at=in_seconds(spec.liveness.heartbeat)
+            due_at=seconds_from_now(spec.liveness.heartbeat)
         )
     for row, member in zip(members, declared, strict=True):
         offered = slots_of(spec.layout, member.own)
@@ -105,8 +105,8 @@ def add_member_rows(
         )
         about = {"member": member.as_config(), "slots": len(offered)}
         record("add", pool_id=pool.pk, member_id=row.pk, after=row.state, reason=reason, data=about)
-        ask_for_sync(pool, row)
-    hint("slots")
+        request_sync(pool, row)
+    publish("slots")
     return members
 
 
@@ -120,7 +120,7 @@ def add_slot_rows(
             lanes=[lane for lane, _ in offered],
             numbers=[number for _, number in offered],
             ranks=list(ranks),
-            is_open=is_member_willing(pool, member),
+            is_open=member_offers_slots(pool, member),
         )
 
 
@@ -133,8 +133,8 @@ def port_range(spec: PoolSpec, member: MemberSpec) -> Int4Range | None:
     return None if span is None else Int4Range(span[0], span[1] + 1)
 
 
-def is_member_willing(pool: Pool, member: Member) -> bool:
-    return is_willing(
+def member_offers_slots(pool: Pool, member: Member) -> bool:
+    return offers_slots(
         pool_state=pool.state,
         is_paused=pool.paused_until is not None or pool.frozen_until is not None,
         member_state=member.state,
@@ -147,12 +147,12 @@ def align_slots(pool: Pool, member: Member) -> bool:
     """Open the member's slots or close them, as pool and member are willing now: I8 holds again.
     True: capacity opened.
     """
-    if not is_member_willing(pool, member):
+    if not member_offers_slots(pool, member):
         members_sql.close_member(member=member.pk)
         return False
     is_opened = bool(members_sql.open_member(member=member.pk))
     if is_opened:
-        hint("slots")
+        publish("slots")
     return is_opened
 
 
@@ -201,7 +201,7 @@ def make_slots(
     add_slot_rows(pool, member, missing, [ranks[place] for place in missing])
     align_slots(pool, member)
     if missing or again:
-        hint("slots")
+        publish("slots")
     return bool(withdrawn or again or missing)
 
 
@@ -261,7 +261,7 @@ def change_member(
     )
 
 
-def ask_for_sync(pool: Pool, member: Member, *, delay: float = 0.0) -> None:
+def request_sync(pool: Pool, member: Member, *, delay: float = 0.0) -> None:
     """Where the provider has something to do outside: it is asked to make the member equal to
     its rows, after the commit.
     """
@@ -281,7 +281,7 @@ def lane_of(member_id: int) -> str:
     return f"member:{member_id}"
 
 
-def let_go(pool: Pool, member: Member) -> str:
+def delete_if_empty(pool: Pool, member: Member) -> str:
     """A member that leaves and is empty goes: closed, found empty, `deleting`, in one
     transaction. Answers its state.
     """
@@ -296,7 +296,7 @@ def let_go(pool: Pool, member: Member) -> str:
         return member.state  # the next piece in a transaction of its own
     move_member(member, "deleting", "delete", reason=member.note, due_at=None)
     if pool.queue:
-        ask_for_sync(pool, member)
+        request_sync(pool, member)
     else:
         end_member(member)
     return member.state
@@ -316,7 +316,7 @@ def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
             is_leaving=True,
             note=reason,
         )
-    let_go(pool, member)
+    delete_if_empty(pool, member)
 
 
 def end_member(member: Member, reason: str = "") -> None:
@@ -324,7 +324,7 @@ def end_member(member: Member, reason: str = "") -> None:
     members_sql.retire_free(member=member.pk)
     lose_unsaved_states(member, reason)
     move_member(member, "gone", "gone", reason=reason, due_at=None, drain_until=None)
-    hint("pools")
+    publish("pools")
 
 
 def lose_unsaved_states(member: Member, reason: str) -> None:
@@ -336,7 +336,7 @@ def lose_unsaved_states(member: Member, reason: str) -> None:
         reason=reason or "its member is gone",
     )
     if lost:
-        hint("events")
+        publish("events")
 
 
 def refuse_unsaved(member: Member) -> None:

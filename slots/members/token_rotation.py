@@ -18,7 +18,7 @@ from pools.providers.base import kinds_with, known_providers
 from project.kernel.errors import Conflict
 from project.kernel.validation import require_reason
 from slots.members import members_sql
-from slots.members.store import ask_for_sync, change_member, lane_of, refuse_unless_there
+from slots.members.store import change_member, lane_of, refuse_unless_there, request_sync
 from slots.members.tokens import UNTAKEN, token_age, token_limits
 
 AT_ONCE = 50  # of a pool and a look; the rest follow with the next ones
@@ -76,7 +76,7 @@ def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> 
             token_due_at=Now(),
             is_previous_ending=is_ending,
         )
-        ask_for_sync(pool, member)
+        request_sync(pool, member)
     return member
 
 
@@ -91,7 +91,7 @@ def rotate_due(pool: Pool) -> int:
             if member.state == "ready" and not members_sql.has_operation(
                 lane=lane_of(member.pk), but=None
             ):
-                ask_for_sync(locked, member)
+                request_sync(locked, member)
     return len(rows)
 
 

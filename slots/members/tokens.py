@@ -192,7 +192,7 @@ _told: OrderedDict[tuple[Any, ...], float] = OrderedDict()
 _telling = threading.Lock()
 
 
-def note_refused(
+def record_refusal(
     why: str,
     *,
     pool_id: int | None = None,

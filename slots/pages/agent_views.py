@@ -14,8 +14,8 @@ from pools.pages.base import frame, page, signed_in
 from pools.providers.base import has_agents, known_providers
 from project.kernel.errors import BerthError, FieldError, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
-from slots.api.agents import make_token, may_sign_in, start_lines
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
+from slots.api.agents import build_start_commands, make_token, may_sign_in
 from slots.members.restart import restart_member
 from slots.members.token_rotation import order_token, rotates
 from slots.pages.dashboard_queries import MemberCard
@@ -45,7 +45,7 @@ def token(request: Any, member_id: int) -> HttpResponse:
                 reason=request.POST.get("reason", "").strip()[:500],
                 ends_previous="ends_previous" in request.POST,
             )
-            lines = start_lines(request.build_absolute_uri("/"), member, secret)
+            lines = build_start_commands(request.build_absolute_uri("/"), member, secret)
         except BerthError as error:
             problems = list(error.fields) or [FieldError("", error.detail, error.way_out)]
     context = {
@@ -85,7 +85,7 @@ def restart(request: Any, member_id: int) -> HttpResponse:
             f"The agent of {board.name} is being restarted.", reverse("pool", args=[pool.name])
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -128,7 +128,7 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
         )
         return Done(f"{board.name} gets a new token.", reverse("pool", args=[pool.name]))
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 def why_no_rotation(provider: str, board: MemberCard) -> str:

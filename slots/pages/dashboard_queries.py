@@ -18,7 +18,7 @@ from slots.pages.display import (
     MEMBER_WORDS,
     SLOT_WORDS,
     BarPart,
-    Use,
+    SlotUse,
     bar_parts,
     member_class,
 )
@@ -179,8 +179,8 @@ class ShownSlotCounts:
         return self.shown.get("idle", 0)
 
     @property
-    def use(self) -> Use:
-        return Use(self.held, self.reserved, self.total)
+    def use(self) -> SlotUse:
+        return SlotUse(self.held, self.reserved, self.total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def bar_parts(counts: Mapping[str, int]) -> list[BarPart]:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class SlotUse:
     """Utilisation: by stored state, of all slots that are offered."""
 
     held: int

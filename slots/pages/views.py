@@ -14,11 +14,11 @@ from pools.pages.base import frame, pool_for, signed_in
 from pools.providers.base import texts_of
 from project.kernel.errors import FieldError, Invalid, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
 from slots.members.services import (
     add_members,
+    cancel_member_removal,
     cordon_member,
-    keep_member,
     pause_pool,
     remove_member,
     resume_pool,
@@ -105,7 +105,7 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
             f"{formatting.plural(len(affected) + more, 'claim stays', 'claims stay')} there."
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -135,7 +135,7 @@ def uncordon(request: Any, member_id: int) -> HttpResponse:
         uncordon_member(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} takes claims again.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -184,7 +184,7 @@ def remove(request: Any, member_id: int) -> HttpResponse:
             f"{'has' if there.startswith('1 ') else 'have'} ended."
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -204,10 +204,10 @@ def keep(request: Any, member_id: int) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        keep_member(member_id=board.id, reason=given.reason)
+        cancel_member_removal(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} is no longer being removed.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -254,7 +254,7 @@ def add(request: Any, name: str) -> HttpResponse:
         )
         return Done(f"{said} {'was' if len(added) == 1 else 'were'} added to {pool.name}.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 def named(error: FieldError, names: list[str]) -> FieldError:
@@ -325,7 +325,7 @@ def pause(request: Any, name: str) -> HttpResponse:
         )
         return Done(f"{pool.name} is paused for {formatting.duration(seconds)}.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -345,4 +345,4 @@ def resume(request: Any, name: str) -> HttpResponse:
         resume_pool(pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} binds claims again.")
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))

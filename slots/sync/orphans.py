@@ -22,7 +22,7 @@ FOR = timedelta(days=7)
 MOST = 50  # at a time, those that went last
 
 
-def list_gone_pools() -> list[PoolSnapshot]:
+def list_deleted_pools() -> list[PoolSnapshot]:
     """Whose members we made, over a network."""
     kinds = kinds_with(lambda provider: provider.is_owner and bool(provider.queue))
     gone = Pool.objects.filter(
@@ -33,7 +33,7 @@ def list_gone_pools() -> list[PoolSnapshot]:
 
 
 @outside_transaction
-def sweep_gone(pools: Iterable[PoolSnapshot], is_over: Callable[[], bool]) -> None:
+def delete_orphans(pools: Iterable[PoolSnapshot], is_over: Callable[[], bool]) -> None:
     for pool in pools:
         if is_over():
             return

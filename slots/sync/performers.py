@@ -12,12 +12,17 @@ from django.db import transaction
 from pools.models import Member
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, provider_of
 from project.kernel.db.guards import outside_transaction
-from project.kernel.outbox.operations import NotFoundOutside, ProviderError, Taken, performs
+from project.kernel.outbox.operations import (
+    AcquiredOperation,
+    NotFoundOutside,
+    ProviderError,
+    register_performer,
+)
 from slots.members import members_sql
-from slots.members.provider_status import note_failed, note_lost, note_outside
+from slots.members.provider_status import record_external_state, record_failure, record_lost
 from slots.members.selectors import snapshot_of
-from slots.members.services import clean_slot, note_down, settle_member
-from slots.members.store import ask_for_sync, lane_of
+from slots.members.services import clean_slot, mark_down, record_sync_result
+from slots.members.store import lane_of, request_sync
 from slots.members.tokens import issue_token
 from slots.models import Slot
 from slots.sync.metrics import timed_call
@@ -25,23 +30,23 @@ from slots.sync.metrics import timed_call
 LOOK_AGAIN = 10.0  # seconds until a member is asked again that still drains, or is still on its way
 
 
-@performs("sync")
-def sync_member(taken: Taken) -> None:
+@register_performer("sync")
+def sync_member(taken: AcquiredOperation) -> None:
     found = None if taken.member_id is None else snapshot_of(taken.member_id)
     if found is None:
         return  # it has gone meanwhile, and whatever was wanted of it with it
     pool, member = found
     try:
-        report = ask_provider(pool, member)
+        report = call_provider(pool, member)
     except ProviderError as error:
-        note_failed(member, error)
+        record_failure(member, error)
         raise
-    settle_report(member, report)
-    _look_again(member.id, taken.id, LOOK_AGAIN if report.again is None else report.again)
+    record_report(member, report)
+    _sync_later(member.id, taken.id, LOOK_AGAIN if report.again is None else report.again)
 
 
 @outside_transaction
-def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+def call_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
     """What should go and is not there has gone: that is success. What should stay is the
     watch's business.
     """
@@ -67,7 +72,7 @@ def ask_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         return MemberReport(clean=_draining(member))
 
 
-def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
+def record_report(member: MemberSnapshot, report: MemberReport) -> None:
     """Each slot in a transaction of its own, named with the generation the provider was told: a
     later holder is left alone.
     """
@@ -79,7 +84,7 @@ def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
                 observed=dict(report.observed[slot.id])
             )
     if report.external_id or (report.down or report.why) != member.outside:
-        note_outside(
+        record_external_state(
             member_id=member.id,
             incarnation=member.incarnation,
             state=member.state,
@@ -87,7 +92,7 @@ def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
             external_id=report.external_id,
         )
     if report.down:
-        say_down = note_lost if report.is_lost else note_down
+        say_down = record_lost if report.is_lost else mark_down
         say_down(
             member_id=member.id,
             incarnation=member.incarnation,
@@ -97,14 +102,14 @@ def settle_report(member: MemberSnapshot, report: MemberReport) -> None:
     if (member.state == "deleting" and report.is_gone) or (
         member.state == "creating" and report.is_ready
     ):
-        settle_member(member_id=member.id, is_gone=report.is_gone, is_ready=report.is_ready)
+        record_sync_result(member_id=member.id, is_gone=report.is_gone, is_ready=report.is_ready)
 
 
 def _draining(member: MemberSnapshot) -> frozenset[int]:
     return frozenset(slot.id for slot in member.slots if slot.state == "draining")
 
 
-def _look_again(member_id: int, operation_id: int, delay: float) -> None:
+def _sync_later(member_id: int, operation_id: int, delay: float) -> None:
     """Not all is confirmed: the next operation is written before this one is done, so that
     somebody always looks.
     """
@@ -116,4 +121,4 @@ def _look_again(member_id: int, operation_id: int, delay: float) -> None:
         ):
             return
         if not members_sql.has_operation(lane=lane_of(member_id), but=operation_id):
-            ask_for_sync(member.pool, member, delay=delay)
+            request_sync(member.pool, member, delay=delay)

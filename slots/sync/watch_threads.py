@@ -14,7 +14,7 @@ from pools.providers.base import Follower, Provider, kinds_with, provider_of
 logger = logging.getLogger(__name__)
 
 
-class Told:
+class ChangedPools:
     """Pools that are worth a look: filled by the threads of followers, emptied by
     the controller.
     """
@@ -40,8 +40,8 @@ class Told:
             return frozenset(self._ids)
 
 
-class Followers:
-    def __init__(self, told: Told) -> None:
+class ProviderFollowers:
+    def __init__(self, told: ChangedPools) -> None:
         self._told = told
         self._running: dict[Hashable, Follower] = {}
         self._pools: dict[Hashable, frozenset[int]] = {}

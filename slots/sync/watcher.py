@@ -35,25 +35,25 @@ from project.kernel.outbox.operations import ProviderError
 from project.kernel.retry import Backoff, delay_after
 from slots.members.provider_status import (
     clear_provider_error,
-    hurry_member,
-    note_ending,
-    note_lost,
-    note_outside,
-    note_provider_error,
+    record_ending,
+    record_external_state,
+    record_lost,
+    record_provider_error,
+    sync_member_now,
 )
 from slots.members.selectors import snapshot_whole
 from slots.members.services import (
     activate_pool,
-    bring_back,
     lose_member,
-    note_down,
-    settle_member,
+    mark_back_online,
+    mark_down,
+    record_sync_result,
     take_offline,
 )
 from slots.members.token_rotation import rotate_due
 from slots.sync.metrics import STRAYS, timed_call
-from slots.sync.orphans import EVERY, list_gone_pools, sweep_gone
-from slots.sync.watch_threads import Followers, Told
+from slots.sync.orphans import EVERY, delete_orphans, list_deleted_pools
+from slots.sync.watch_threads import ChangedPools, ProviderFollowers
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +93,9 @@ class Watcher(Controller):
         self._rests: dict[int, float] = {}
         self._asked: dict[int, PendingObservation] = {}
         self._threads: ThreadPoolExecutor | None = None
-        self._told = Told(self._wake)
+        self._told = ChangedPools(self._wake)
         self._unmet: frozenset[int] = frozenset()  # told of, and considered by this step
-        self._followers = Followers(self._told)
+        self._followers = ProviderFollowers(self._told)
         self._align_at = 0.0
         self._gone_at = 0.0
         self._is_over = threading.Event()
@@ -169,7 +169,7 @@ class Watcher(Controller):
                 self._not_before[pool.pk] = _now() + timedelta(seconds=1)
                 return
             try:
-                look_at_pool(pool)
+                observe_pool(pool)
             except (OperationalError, InterfaceError):
                 raise  # our own database is away
             except Exception as error:
@@ -188,7 +188,7 @@ class Watcher(Controller):
             before,
             started,
             time.monotonic(),
-            self._crew().submit(ask_provider, before),
+            self._crew().submit(call_provider, before),
         )
 
     def _finish(self) -> bool:
@@ -222,7 +222,9 @@ class Watcher(Controller):
 
     def _write_down(self, asked: PendingObservation) -> None:
         try:
-            settle_look(asked.pool, asked.before, asked.answer.result(), asked.started, self._sweep)
+            record_observation(
+                asked.pool, asked.before, asked.answer.result(), asked.started, self._sweep
+            )
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
@@ -236,8 +238,8 @@ class Watcher(Controller):
     def _sweep_gone(self) -> None:
         if time.monotonic() >= self._gone_at:
             self._gone_at = time.monotonic() + EVERY
-            if pools := list_gone_pools():
-                self._crew().submit(sweep_gone, pools, self._is_over.is_set)
+            if pools := list_deleted_pools():
+                self._crew().submit(delete_orphans, pools, self._is_over.is_set)
 
     def _crew(self) -> ThreadPoolExecutor:
         if self._threads is None:
@@ -258,7 +260,7 @@ class Watcher(Controller):
             error,
             exc_info=not is_foreseen,
         )
-        note_provider_error(
+        record_provider_error(
             pool,
             error
             if isinstance(error, ProviderError)
@@ -279,16 +281,16 @@ def _is_due(now: datetime) -> Q:
     return found
 
 
-def look_at_pool(pool: Pool) -> None:
+def observe_pool(pool: Pool) -> None:
     """Only members of the snapshot are judged, each again under its lock: whoever came meanwhile
     is for the next look.
     """
     started = _now()
     before = snapshot_whole(pool)
-    settle_look(pool, before, ask_provider(before), started, remove_strays)
+    record_observation(pool, before, call_provider(before), started, remove_strays)
 
 
-def settle_look(
+def record_observation(
     pool: Pool,
     before: PoolSnapshot,
     look: Observation,
@@ -298,7 +300,7 @@ def settle_look(
     """Also one that was long under way, or that another watcher has taken, too: what it says of
     an incarnation stays true.
     """
-    apply_look(pool, before, look)
+    apply_observation(pool, before, look)
     # What was seen is at least as new as this; a look that was overtaken does not turn the
     # clock back.
     Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(
@@ -325,7 +327,7 @@ def settle_look(
 
 
 @outside_transaction
-def ask_provider(pool: PoolSnapshot) -> Observation:
+def call_provider(pool: PoolSnapshot) -> Observation:
     with timed_call(pool.provider, "look"):
         return provider_of(pool.provider).look(pool)
 
@@ -342,36 +344,36 @@ def remove_strays(pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         )
 
 
-def apply_look(pool: Pool, before: PoolSnapshot, look: Observation) -> None:
+def apply_observation(pool: Pool, before: PoolSnapshot, look: Observation) -> None:
     seen = {each.member_id: each for each in look.seen}
     has_heartbeats = spec_of(pool).liveness is not None
     for member in before.members:
         each = seen.get(member.id)
         if each is None:
-            _settle_missing(member)
+            _record_missing(member)
         else:
-            _settle_seen(member, each, has_heartbeats=has_heartbeats)
+            _record_seen(member, each, has_heartbeats=has_heartbeats)
 
 
-def _settle_missing(member: MemberSnapshot) -> None:
+def _record_missing(member: MemberSnapshot) -> None:
     if member.state == "deleting":
         # Else its operation says so: it may just be making what it then takes away.
-        if not hurry_member(member.id):
-            settle_member(member_id=member.id, is_gone=True, is_ready=False)
+        if not sync_member_now(member.id):
+            record_sync_result(member_id=member.id, is_gone=True, is_ready=False)
     elif member.state in ("ready", "offline"):
         lose_member(
             member_id=member.id, reason="its provider does not know it any more", is_gone=True
         )
 
 
-def _settle_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) -> None:
+def _record_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) -> None:
     # What kept it from being made is not known better.
     if each.why != member.outside and (each.why or member.state != "creating"):
-        note_outside(
+        record_external_state(
             member_id=member.id, incarnation=member.incarnation, state=member.state, why=each.why
         )
     if each.is_down:
-        say_down = note_lost if each.is_lost else note_down
+        say_down = record_lost if each.is_lost else mark_down
         say_down(
             member_id=member.id,
             incarnation=member.incarnation,
@@ -379,15 +381,15 @@ def _settle_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) ->
             is_planned=each.is_planned,
         )
     elif each.is_ending:
-        note_ending(member_id=member.id, incarnation=member.incarnation, reason=each.why)
+        record_ending(member_id=member.id, incarnation=member.incarnation, reason=each.why)
     elif not each.is_ready and member.state == "ready":
         take_offline(member_id=member.id, reason=each.why or "its provider says it is not ready")
     elif each.is_ready and member.state == "creating":
-        settle_member(
+        record_sync_result(
             member_id=member.id, is_gone=False, is_ready=True, external_id=each.external_id
         )
     elif each.is_ready and member.state == "offline" and not has_heartbeats:
-        bring_back(member_id=member.id, reason="seen again")
+        mark_back_online(member_id=member.id, reason="seen again")
 
 
 def _now() -> datetime:

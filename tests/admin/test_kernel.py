@@ -8,7 +8,12 @@ from django.urls import reverse
 
 from project.kernel.events.log import record
 from project.kernel.models import Event, Operation
-from project.kernel.outbox.operations import PermanentError, add_operation, settle, take
+from project.kernel.outbox.operations import (
+    PermanentError,
+    acquire_operations,
+    add_operation,
+    finish_operation,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,8 +40,8 @@ def test_an_events_search_with_a_bad_id_finds_nothing(boss: Client) -> None:
 
 def test_an_operation_is_retried_with_a_reason(boss: Client) -> None:
     add_operation(lane="member:1", kind="sync")
-    (taken,) = take("default", "member:1")
-    settle(taken, PermanentError("no such region"))
+    (taken,) = acquire_operations("default", "member:1")
+    finish_operation(taken, PermanentError("no such region"))
     url = reverse("admin:kernel_operation_changelist")
     asked = boss.post(url, {"action": "retry", "_selected_action": [taken.id], "index": 0})
     assert b"become due at once" in asked.content

@@ -31,7 +31,7 @@ from claims.models import (
 from pools.access.tokens import create_token
 from pools.lifecycle.services import create_pool
 from pools.models import Decision, Heartbeat, Member, Pool, Sample, Secret
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.models import Beat, Budget, Event
 from project.kernel.outbox.operations import add_operation
 from project.kernel.ui import admin_base
@@ -68,9 +68,9 @@ def fill(n: int) -> None:
     assert claim is not None and member is not None
     user = User.objects.create_user(f"ci-{n}")
     create_token(user=user, name="ci")
-    give_grant(role="viewer", user=user, pool=pool)
+    create_grant(role="viewer", user=user, pool=pool)
     group, _ = Group.objects.get_or_create(name="people")
-    give_grant(role="operator", group=group, pool=pool)
+    create_grant(role="operator", group=group, pool=pool)
     workspace = Workspace.objects.create(
         pool=pool, name=f"prod-{n}", locked_at=AT, locked_by="ana", lock_reason="lost apply"
     )

@@ -11,7 +11,7 @@ from django.test import Client
 
 from pools.access.tokens import create_token
 from pools.models import Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from tests.api.world import standing, world
 
 __all__ = ["standing", "world"]
@@ -69,7 +69,7 @@ def caller(db: None) -> Callers:
         if role == "superuser":
             User.objects.filter(pk=user.pk).update(is_superuser=True)
         elif role:
-            give_grant(role=role, user=user, pool=pool)
+            create_grant(role=role, user=user, pool=pool)
         return Caller(create_token(user=user, name="test", **limits)[1])
 
     return make

@@ -17,7 +17,7 @@ from pools.access.permissions import ADMIN, APPROVER, CLAIMANT, OPERATOR, ROLES,
 from pools.access.tokens import create_token, revoke_token
 from pools.lifecycle.selectors import get_pool
 from pools.models import Token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.http.api_base import etag_of
 from slots.models import Slot
 from tests.api.conftest import Answer, Caller
@@ -257,7 +257,7 @@ def test_every_endpoint_has_a_row_in_the_table_of_permissions() -> None:
 
 def test_a_missing_or_invalid_token_gets_401(world: World) -> None:
     user, revoked = a_caller("ana")
-    give_grant(role="admin", user=user)
+    create_grant(role="admin", user=user)
     revoke_token(Token.objects.get(user=user).pk)
     expired = Caller(
         create_token(user=user, name="expired", expires_at=timezone.now() + timedelta(hours=1))[1]
@@ -290,7 +290,7 @@ def test_each_role_gets_exactly_its_permissions(endpoint: str, world: World) -> 
             if role == "superuser":
                 User.objects.filter(pk=user.pk).update(is_superuser=True)
             elif role:
-                give_grant(
+                create_grant(
                     role=role,
                     user=user,
                     pool={"here": world.pool, "elsewhere": world.other}.get(where),
@@ -351,7 +351,7 @@ def test_a_token_cannot_exceed_its_own_limits(world: World) -> None:
     for name, limits in {"roles": {"roles": ["viewer"]}, "pools": {"pools": [world.other]}}.items():
         user, caller = a_caller(f"ana-{name}", **limits)
         User.objects.filter(pk=user.pk).update(is_superuser=True)
-        give_grant(role=APPROVER, user=user)
+        create_grant(role=APPROVER, user=user)
         for endpoint, row in ROWS.items():
             if row.role in (ANYBODY, "owner", AGENT, SOMEWHERE) or "operator of" in row.role:
                 continue
@@ -368,7 +368,7 @@ def test_a_token_cannot_exceed_its_own_limits(world: World) -> None:
 
 def test_bulk_checks_the_permission_of_each_item(world: World) -> None:
     user, caller = a_caller("ana")
-    give_grant(role="claimant", user=user, pool=world.other)
+    create_grant(role="claimant", user=user, pool=world.other)
     made = caller.post(
         "claims/bulk/",
         {
@@ -402,7 +402,7 @@ def test_bulk_checks_the_permission_of_each_item(world: World) -> None:
 
 def test_a_claimant_releases_its_own_claim_without_force(world: World) -> None:
     user, caller = a_caller("ana")
-    give_grant(role="claimant", user=user, pool=world.other)
+    create_grant(role="claimant", user=user, pool=world.other)
     made = caller.post("claims/", {"pool": "two"}).body
     path = f"claims/{made['id']}"
     assert caller.post(f"{path}/force-release/", WHY).status == 403
@@ -413,7 +413,7 @@ def test_a_grant_to_a_group_applies_to_its_members(world: World) -> None:
     user, caller = a_caller("ana")
     assert caller.get("pools/one/").status == 404
     group = user.groups.create(name="team")
-    give_grant(role="viewer", group=group, pool=world.pool)
+    create_grant(role="viewer", group=group, pool=world.pool)
     assert caller.get("pools/one/").status == 200
     user.groups.clear()
     assert caller.get("pools/one/").status == 404
@@ -423,7 +423,7 @@ def test_lists_show_only_what_the_caller_may_see(world: World) -> None:
     user, caller = a_caller("ana")
     for path in ("pools/", "claims/", "slots/", "events/"):
         assert caller.get(path).body["results"] == [], path
-    give_grant(role="viewer", user=user, pool=world.other)
+    create_grant(role="viewer", user=user, pool=world.other)
     assert [pool["name"] for pool in caller.get("pools/").body["results"]] == ["two"]
     assert {slot["pool"] for slot in caller.get("slots/").body["results"]} == {"two"}
     assert caller.get("claims/").body["results"] == []
@@ -437,10 +437,10 @@ def test_a_claim_over_several_pools_is_seen_with_the_role_in_each(world: World) 
     make_pool("four")
     both = create_claim(ClaimRequest(pools=("three", "four"), kind="slot", requested_by="holder"))
     user, caller = a_caller("ana")
-    give_grant(role="viewer", user=user, pool=get_pool("three"))
+    create_grant(role="viewer", user=user, pool=get_pool("three"))
     answer = caller.get(f"claims/{both.id}/")
     assert (answer.status, "role" in answer.body, "pool" in answer.body) == (404, False, False)
     assert [claim["id"] for claim in caller.get("claims/").body["results"]] == []
-    give_grant(role="viewer", user=user, pool=get_pool("four"))
+    create_grant(role="viewer", user=user, pool=get_pool("four"))
     assert caller.get(f"claims/{both.id}/").status == 200
     assert [claim["id"] for claim in caller.get("claims/").body["results"]] == [both.id]

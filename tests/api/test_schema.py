@@ -24,7 +24,7 @@ from schemathesis.core.parameters import ParameterLocation
 
 from pools.access.permissions import ROLES
 from pools.access.tokens import create_token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from slots.members.tokens import issue_token
 from tests.api.world import World
 from tests.claims.tasks.agent_api.conftest import make_agents, make_claim
@@ -96,7 +96,7 @@ def somebody(world: World, one_connection: None) -> None:
     """Who may everything, so that calls get past the door."""
     user = User.objects.create_user("root", is_superuser=True)
     for role in ROLES:
-        give_grant(role=role, user=user)
+        create_grant(role=role, user=user)
     SECRET["is"] = create_token(user=user, name="schema")[1]
     pool = make_agents("schema-agents")
     claim = make_claim(pool, "plan_and_apply")

@@ -10,14 +10,14 @@ from django.db import connection, transaction
 
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.lifecycle.release import Ending, give_back
+from claims.lifecycle.release import Ending, release_slots
 from claims.models import Plan, RescuedState, Run
 from claims.tasks.files.sealed_files import save_file
 from claims.workspaces.services import add_workspace, lock_workspace
 from claims.workspaces.sharing import share_workspace
 from pools.access.tokens import create_token
 from pools.models import Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from pools.secrets.services import set_secret
 from tests.api.helpers import make_pool
 
@@ -92,7 +92,7 @@ def build() -> World:
         member=held.slots[0].member_id,
         slot=held.slots[0].id,
         token=create_token(user=holder, name="theirs")[0].pk,
-        grant=give_grant(role="viewer", user=holder, pool=pool).pk,
+        grant=create_grant(role="viewer", user=holder, pool=pool).pk,
     )
 
 
@@ -107,7 +107,7 @@ def plan_that_waits() -> int:
     assert plan.pk
     with connection.cursor() as cursor:
         cursor.execute("UPDATE claims_claim SET step = 'plan' WHERE id = %s", [claim.id])
-    give_back(claim.id, claim.generation, Ending("parked", "", "park", "a test", wait=86400.0))
+    release_slots(claim.id, claim.generation, Ending("parked", "", "park", "a test", wait=86400.0))
     return claim.id
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 from psycopg.conninfo import make_conninfo
 
-from claims.benches.processes import here
+from claims.benches.processes import database_environment
 from project.kernel.bench.baseline import Reference, find_pgbench
 from project.kernel.bench.registry import BenchRun, get_bench, list_benches, run_bench
 from project.kernel.db.direct_connection import direct_parameters
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> BenchRun:
     """On the database of this test, where the processes of a bench find it, too."""
-    for name, value in here().items():
+    for name, value in database_environment().items():
         monkeypatch.setenv(name, value)
     keys = ("host", "port", "user", "password", "dbname")
     conninfo = make_conninfo(

@@ -3,7 +3,7 @@
 import pytest
 
 from claims.benches import allocation, worker_jobs
-from claims.benches.seed import Filled, count_waiting, fill_pools, refill
+from claims.benches.seed import FilledPools, count_waiting, fill_pools, refill
 from project.kernel.bench.registry import BenchRun, NothingMeasured
 from tests.bench.test_smoke import run
 from tests.claims.helpers import held, is_sound, serve
@@ -25,10 +25,10 @@ def test_refilled_pools_can_be_bound_again() -> None:
 def test_bind_refills_the_pools_before_each_measured_slice(
     run: BenchRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[Filled] = []
+    calls: list[FilledPools] = []
     monkeypatch.setattr(allocation, "ENOUGH", 10**9)
 
-    def count(filled: Filled) -> None:
+    def count(filled: FilledPools) -> None:
         calls.append(filled)
         refill(filled)
 

@@ -11,7 +11,7 @@ from claims.allocation.requests.claim_request import parse_claim
 from pools.access.permissions import Identity, load_identity
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.actor import acting_as
 from slots.models import Slot
 
@@ -33,7 +33,7 @@ def claim(pool: str = "env", who: str = "ci", **body: Any) -> ClaimView:
 def person(name: str, *roles: str, pool: Pool | None = None) -> User:
     user = User.objects.create_user(name, password=PASSWORD)
     for role in roles:
-        give_grant(role=role, user=user, pool=pool)
+        create_grant(role=role, user=user, pool=pool)
     return user
 
 

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from pools.models import Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 
 DIALOG = {"HX-Request": "true"}
 
@@ -20,7 +20,7 @@ def browser_of(user: User) -> Client:
 
 def browser_as(role: str, pool: Pool) -> Client:
     user = User.objects.create_user(f"{role}-{pool.pk}")
-    give_grant(role=role, user=user, pool=pool)
+    create_grant(role=role, user=user, pool=pool)
     return browser_of(user)
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from claims.scaling.sampling import forget_minutes, take_samples
 from pools.models import Sample
-from project.dashboard.charts import draw, draw_charts, spread
+from project.dashboard.charts import draw_charts, draw_sparkline, spread
 from project.dashboard.pool_scaling import series_of
 from project.kernel.db.sql import run
 from tests.dashboard.helpers import claim, make_pool
@@ -88,13 +88,15 @@ def test_charts_need_three_samples_and_end_with_the_present_value() -> None:
 
 def test_a_sparkline_spans_the_known_samples() -> None:
     start = datetime(2026, 3, 12, 14, tzinfo=UTC)
-    spark = draw([(start, 0.0), (start + timedelta(minutes=1), 1.0)])
+    spark = draw_sparkline([(start, 0.0), (start + timedelta(minutes=1), 1.0)])
     assert (spark.line, spark.area) == ("M0.0,20.0 80.0,2.0", "M0.0,20 0.0,20.0 80.0,2.0 80.0,20Z")
 
 
 def test_a_sparkline_is_broken_over_time_without_samples() -> None:
     start = datetime(2026, 3, 12, 14, tzinfo=UTC)
-    spark = draw([(start + timedelta(minutes=minute), 0.5) for minute in (0, 1, 2, 122, 123, 160)])
+    spark = draw_sparkline(
+        [(start + timedelta(minutes=minute), 0.5) for minute in (0, 1, 2, 122, 123, 160)]
+    )
     assert spark.line == "M0.0,11.0 0.5,11.0 1.0,11.0M61.0,11.0 61.5,11.0M80.0,11.0h1"
     assert spark.area.count("M") == spark.area.count("Z") == 3
 

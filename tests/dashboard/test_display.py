@@ -11,7 +11,14 @@ from claims.states import CLAIM, OUTCOMES
 from pools.states import MEMBER
 from project.kernel.ui import formatting
 from slots.pages import dashboard_queries_sql
-from slots.pages.display import SLOT_CLASSES, Use, bar_parts, member_class, pool_class, slot_class
+from slots.pages.display import (
+    SLOT_CLASSES,
+    SlotUse,
+    bar_parts,
+    member_class,
+    pool_class,
+    slot_class,
+)
 from slots.states import SLOT
 
 CSS = (Path(__file__).resolve().parents[2] / "project/static/berth/berth.css").read_text()
@@ -148,8 +155,8 @@ def test_bar_parts_are_ordered_and_leave_out_zero_counts() -> None:
         ("idle", 1),
     ]
     assert (parts[0].digits, parts[2].word) == (5, "open")
-    assert Use(22, 8, 36).percent == pytest.approx(83.33, abs=0.01)
-    assert Use(0, 0, 0).percent is None
+    assert SlotUse(22, 8, 36).percent == pytest.approx(83.33, abs=0.01)
+    assert SlotUse(0, 0, 0).percent is None
 
 
 @pytest.mark.parametrize(

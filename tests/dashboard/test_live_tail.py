@@ -15,7 +15,7 @@ import project.urls  # noqa: F401  (every view, which registers its regions)
 from claims.lifecycle.release import release_claim
 from pools.access.permissions import Identity
 from pools.models import Grant
-from pools.roles.services import give_grant, withdraw_grant
+from pools.roles.services import create_grant, revoke_grant
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.events.log import Position, now_position
 from project.kernel.live import hub as live_hub
@@ -205,10 +205,10 @@ def test_the_safe_position_lies_before_unpainted_changes() -> None:
         hub = live_hub.Hub()
         hub.log.position = Position(9, 1)
         assert hub.safe_position() == Position(9, 1)
-        opened = live_hub.Opened("x", "x", frozenset(), lambda: "")
-        hub.watched["x"] = live_hub.Watched(opened, dirty_since=hub_owed)
+        opened = live_hub.OpenedRegion("x", "x", frozenset(), lambda: "")
+        hub.watched["x"] = live_hub.WatchedRegion(opened, dirty_since=hub_owed)
         assert hub.safe_position() == hub_owed
-        hub.watched["x"] = live_hub.Watched(opened, painting_since=Position(8, 2))
+        hub.watched["x"] = live_hub.WatchedRegion(opened, painting_since=Position(8, 2))
         assert hub.safe_position() == Position(8, 2)
 
     asyncio.run(story())
@@ -277,7 +277,7 @@ def test_withdrawing_a_role_ends_the_regions_it_allowed() -> None:
         line.say({"watch": ["cells:env"], "after": start})
         await do(claim)
         await line.hear(lambda frame: "cells" in frame)
-        await do(lambda: withdraw_grant(Grant.objects.get(user=user).pk))
+        await do(lambda: revoke_grant(Grant.objects.get(user=user).pk))
         await line.hear(lambda frame: "reload" in frame)
         line.say({"watch": ["cells:env"], "after": start})
         await line.hear(lambda frame: frame.get("gone") == ["cells:env"])
@@ -298,7 +298,7 @@ def test_signing_out_closes_the_socket() -> None:
         await line.hear(lambda frame: "hello" in frame)
         access.identity = None
         # Any event about access makes every socket ask again.
-        await do(lambda: give_grant(role="viewer", user=person("zoe")))
+        await do(lambda: create_grant(role="viewer", user=person("zoe")))
         async with asyncio.timeout(PATIENCE):
             assert await line.closed == SIGNED_OUT
         await line.hang_up()

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from claims.scaling.scaler import scale_pools
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool, Sample
-from slots.members.services import settle_member
+from slots.members.services import record_sync_result
 from tests.claims.helpers import ask, serve
 from tests.dashboard.screenshots import shoot
 
@@ -40,9 +40,9 @@ def config(**scaling: Any) -> dict[str, Any]:
 def step(pool: Pool) -> None:
     scale_pools([pool.pk])
     for member in Member.objects.filter(pool=pool, state="creating"):
-        settle_member(member_id=member.pk, is_gone=False, is_ready=True)
+        record_sync_result(member_id=member.pk, is_gone=False, is_ready=True)
     for member in Member.objects.filter(pool=pool, state="deleting"):
-        settle_member(member_id=member.pk, is_gone=True, is_ready=False)
+        record_sync_result(member_id=member.pk, is_gone=True, is_ready=False)
     serve()
 
 

@@ -11,7 +11,7 @@ from claims.allocation.requests.claim_request import parse_claim
 from pools.access.permissions import Identity, load_identity
 from pools.lifecycle.services import create_pool
 from pools.models import Pool, Token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.live.regions import open_region
 
 import_module("project.urls")  # registers the regions
@@ -25,7 +25,7 @@ def make(name: str) -> Pool:
 
 def reader(role: str, pool: Pool) -> User:
     user = User.objects.create_user(f"{role}-{pool.name}", password=None)
-    give_grant(role=role, user=user, pool=pool)
+    create_grant(role=role, user=user, pool=pool)
     return user
 
 
@@ -63,7 +63,7 @@ def test_a_claim_over_several_pools_is_listed_only_for_readers_of_all_of_them() 
     assert before is not None
     assert before.render is not None
     assert f"/claims/{claim.id}/" not in before.render()
-    give_grant(role="viewer", user=user, pool=annex)
+    create_grant(role="viewer", user=user, pool=annex)
     after = open_region(identity_of(user), "claims:q=owner%3Ajob%3A77")
     assert after is not None
     assert after.render is not None

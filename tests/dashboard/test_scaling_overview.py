@@ -16,9 +16,9 @@ from claims.scaling import orders
 from claims.scaling.scaler import scale_pools
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from pools.scaling.schedule import DAYS
-from slots.members.services import settle_member
+from slots.members.services import record_sync_result
 from tests.claims.helpers import ask, serve
 from tests.dashboard.screenshots import shoot
 
@@ -51,7 +51,7 @@ def make(name: str, **more: Any) -> Pool:
 def step(pool: Pool) -> None:
     scale_pools([pool.pk])
     for member in Member.objects.filter(pool=pool, state="creating"):
-        settle_member(member_id=member.pk, is_gone=False, is_ready=True)
+        record_sync_result(member_id=member.pk, is_gone=False, is_ready=True)
     serve()
 
 
@@ -192,7 +192,7 @@ def test_the_scaling_overview_filters_pools_by_its_query(
 def test_a_viewer_of_one_pool_sees_its_scaling_only_and_may_not_change_it() -> None:
     found = fill()
     user = User.objects.create_user("leo")
-    give_grant(role="viewer", user=user, pool=found["frozen"])
+    create_grant(role="viewer", user=user, pool=found["frozen"])
     client = Client()
     client.force_login(user)
     text = client.get("/scaling/").content.decode()

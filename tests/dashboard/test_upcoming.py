@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from claims.allocation.claim_view import ClaimView, Wait
 from pools.models import Member, Pool
-from project.dashboard.upcoming import LINES, Upcoming, in_order, starts, upcoming
+from project.dashboard.upcoming import LINES, Upcoming, list_claim_starts, sort_upcoming, upcoming
 from slots.members.services import pause_pool
 from tests.dashboard.helpers import chief, claim, identity_of, make_pool, member
 
@@ -20,14 +20,14 @@ def after(seconds: float) -> Upcoming:
 
 
 def test_the_soonest_entries_come_first_up_to_the_limit() -> None:
-    lines = in_order([after(s) for s in (900, 30, 60, 7, 8, 9, 10, 11)], NOW)
+    lines = sort_upcoming([after(s) for s in (900, 30, 60, 7, 8, 9, 10, 11)], NOW)
     assert [line.text for line in lines] == ["in 7", "in 8", "in 9", "in 10", "in 11", "in 30"]
     assert len(lines) == LINES
 
 
 def test_past_entries_are_left_out_but_a_range_that_has_begun_stays() -> None:
     begun = Upcoming(NOW - timedelta(seconds=5), "begun", until=NOW + timedelta(seconds=5))
-    assert in_order([after(-1), begun], NOW) == [begun]
+    assert sort_upcoming([after(-1), begun], NOW) == [begun]
 
 
 def test_only_a_claim_with_an_estimate_has_a_probable_start() -> None:
@@ -36,7 +36,7 @@ def test_only_a_claim_with_an_estimate_has_a_probable_start() -> None:
             number, "lab", ["lab"], "slot", 1, "waiting", 0, NOW, owner=f"job-{number}", wait=wait
         )
 
-    lines = starts(
+    lines = list_claim_starts(
         [
             waiting(1, Wait("full", "", start=(60.0, 120.0))),
             waiting(2, Wait("full", "", start_note="depends on a person")),

@@ -14,12 +14,12 @@ from django.db import DatabaseError
 from psycopg.rows import namedtuple_row
 
 from claims import claims_sql
-from claims.constraints import CLAIM_SOUND
+from claims.constraints import CLAIM_CONSTRAINT
 from project.kernel.db.direct_connection import connect_direct
-from project.kernel.db.row_constraint import Sound
+from project.kernel.db.row_constraint import RowConstraint
 from project.kernel.outbox import outbox_sql
 from slots.members import members_sql
-from slots.rules import SLOT_SOUND
+from slots.rules import SLOT_CONSTRAINT
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOTS, CLAIMS, KERNEL = members_sql.statements, claims_sql.statements, outbox_sql.statements
@@ -183,10 +183,10 @@ KINDS = {
 }
 
 
-SOUND = (SLOT_SOUND, CLAIM_SOUND)
+SOUND = (SLOT_CONSTRAINT, CLAIM_CONSTRAINT)
 
 
-def said_by(rule: str) -> Sound | None:
+def said_by(rule: str) -> RowConstraint | None:
     """Rules about one row stand in a function, all those of a table together."""
     return next((sound for sound in SOUND if rule in sound.rules), None)
 
@@ -202,7 +202,7 @@ def exists(c: Connection, rule: str) -> bool:
     return any(c.execute(query, [rule]).fetchone() for query in KINDS.values())  # type: ignore[arg-type]
 
 
-def body_of(c: Connection, sound: Sound) -> str:
+def body_of(c: Connection, sound: RowConstraint) -> str:
     return str(value(c, "SELECT prosrc FROM pg_proc WHERE proname = %s", f"is_{sound.name}"))
 
 

@@ -22,8 +22,8 @@ from project.kernel.models import Event
 from project.kernel.outbox.operations import Throttled
 from slots.members.services import cordon_member
 from slots.models import Slot
-from slots.rules import SLOT_SOUND
-from slots.sync.watcher import look_at_pool
+from slots.rules import SLOT_CONSTRAINT
+from slots.sync.watcher import observe_pool
 from tests.claims.helpers import ws
 from tests.database.doctor_helpers import age, agree, ask, fill, find, is_told, mend, plant, told
 
@@ -167,7 +167,7 @@ def test_i6_disabled_or_missing_rule_is_found() -> None:
 
 def test_i6_weakened_or_missing_check_constraint_is_found() -> None:
     with connection.cursor() as cursor:
-        cursor.execute(SLOT_SOUND.function("slot_drain"))
+        cursor.execute(SLOT_CONSTRAINT.function("slot_drain"))
     assert told("I6") == [
         ("constraint slot_sound on slots_slot", "asks for something else than it should")
     ]
@@ -326,7 +326,7 @@ def test_i10_member_leaving_under_its_claims_is_found(pool: Pool) -> None:
 def test_i19_member_missing_at_its_provider_is_found(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look_at_pool(pool)
+    observe_pool(pool)
     assert find("I19") == []
     a, b = Member.objects.order_by("name")
     monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Observation((Seen(b.pk),)))
@@ -340,7 +340,7 @@ def test_i19_member_missing_at_its_provider_is_found(
 def test_i19_unready_unknown_or_unobserved_member_is_found(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look_at_pool(pool)
+    observe_pool(pool)
     a, b = Member.objects.order_by("name")
     seen = (Seen(a.pk), Seen(b.pk, is_ready=False, why="no route"), Seen(7700, external_id="arn:7"))
     monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Observation(seen))

@@ -10,8 +10,8 @@ from django.db.models import CheckConstraint, Index, UniqueConstraint
 from claims.checks.holding import RULES
 from claims.states import CLAIM, CLAIM_SET
 from pools.states import MEMBER, POOL
-from project.kernel.db.row_constraint import Sound
-from project.kernel.db.state_machine import Machine
+from project.kernel.db.row_constraint import RowConstraint
+from project.kernel.db.state_machine import StateMachine
 from slots.states import SLOT
 from tests.database import helpers
 from tests.database.helpers import Connection, value
@@ -71,7 +71,7 @@ def c(tables: None) -> Iterator[Connection]:
         yield connection
 
 
-def only(c: Connection, machine: Machine) -> None:
+def only(c: Connection, machine: StateMachine) -> None:
     """Its move trigger alone is on: the rules about what goes with a move are tested
     by themselves.
     """
@@ -79,11 +79,11 @@ def only(c: Connection, machine: Machine) -> None:
     c.execute(f"ALTER TABLE {machine.table} ENABLE TRIGGER {machine.name}_move")  # type: ignore[arg-type]
 
 
-def insert(c: Connection, machine: Machine, state: str) -> int:
+def insert(c: Connection, machine: StateMachine, state: str) -> int:
     return int(value(c, ROWS[machine.table].format(state)))
 
 
-def attempt(c: Connection, machine: Machine, before: str, after: str) -> str:
+def attempt(c: Connection, machine: StateMachine, before: str, after: str) -> str:
     with c.transaction(force_rollback=True):
         row = insert(c, machine, before)
         try:
@@ -98,7 +98,7 @@ def attempt(c: Connection, machine: Machine, before: str, after: str) -> str:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
-def test_exactly_the_declared_transitions_are_allowed(machine: Machine, c: Connection) -> None:
+def test_exactly_the_declared_transitions_are_allowed(machine: StateMachine, c: Connection) -> None:
     with c.transaction(force_rollback=True):
         only(c, machine)
         pairs = [
@@ -115,7 +115,7 @@ def test_exactly_the_declared_transitions_are_allowed(machine: Machine, c: Conne
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
-def test_unknown_state_is_refused(machine: Machine, c: Connection) -> None:
+def test_unknown_state_is_refused(machine: StateMachine, c: Connection) -> None:
     with c.transaction(force_rollback=True):
         only(c, machine)
         with pytest.raises(
@@ -125,7 +125,9 @@ def test_unknown_state_is_refused(machine: Machine, c: Connection) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
-def test_database_trigger_matches_the_declared_machine(machine: Machine, c: Connection) -> None:
+def test_database_trigger_matches_the_declared_machine(
+    machine: StateMachine, c: Connection
+) -> None:
     """The migration keeps its own copy of the text; this is what makes a changed declaration
     fail until a migration follows it.
     """
@@ -142,7 +144,7 @@ def test_database_trigger_matches_the_declared_machine(machine: Machine, c: Conn
 
 
 @pytest.mark.parametrize("sound", helpers.SOUND, ids=lambda sound: sound.name)
-def test_check_function_matches_its_declaration(sound: Sound, c: Connection) -> None:
+def test_check_function_matches_its_declaration(sound: RowConstraint, c: Connection) -> None:
     assert helpers.body_of(c, sound) == sound.body()
     assert [rule for rule in sound.rules if not helpers.exists(c, rule)] == []
 

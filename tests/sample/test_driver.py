@@ -18,7 +18,7 @@ from claims.lifecycle.cancel import force_release
 from claims.models import Claim
 from project.sample.client import SampleClient, SampleUnauthorised
 from project.sample.driver import Driver
-from project.sample.scenario import BY_POOL, CREWS, HARBOUR
+from project.sample.scenario import BY_POOL, HARBOUR, TEAMS
 from project.sample.services import load_sample, remove_sample, site_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,11 +53,11 @@ def test_the_api_accepts_every_request_of_every_crew(
     driver: Callable[[], Driver],
 ) -> None:
     at_work = driver()
-    for crew in CREWS:
+    for crew in TEAMS:
         for _ in range(15):
             at_work.ask(crew)
     made = list(Claim.objects.all())
-    assert len(made) == 15 * len(CREWS)
+    assert len(made) == 15 * len(TEAMS)
     assert {claim.state for claim in made} <= {"bound", "waiting"}
     assert all(claim.acknowledged_at for claim in made if claim.state == "bound")
     assert {claim.requested_by for claim in made} == {"sample"}

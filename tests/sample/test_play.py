@@ -10,13 +10,13 @@ from pools.config.layout import kinds, slots_of
 from pools.config.spec import parse_pool
 from project.sample.scenario import (
     BY_POOL,
-    CREWS,
     HARBOUR,
+    TEAMS,
     WORKSPACES,
     SampleTeam,
+    count_opening_claims,
     demand_at,
     key_of,
-    opening,
     pause_before_next,
     task_of,
     work_of,
@@ -29,7 +29,7 @@ def configs() -> dict[str, dict]:
 
 
 def test_a_claim_key_always_gives_the_same_work() -> None:
-    for crew in CREWS:
+    for crew in TEAMS:
         assert work_of(key_of(crew.pool, "a1")) == work_of(key_of(crew.pool, "a1"))
 
 
@@ -38,7 +38,7 @@ def test_unknown_claim_keys_give_no_work(key: str) -> None:
     assert work_of(key) is None
 
 
-@pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
+@pytest.mark.parametrize("crew", TEAMS, ids=lambda crew: crew.pool)
 def test_the_plan_of_a_crew_matches_the_config_of_its_pool(crew: SampleTeam) -> None:
     spec = parse_pool(configs()[crew.pool], {"static": lambda options, where, faults: {}})
     assert spec.declared is not None
@@ -54,13 +54,13 @@ def test_the_plan_of_a_crew_matches_the_config_of_its_pool(crew: SampleTeam) -> 
 
 
 def test_demand_exceeds_capacity_somewhere_and_falls_below_half_everywhere() -> None:
-    assert any(max(demand_at(crew, t) for t in range(0, 1000, 5)) > crew.capacity for crew in CREWS)
+    assert any(max(demand_at(crew, t) for t in range(0, 1000, 5)) > crew.capacity for crew in TEAMS)
     assert all(
-        min(demand_at(crew, t) for t in range(0, 1000, 5)) < crew.capacity / 2 for crew in CREWS
+        min(demand_at(crew, t) for t in range(0, 1000, 5)) < crew.capacity / 2 for crew in TEAMS
     )
 
 
-@pytest.mark.parametrize("crew", CREWS, ids=lambda crew: crew.pool)
+@pytest.mark.parametrize("crew", TEAMS, ids=lambda crew: crew.pool)
 def test_arrival_rate_times_hold_time_matches_the_demand(crew: SampleTeam) -> None:
     draw, now, held = Random(1), 0.0, 0.0
     while now < 200 * crew.period:
@@ -76,7 +76,7 @@ def test_all_crews_together_send_under_four_requests_a_second() -> None:
     calls = sum(
         demand_at(crew, 0) / crew.mean_hold / crew.mean_size * 3
         + (demand_at(crew, 0) / crew.beat if crew.beat else 0)
-        for crew in CREWS
+        for crew in TEAMS
     )
     assert calls < 4, "requests a second"
     assert {*BY_POOL, HARBOUR} == set(configs())
@@ -100,4 +100,4 @@ def test_the_planner_draws_every_kind_of_task_and_both_decisions() -> None:
 
 
 def test_the_opening_claims_of_a_crew_exceed_its_capacity() -> None:
-    assert any(opening(crew) * crew.mean_size > crew.capacity for crew in CREWS)
+    assert any(count_opening_claims(crew) * crew.mean_size > crew.capacity for crew in TEAMS)

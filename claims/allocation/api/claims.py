@@ -11,14 +11,14 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from claims.allocation.api import schemas
 from claims.allocation.api.long_poll import wait_for_claim
 from claims.allocation.api.permissions import may_see, require_all, require_to_create
-from claims.allocation.batching import PendingCreate, ask_at_once
+from claims.allocation.batching import PendingCreate, begin_create
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_at_once, create_claim
 from claims.allocation.requests.claim_request import parse_claim
 from claims.allocation.selectors import ClaimFilter, list_claims, view_claim
 from claims.states import OUTCOMES
 from pools.access.permissions import Identity, require
-from pools.access.tokens import Proof
+from pools.access.tokens import CachedToken
 from pools.http.endpoint import (
     PAGES,
     describe,
@@ -34,7 +34,7 @@ from pools.http.fast_view import FastRequest, LeanEndpoint, answer, refuse
 from pools.lifecycle.selectors import get_pool
 from project.kernel.errors import FieldError, Invalid
 from project.kernel.http.api_base import LONGEST_KEY
-from project.kernel.http.deferred import Later, threads_of
+from project.kernel.http.deferred import DeferredResponse, threads_of
 
 TAG = "claims"
 LONGEST_WAIT = 300  # seconds
@@ -112,7 +112,7 @@ class ClaimList(LeanEndpoint):
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    def post_at_once(self, call: FastRequest, proof: Proof) -> HttpResponse | None:
+    def post_at_once(self, call: FastRequest, proof: CachedToken) -> HttpResponse | None:
         """The claim that is asked for most, of a caller known a moment ago: one statement in
         all, shared with those that come with it.
         """
@@ -121,9 +121,11 @@ class ClaimList(LeanEndpoint):
             return None
         require_to_create(call.identity, request)
         if (threads := threads_of(call.request)) is not None:
-            asked = ask_at_once(request, proof)
+            asked = begin_create(request, proof)
             return (
-                None if asked is None else Later(partial(self.finish_at_once, call, asked, threads))
+                None
+                if asked is None
+                else DeferredResponse(partial(self.finish_at_once, call, asked, threads))
             )
         claim = create_at_once(request, proof)
         return None if claim is None else show_made(call, claim)

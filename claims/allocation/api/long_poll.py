@@ -9,7 +9,7 @@ STATES = "SELECT id, state FROM claims_claim WHERE id = ANY (%s::bigint[])"
 Wanted = tuple[int, frozenset[str]]  # a claim, and the states that are waited for
 
 
-async def look(connection: Connection, waiting: Iterable[Wanted]) -> Iterable[Wanted]:
+async def find_changed(connection: Connection, waiting: Iterable[Wanted]) -> Iterable[Wanted]:
     """A claim that is not there, or has ended, will never be anything else."""
     known = list(waiting)
     cursor = await connection.execute(
@@ -23,7 +23,7 @@ async def look(connection: Connection, waiting: Iterable[Wanted]) -> Iterable[Wa
     ]
 
 
-_watches = Watches("long-polls", look)
+_watches = Watches("long-polls", find_changed)
 
 
 def watch() -> Watch[Wanted]:

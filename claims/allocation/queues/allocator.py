@@ -23,10 +23,10 @@ from claims.allocation.bind import bind_claim
 from claims.allocation.metrics import BOUND, FAILED, WAITED
 from claims.allocation.requests.policy import (
     HOLDERS_LEAVE,
-    Head,
     Offer,
     Passing,
     PoolState,
+    QueueHead,
     SlotDemand,
     Turn,
     WaitingHead,
@@ -42,15 +42,15 @@ from claims.allocation.requests.resolve import (
     kind_in,
     lanes_in,
     offer_of,
-    wanted_in,
-    wanted_of,
+    slot_demand_in,
+    slot_demand_of,
 )
-from claims.allocation.scale_request import ask_for_capacity
+from claims.allocation.scale_request import request_scaling
 from claims.statements import repeat
 from pools.config.layout import PAIRED
 from pools.lifecycle.selectors import read_stored
 from project.kernel.actor import current_actor
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 
 BoundRow = claims_sql.BindBatchRow | claims_sql.BindBatchBeforeRow | claims_sql.BindBatchPastRow
 BATCH = 200  # claims in one statement: below 20 ms, and an eighth less work for each than with 100
@@ -108,8 +108,8 @@ class WaitQueue:
         """
         return self.found[0].name if self.found else ""
 
-    def head(self) -> Head:
-        return Head(self.turn, self.shape, self.is_simple, self.tried)
+    def head(self) -> QueueHead:
+        return QueueHead(self.turn, self.shape, self.is_simple, self.tried)
 
     def waiter(self) -> WaitingHead:
         return WaitingHead(
@@ -139,16 +139,16 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
     step = AllocationResult()
     if only_pools is None:
         step.bound += sum(serve() for serve in served_first)
-    lines = _read_lines()
+    lines = _read_queues()
     if only_pools is not None:
         wanted = set(only_pools)
         lines = [line for line in lines if line.pool_id in wanted]
-    lines = _place_lines(lines)
+    lines = _resolve_pools(lines)
     reached = _serve(lines, step)
     if only_pools is None:
-        _note(reached, step)
+        _write_reasons(reached, step)
     if step.bound:
-        hint("events", *(["operations"] if step.has_operations else []))
+        publish("events", *(["operations"] if step.has_operations else []))
         BOUND.inc(step.bound)
     return step
 
@@ -156,7 +156,7 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _read_lines() -> list[WaitQueue]:
+def _read_queues() -> list[WaitQueue]:
     found = []
     for row in claims_sql.lines(stale=STALE):
         terms = json.loads(row.terms)
@@ -166,7 +166,7 @@ def _read_lines() -> list[WaitQueue]:
                 names=row.pools,
                 kind=row.kind,
                 lanes=row.lanes,
-                wanted=wanted_of(row.size, terms),
+                wanted=slot_demand_of(row.size, terms),
                 is_simple=row.is_simple,
                 turn=Turn(row.rank, row.claim),
                 pool_id=row.pool_id,
@@ -183,7 +183,7 @@ def _read_lines() -> list[WaitQueue]:
     return found
 
 
-def _place_lines(lines: list[WaitQueue]) -> list[WaitQueue]:
+def _resolve_pools(lines: list[WaitQueue]) -> list[WaitQueue]:
     """Gives every line its pools as they are now: found by id for the simple ones, by name where
     there are several or none yet.
     """
@@ -216,7 +216,7 @@ def _pair(line: WaitQueue) -> None:
     """
     if line.kind not in PAIRED:
         return
-    wanted = line.wanted = wanted_in(line.wanted, line.pools, line.kind)
+    wanted = line.wanted = slot_demand_in(line.wanted, line.pools, line.kind)
     is_simple = (
         wanted.size == 1 and len(line.names) == 1 and not wanted.selector and not wanted.is_paired
     )
@@ -246,7 +246,7 @@ def _change_pool(
         ):
             pass
         line.pool_id = None
-        hint("events")
+        publish("events")
     if after is None or after.state == "deleting":
         return None
     lease = after.spec.lease
@@ -264,7 +264,7 @@ def _change_pool(
         claims_sql.name_kind(shape=line.shape, kind=kind_in([after], ""))
     line.pool_id = after.id
     line.is_free, line.free_lanes = True, set(after.lanes_for(line.kind))  # worth a try
-    hint("events")
+    publish("events")
     return after
 
 
@@ -416,7 +416,7 @@ def _try_one(line: WaitQueue, step: AllocationResult) -> bool:
 # -- saying why ------------------------------------------------------------------------------------
 
 
-def _note(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
+def _write_reasons(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
     """The reason of every line that was looked at: one write a line, and only where it says
     something new or is getting old.
     """
@@ -443,7 +443,7 @@ def _note(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
     if shapes:
         repeat(lambda: claims_sql.note_lines(shapes=shapes, reasons=reasons, lanes=lanes))
     if asking:
-        ask_for_capacity(asking)
+        request_scaling(asking)
 
 
 def _reason_of(line: WaitQueue, step: AllocationResult) -> str:

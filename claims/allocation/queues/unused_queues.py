@@ -19,7 +19,7 @@ REST = 3600.0  # seconds between two walks
 
 
 @dataclass
-class Walk:
+class UnusedQueueCursor:
     """How far this process has come; another one begins anew, and both do no harm."""
 
     after: int = 0
@@ -61,10 +61,10 @@ class Walk:
         return count
 
 
-_walk = Walk()
+_walk = UnusedQueueCursor()
 
 
 @chore("unused lines", every=10.0)
-def delete_unused_lines() -> bool:
+def delete_unused_queues() -> bool:
     _walk.step()
     return False

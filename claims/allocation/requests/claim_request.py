@@ -22,7 +22,7 @@ from pools.config.parsing import (
     read_labels,
     read_mapping,
     read_text,
-    shown,
+    show_value,
 )
 from pools.config.spec import DAY, NAME, NAME_RULE, SECOND, LeaseSpec
 from project.kernel.errors import FieldError, Invalid
@@ -217,7 +217,7 @@ def _read_pools(given: Mapping[str, Any], faults: Faults, *, is_needed: bool) ->
     for i, name in enumerate(names):
         where = field if many is None else f"{field}[{i}]"
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            faults.add(where, f"{shown(name)} is not the name of a pool.", NAME_RULE)
+            faults.add(where, f"{show_value(name)} is not the name of a pool.", NAME_RULE)
         elif name in names[:i]:
             faults.add(
                 where,
@@ -234,7 +234,7 @@ def _read_kind(given: Mapping[str, Any], task: str, faults: Faults) -> str:
     if not isinstance(kind, str) or not KIND.fullmatch(kind):
         faults.add(
             "kind",
-            f"{shown(kind)} is not a kind of claim.",
+            f"{show_value(kind)} is not a kind of claim.",
             "Up to 32 small letters, digits, dashes; a letter first.",
         )
         return ""
@@ -256,7 +256,9 @@ def _read_key(given: Mapping[str, Any], key: str | None, faults: Faults) -> str 
 def _read_workspace(given: Mapping[str, Any], task: str, faults: Faults) -> str:
     name = read_text(given, "", "workspace", faults, 120)
     if name and not WORKSPACE.fullmatch(name):
-        faults.add("workspace", f"{shown(name)} is not the name of a workspace.", WORKSPACE_RULE)
+        faults.add(
+            "workspace", f"{show_value(name)} is not the name of a workspace.", WORKSPACE_RULE
+        )
     if task == SERIAL and not name:
         faults.add(
             "workspace",

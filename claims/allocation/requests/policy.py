@@ -295,7 +295,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class QueueHead:
     """The first of a line."""
 
     turn: Turn
@@ -304,7 +304,7 @@ class Head:
     tried: float | None = None  # seconds ago
 
 
-def choose_heads(heads: Sequence[Head], most: int) -> list[Head]:
+def choose_heads(heads: Sequence[QueueHead], most: int) -> list[QueueHead]:
     """Of the heads that must be tried one by one: the first half by their turn, the rest by who was
     tried longest ago, all in the order of their turns. So the work of one step is bounded and yet
     every line is tried in time."""
@@ -320,7 +320,7 @@ def choose_heads(heads: Sequence[Head], most: int) -> list[Head]:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedClaim:
     """A bound claim whose time has come to be looked at. Seconds, all by the database's clock."""
 
     held: float  # since it was bound
@@ -342,13 +342,13 @@ class DeadlineCheck:
     reason: str = ""
 
 
-def check_deadlines(timed: Timed) -> DeadlineCheck:
+def check_deadlines(timed: TimedClaim) -> DeadlineCheck:
     """The earliest limit that has passed decides; otherwise the next one to come."""
     if timed.hold is not None and timed.held >= timed.hold:
         return DeadlineCheck(
             "expired",
             None,
-            f"held for {words_for(timed.held)}, the limit is {words_for(timed.hold)}",
+            f"held for {format_seconds(timed.held)}, the limit is {format_seconds(timed.hold)}",
         )
     if (
         timed.acknowledge is not None
@@ -356,14 +356,14 @@ def check_deadlines(timed: Timed) -> DeadlineCheck:
         and timed.held >= timed.acknowledge
     ):
         return DeadlineCheck(
-            "unacknowledged", None, f"not acknowledged within {words_for(timed.acknowledge)}"
+            "unacknowledged", None, f"not acknowledged within {format_seconds(timed.acknowledge)}"
         )
     silent = timed.held if timed.silent is None else timed.silent
     if timed.heartbeat is not None and silent >= timed.heartbeat:
         return DeadlineCheck(
             "silent",
             None,
-            f"silent for {words_for(silent)}, the limit is {words_for(timed.heartbeat)}",
+            f"silent for {format_seconds(silent)}, the limit is {format_seconds(timed.heartbeat)}",
         )
     ahead = []
     if timed.hold is not None:
@@ -391,31 +391,31 @@ class PendingApproval:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingLook:
+class PendingCheck:
     action: Literal["", "expire", "park", "seek", "stop_seeking", "notify"]
     again: float = 0.0  # seconds until the next look, where there is nothing to do
 
 
-def look_at_pending(p: PendingApproval) -> PendingLook:
+def check_pending_approval(p: PendingApproval) -> PendingCheck:
     """23:59 stays, 24:01 goes. Nobody is told of a deadline that has passed."""
     if p.left <= 0:
-        return PendingLook("expire")
+        return PendingCheck("expire")
     is_held_enough = p.hold is not None and p.waited >= p.hold
     if is_held_enough and p.is_reserved:
-        return PendingLook("park")
+        return PendingCheck("park")
     if is_held_enough and p.is_seeking:
-        return PendingLook("stop_seeking")
+        return PendingCheck("stop_seeking")
     # Its pool keeps slots for longer than it did.
     if not is_held_enough and not p.is_reserved and not p.is_seeking:
-        return PendingLook("seek")
+        return PendingCheck("seek")
     if p.notice > 0 and not p.is_notified and p.left <= p.notice:
-        return PendingLook("notify")
+        return PendingCheck("notify")
     ahead = [p.left]
     if p.notice > 0 and not p.is_notified:
         ahead.append(p.left - p.notice)
     if p.hold is not None and (p.is_reserved or p.is_seeking):
         ahead.append(p.hold - p.waited)
-    return PendingLook("", min(ahead))
+    return PendingCheck("", min(ahead))
 
 
 # -- loss ------------------------------------------------------------------------------------------
@@ -461,7 +461,9 @@ def fate_of_lost(
         if attempts + 1 >= MOST_ATTEMPTS:
             return Fate("ended", "lost", f"{what}, {attempts + 1} times in a row")
         wait = back_off(attempts + 1)
-        return Fate("blocked", "", f"{what}, it is tried again in {words_for(wait)}", wait=wait)
+        return Fate(
+            "blocked", "", f"{what}, it is tried again in {format_seconds(wait)}", wait=wait
+        )
     if is_retried:
         return Fate("waiting", "", f"{what}, it is tried again")
     return Fate("ended", "lost", what)
@@ -486,7 +488,7 @@ def fate_of_drained(
     )
 
 
-def words_for(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """A length of time as the pages say it: 31 s, 2 min 4 s, 2 h 46 min, 3 d 4 h."""
     whole = max(0, round(seconds))
     if whole < 60:

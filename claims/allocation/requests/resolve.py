@@ -14,9 +14,9 @@ from claims import claims_sql, pairs_sql
 from claims.allocation.requests.claim_request import MOST_SLOTS, ClaimRequest, shape_digest
 from claims.allocation.requests.policy import Offer, SlotDemand, find_refusal, longest_run
 from pools.config.layout import (
-    NOTHING_OWN,
+    NO_OWN_SLOTS,
     Layout,
-    Own,
+    OwnSlots,
     default_kind,
     kinds,
     lanes_for,
@@ -25,7 +25,7 @@ from pools.config.layout import (
     ports_of,
     step_of,
 )
-from pools.config.layout_spec import read_own
+from pools.config.layout_spec import read_own_slots
 from pools.config.parsing import Faults
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import read_stored
@@ -100,7 +100,7 @@ def find_route(request: ClaimRequest, *, fresh: bool = False) -> Route:
     key = _key_of(request)
     if not fresh and (known := _routes.get(key)) is not None:
         return known
-    route = _look_up(request)
+    route = _find_route(request)
     if len(_routes) >= MOST_REMEMBERED:
         _routes.clear()
     if route.is_whole:
@@ -110,7 +110,7 @@ def find_route(request: ClaimRequest, *, fresh: bool = False) -> Route:
     return route
 
 
-def recall_route(request: ClaimRequest) -> Route | None:
+def find_cached_route(request: ClaimRequest) -> Route | None:
     """As it was found before, all its pools there; nothing is asked."""
     return _routes.get(_key_of(request))
 
@@ -140,7 +140,7 @@ def find_pools(names: Iterable[str]) -> dict[str, PoolFacts]:
     }
 
 
-def wanted_of(size: int, terms: dict[str, Any]) -> SlotDemand:
+def slot_demand_of(size: int, terms: dict[str, Any]) -> SlotDemand:
     return SlotDemand(
         size=size,
         contiguous=bool(terms.get("contiguous")),
@@ -156,13 +156,15 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
     """
     layout = pool.spec.layout
     kind = kind or default_kind(layout) or ""
-    each, run = _room(layout, kind, NOTHING_OWN)
+    each, run = _room(layout, kind, NO_OWN_SLOTS)
     members = []
     if with_members or pool.spec.max_members == 0:
         for row in claims_sql.own_specs(pool=pool.id):
             own = json.loads(row.spec)
             members += [
-                _room(layout, kind, read_own(own, "", layout, Faults())) if own else (each, run)
+                _room(layout, kind, read_own_slots(own, "", layout, Faults()))
+                if own
+                else (each, run)
             ] * row.count
     return Offer(
         pool=pool.name,
@@ -179,7 +181,7 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
     )
 
 
-def wanted_in(wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str) -> SlotDemand:
+def slot_demand_in(wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str) -> SlotDemand:
     """The same as these pools take it: where TCP and UDP are separate, what asks for both takes
     two slots a number.
     """
@@ -201,14 +203,14 @@ def lanes_in(pools: Sequence[PoolFacts | None], kind: str) -> list[str]:
     )
 
 
-def _room(layout: Layout, kind: str, own: Own) -> tuple[int, int]:
+def _room(layout: Layout, kind: str, own: OwnSlots) -> tuple[int, int]:
     """What a member has that serves the kind, and its longest run in one lane."""
     numbers = numbers_for(layout, kind, own).values()
     step = step_of(layout)
     return sum(map(len, numbers)), max((longest_run(each, step) for each in numbers), default=0)
 
 
-def _look_up(request: ClaimRequest) -> Route:
+def _find_route(request: ClaimRequest) -> Route:
     known = find_pools(request.pools)
     pools = tuple(known.get(name) for name in request.pools)
     for pool in known.values():
@@ -222,7 +224,7 @@ def _look_up(request: ClaimRequest) -> Route:
             )
     terms = request.terms
     kind = kind_in(pools, request.kind)
-    wanted = wanted_in(wanted_of(request.size, terms), pools, kind)
+    wanted = slot_demand_in(slot_demand_of(request.size, terms), pools, kind)
     offers = [
         offer_of(pool, kind, with_members=request.size > 1) for pool in pools if pool is not None
     ]
@@ -231,7 +233,7 @@ def _look_up(request: ClaimRequest) -> Route:
     lanes = lanes_in(pools, kind)
     digest = shape_digest(request.pools, kind, request.size, terms)
     is_simple = request.is_simple and not wanted.is_paired
-    shape = _line_of(digest, request, kind, lanes, terms, is_simple)
+    shape = _queue_of(digest, request, kind, lanes, terms, is_simple)
     route = Route(shape, digest, kind, lanes, pools, request.pools, wanted, is_simple)
     if route.total > MOST_SLOTS:
         text = f"{request.size} numbers in TCP and UDP take {route.total} slots."
@@ -239,7 +241,7 @@ def _look_up(request: ClaimRequest) -> Route:
     return route
 
 
-def _line_of(
+def _queue_of(
     digest: bytes,
     request: ClaimRequest,
     kind: str,

@@ -14,7 +14,12 @@ from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_SLOTS
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.release import release_claim
-from claims.lifecycle.update import acknowledge_claim, keep_claim, prioritise_claim, resize_claim
+from claims.lifecycle.update import (
+    acknowledge_claim,
+    prioritise_claim,
+    record_claim_heartbeat,
+    resize_claim,
+)
 from pools.config.parsing import Faults, read_integer, read_mapping, read_text
 from pools.http.endpoint import describe
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
@@ -195,5 +200,7 @@ class ClaimKeep(ClaimAction):
         generation = body.number("generation", 0)
         body.check()
         return self.act(
-            call, claim_id, lambda _: keep_claim(claim_id=claim_id, generation=generation)
+            call,
+            claim_id,
+            lambda _: record_claim_heartbeat(claim_id=claim_id, generation=generation),
         )

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from claims.lifecycle.drain import force_drain
-from claims.lifecycle.drain_report import keepers_of, show_keeper
+from claims.lifecycle.drain_report import list_blockers, show_blocker
 from claims.states import CLAIM, OUTCOMES
 from pools.access.permissions import require
 from pools.config.durations import parse_duration
@@ -255,5 +255,5 @@ def show_drain(member_id: int) -> dict[str, Any]:
         "cordon_note": member.cordon_note,
         "slots": len(offered),
         "empty": sum(slot.state == "idle" for slot in offered),
-        "keepers": [show_keeper(keeper) for keeper in keepers_of([member_id])[member_id]],
+        "keepers": [show_blocker(keeper) for keeper in list_blockers([member_id])[member_id]],
     }

@@ -38,7 +38,7 @@ from pools.models import Pool
 from pools.pages.base import frame, pool_for, signed_in
 from project.kernel.errors import BerthError, FieldError, Invalid, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
 from slots.models import Slot
 from slots.pages.dashboard_queries import count_members, count_slots
 from slots.pages.views import read_labels
@@ -68,7 +68,7 @@ def affected(claim: ClaimView, then: tuple[str, str], loses: str) -> Affected:
     )
 
 
-def places(claim: ClaimView) -> str:
+def describe_places(claim: ClaimView) -> str:
     said = [f"{slot.member} · {slot.lane} {slot.number}" for slot in claim.slots]
     return formatting.sentence(said[:3]) + (f" and {len(said) - 3} more" if len(said) > 3 else "")
 
@@ -86,7 +86,7 @@ def release(request: Any, claim_id: int) -> HttpResponse:
         intro=f"{claim.owner or claim.requested_by} loses "
         f"{formatting.plural(len(claim.slots), 'slot')}. Later calls by the holder are "
         "rejected with 409.",
-        affected=[affected(claim, ("done", "released"), places(claim))],
+        affected=[affected(claim, ("done", "released"), describe_places(claim))],
         reason="optional",
         note="Cannot be undone.",
         nothing=""
@@ -103,7 +103,7 @@ def release(request: Any, claim_id: int) -> HttpResponse:
             f"{formatting.plural(len(claim.slots), 'slot is', 'slots are')} free again."
         )
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 @signed_in
@@ -117,7 +117,7 @@ def force(request: Any, claim_id: int) -> HttpResponse:
             "Takes the slots from the claim at once. Work that runs there is not stopped: make "
             "sure that it has ended, or two claims will use the same slot."
         ),
-        affected=[affected(claim, ("cancelled", "cancelled"), places(claim))],
+        affected=[affected(claim, ("cancelled", "cancelled"), describe_places(claim))],
         facts=[
             ("Holder", claim.owner or claim.requested_by),
             (
@@ -136,7 +136,7 @@ def force(request: Any, claim_id: int) -> HttpResponse:
         force_release(claim_id=claim.id, reason=given.reason)
         return Done(f"Claim {claim.id} was force released.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 @signed_in
@@ -153,7 +153,7 @@ def cancel(request: Any, claim_id: int) -> HttpResponse:
             affected(
                 claim,
                 ("cancelled", "cancelled"),
-                places(claim) if claim.holds else "its position in the queue",
+                describe_places(claim) if claim.holds else "its position in the queue",
             )
         ],
         facts=[
@@ -178,7 +178,7 @@ def cancel(request: Any, claim_id: int) -> HttpResponse:
         cancel_claim(claim_id=claim.id, reason=given.reason)
         return Done(f"Claim {claim.id} was cancelled.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 @signed_in
@@ -211,7 +211,7 @@ def prioritise(request: Any, claim_id: int) -> HttpResponse:
         )
         return Done(f"Claim {claim.id} has priority {priority}{place}.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 def cancel_words(claim: ClaimView, runs: bool) -> str:
@@ -264,7 +264,7 @@ def chosen(request: Any) -> list[ClaimView]:
     return [claim for claim in view_claims(ids) if may_touch(request.identity, claim)]
 
 
-def ask_about(
+def confirm_for_claims(
     request: Any,
     claims: Sequence[ClaimView],
     *,
@@ -306,10 +306,10 @@ def ask_about(
         more = f" {len(failed)} failed: {failed[0].detail}" if failed else ""
         return Done(f"{formatting.plural(done, 'claim is', 'claims are')} {past}.{more}")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
-def each(claims: Sequence[ClaimView], work: Callable[[ClaimView], Any]) -> list[Any]:
+def for_each_claim(claims: Sequence[ClaimView], work: Callable[[ClaimView], Any]) -> list[Any]:
     answers: list[Any] = []
     for claim in claims:
         try:
@@ -322,9 +322,9 @@ def each(claims: Sequence[ClaimView], work: Callable[[ClaimView], Any]) -> list[
 @signed_in
 def release_many(request: Any) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.holds]
-    return ask_about(
+    return confirm_for_claims(
         request, claims, title="Release {}", verb="Release {}", then=("done", "released"),
-        loses=places, past="released",
+        loses=describe_places, past="released",
         intro="Releases the slots of these claims. Each slot is free once it is clean.",
         nothing="None of these claims holds a slot.", act=lambda found,
         given: release_claims([(claim.id, claim.generation) for claim in found]), is_dangerous=True,
@@ -334,12 +334,13 @@ def release_many(request: Any) -> HttpResponse:
 @signed_in
 def cancel_many(request: Any) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.is_waiting]
-    return ask_about(
+    return confirm_for_claims(
         request, claims, title="Cancel {}", verb="Cancel {}", then=("cancelled", "cancelled"),
         loses=lambda claim: "its position in the queue", past="cancelled",
         intro="These claims leave the queue and end.", nothing="None of these claims is waiting.",
-        act=lambda found,
-        given: each(found, lambda claim: cancel_claim(claim_id=claim.id, reason=given.reason)),
+        act=lambda found, given: for_each_claim(
+            found, lambda claim: cancel_claim(claim_id=claim.id, reason=given.reason)
+        ),
         is_dangerous=True,
     )  # fmt: skip
 
@@ -355,9 +356,9 @@ def prioritise_many(request: Any) -> HttpResponse:
             check_priority(request.identity, priority, claim.pools)
             return prioritise_claim(claim_id=claim.id, priority=priority, reason=given.reason)
 
-        return each(found, one)
+        return for_each_claim(found, one)
 
-    return ask_about(
+    return confirm_for_claims(
         request, claims, title="Prioritise {}", verb="Prioritise {}",
         then=("waiting", "new position"), loses=lambda claim: f"priority {claim.priority} now",
         past="prioritised", fields=[priority_field("10")],
@@ -435,10 +436,11 @@ def new(request: Any) -> HttpResponse:
                 reverse("claim", args=[claim.id]),
             )
         return Done(
-            f"Claim {claim.id} is bound to {places(claim)}.", reverse("claim", args=[claim.id])
+            f"Claim {claim.id} is bound to {describe_places(claim)}.",
+            reverse("claim", args=[claim.id]),
         )
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 def needs_kind(pool: Pool) -> bool:
@@ -497,7 +499,7 @@ def claim_slot(request: Any, slot_id: int) -> HttpResponse:
         )
         return Done(f"Claim {claim.id} holds {place}.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 # -- a pool with its claims ------------------------------------------------------------------------
@@ -513,7 +515,7 @@ def delete(request: Any, name: str) -> HttpResponse:
         affected(
             claim,
             ("cancelled", "cancelled"),
-            places(claim) if claim.holds else "its position in the queue",
+            describe_places(claim) if claim.holds else "its position in the queue",
         )
         for claim in live
     ]
@@ -553,4 +555,4 @@ def delete(request: Any, name: str) -> HttpResponse:
             "/",
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))

@@ -95,7 +95,7 @@ class ClaimRow:
     @property
     def what(self) -> str:
         """Kind, number and terms, as far as they say something."""
-        return wanted_words(self.claim)
+        return describe_demand(self.claim)
 
     @property
     def unblock(self) -> str:
@@ -120,10 +120,10 @@ class ClaimRow:
 
     @property
     def probably(self) -> str:
-        return probably(self.claim)
+        return describe_estimate(self.claim)
 
 
-def wanted_words(claim: ClaimView) -> str:
+def describe_demand(claim: ClaimView) -> str:
     parts = []
     if claim.kind and claim.kind not in ("slot", "node", "port"):
         parts.append(claim.kind)
@@ -146,7 +146,7 @@ def wanted_words(claim: ClaimView) -> str:
     return ", ".join(parts)
 
 
-def probably(claim: ClaimView) -> str:
+def describe_estimate(claim: ClaimView) -> str:
     wait = claim.wait
     if wait is None:
         return ""
@@ -195,12 +195,12 @@ def make_row(identity: Identity, claim: ClaimView) -> ClaimRow:
         claim,
         css,
         claim_word(claim.state, outcome=claim.outcome, step=claim.step),
-        " ".join(what_can(identity, claim)),
+        " ".join(allowed_actions(identity, claim)),
         trace,
     )
 
 
-def what_can(identity: Identity, claim: ClaimView) -> list[str]:
+def allowed_actions(identity: Identity, claim: ClaimView) -> list[str]:
     if not may_touch(identity, claim):
         return []
     if claim.is_waiting:

@@ -19,14 +19,14 @@ from claims.lifecycle.dashboard_queries import bound_lately, count_waiting
 from claims.lifecycle.pages.claim_list import (
     KEYS,
     chips,
+    describe_demand,
+    describe_estimate,
     find_rows,
     is_plain_waiting,
     make_row,
     may_touch,
-    probably,
     read_query,
     waiting_groups,
-    wanted_words,
 )
 from claims.models import Claim
 from claims.timeline.queries import Filter, list_lines
@@ -35,7 +35,7 @@ from pools.lifecycle.selectors import LIVE
 from pools.models import Pool
 from pools.pages.base import page, signed_in
 from project.kernel.errors import NotFound
-from project.kernel.live.regions import ANY, Opened, Subject, region
+from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
 
 LINES = 12
 QUEUE = 100
@@ -91,7 +91,7 @@ def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:
 
 
 @region("claims")
-def open_claims(identity: Identity, argument: str) -> Opened | None:
+def open_claims(identity: Identity, argument: str) -> OpenedRegion | None:
     asked = {key: values[0] for key, values in parse_qs(argument).items()}
     query = read_query(asked.get("q", ""))
     before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
@@ -111,11 +111,11 @@ def open_claims(identity: Identity, argument: str) -> Opened | None:
         )
 
     name = f"claims:{argument}"
-    return Opened(name, f"{name}|{scope}", subjects, render, 1.0)
+    return OpenedRegion(name, f"{name}|{scope}", subjects, render, 1.0)
 
 
 @region("claims.chips")
-def open_chips(identity: Identity, argument: str) -> Opened | None:
+def open_chips(identity: Identity, argument: str) -> OpenedRegion | None:
     query = read_query(argument)
     subjects, scope = scope_of(identity)
 
@@ -125,13 +125,13 @@ def open_chips(identity: Identity, argument: str) -> Opened | None:
             {"query": query, "chips": chips(identity, query)},
         )
 
-    return Opened(
+    return OpenedRegion(
         f"claims.chips:{argument}", f"claims.chips:{argument}|{scope}", subjects, render, 1.0
     )
 
 
 @region("claims.facts")
-def open_facts(identity: Identity, argument: str) -> Opened | None:
+def open_facts(identity: Identity, argument: str) -> OpenedRegion | None:
     subjects, scope = scope_of(identity)
 
     def render() -> str:
@@ -153,11 +153,11 @@ def open_facts(identity: Identity, argument: str) -> Opened | None:
             },
         )
 
-    return Opened("claims.facts", f"claims.facts|{scope}", subjects, render, 2.0)
+    return OpenedRegion("claims.facts", f"claims.facts|{scope}", subjects, render, 2.0)
 
 
 @region("pool.queue")
-def open_queue(identity: Identity, argument: str) -> Opened | None:
+def open_queue(identity: Identity, argument: str) -> OpenedRegion | None:
     pool = Pool.objects.filter(LIVE, name=argument).first()
     if pool is None or not identity.may("read", pool.pk):
         return None
@@ -178,7 +178,7 @@ def open_queue(identity: Identity, argument: str) -> Opened | None:
         }
         return render_to_string("claims/lifecycle/pool_queue.html", context)
 
-    return Opened(
+    return OpenedRegion(
         f"pool.queue:{argument}",
         f"pool.queue:{pool.pk}|{scope}",
         frozenset({("pool", pool.pk)}),
@@ -203,7 +203,7 @@ def find_claim(identity: Identity, argument: str) -> ClaimView | None:
 
 
 @region("claim")
-def open_claim(identity: Identity, argument: str) -> Opened | None:
+def open_claim(identity: Identity, argument: str) -> OpenedRegion | None:
     claim = find_claim(identity, argument)
     if claim is None:
         return None
@@ -218,7 +218,9 @@ def open_claim(identity: Identity, argument: str) -> Opened | None:
             claim_context(identity, view_claim(claim.id, explain=True)),
         )
 
-    return Opened(f"claim:{claim.id}", f"claim:{claim.id}|{scope}", frozenset(subjects), render)
+    return OpenedRegion(
+        f"claim:{claim.id}", f"claim:{claim.id}|{scope}", frozenset(subjects), render
+    )
 
 
 def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
@@ -243,8 +245,8 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "title": claim.owner or claim.requested_by or "claim",
         "css": claim_class(claim.state, outcome=claim.outcome, step=claim.step),
         "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
-        "what": wanted_words(claim) or claim.kind,
-        "probably": probably(claim),
+        "what": describe_demand(claim) or claim.kind,
+        "probably": describe_estimate(claim),
         "ending": ending_words(claim.outcome or ""),
         "steps": steps_of(claim, now),
         "actions": claim_actions(identity, claim),

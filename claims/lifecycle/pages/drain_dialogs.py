@@ -11,14 +11,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from claims.lifecycle.drain import force_drain
-from claims.lifecycle.drain_report import DrainBlocker, keepers_of, summarise
+from claims.lifecycle.drain_report import DrainBlocker, list_blockers, summarise
 from pools.config.durations import format_duration, parse_duration
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
 from pools.pages.base import frame, pool_for, signed_in
 from project.kernel.errors import BerthError, FieldError, Invalid
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, ask
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
 from project.kernel.validation import moment
 from slots.members.drain import LONGEST, drain_member, undrain_member
 from slots.pages.dashboard_queries import MemberCard, list_boards
@@ -60,7 +60,7 @@ def decide_note(keepers: list[DrainBlocker]) -> list[tuple[str, str]]:
 @signed_in
 def drain(request: Any, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "drain")
-    keepers = keepers_of([board.id])[board.id]
+    keepers = list_blockers([board.id])[board.id]
     rows, more = affected(keepers)
     is_anew = not board.is_draining
     question = Question(
@@ -93,7 +93,7 @@ def drain(request: Any, member_id: int) -> HttpResponse:
         stays = given.values["end"] == STAYS
         until = moment() + timedelta(seconds=seconds)
         removal = drain_member(member_id=board.id, reason=given.reason, until=until, stays=stays)
-        return told(
+        return describe_result(
             pool,
             board,
             removal.state,
@@ -101,13 +101,13 @@ def drain(request: Any, member_id: int) -> HttpResponse:
             stays=stays,
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
 def force(request: Any, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "drain")
-    keepers = keepers_of([board.id])[board.id]
+    keepers = list_blockers([board.id])[board.id]
     rows, more = affected(keepers)
     without = (
         f" Without force the drain ends at the latest {formatting.exact(board.drain_until)}."
@@ -151,15 +151,17 @@ def force(request: Any, member_id: int) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         removal = force_drain(member_id=board.id, reason=given.reason, stays=stays)
-        return told(pool, board, removal.state, f"{board.name} is force drained.", stays=stays)
+        return describe_result(
+            pool, board, removal.state, f"{board.name} is force drained.", stays=stays
+        )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
 def undrain(request: Any, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "drain")
-    keepers = keepers_of([board.id])[board.id]
+    keepers = list_blockers([board.id])[board.id]
     said = summarise(keepers)
     then = (
         "The member stays cordoned, as before the drain."
@@ -185,7 +187,7 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
             else f"{board.name} takes claims again."
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 @signed_in
@@ -198,7 +200,9 @@ def drain_several(request: Any, name: str) -> HttpResponse:
         return choose_members(request, pool)
     boards = chosen_boards(pool, request.GET)
     keepers = [
-        keeper for found in keepers_of([board.id for board in boards]).values() for keeper in found
+        keeper
+        for found in list_blockers([board.id for board in boards]).values()
+        for keeper in found
     ]
     rows, more = affected(keepers)
     who = summarise(keepers) or "No claim is there"
@@ -247,7 +251,7 @@ def drain_several(request: Any, name: str) -> HttpResponse:
             f".{left}"
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 def choose_members(request: Any, pool: Pool) -> HttpResponse:
@@ -298,7 +302,7 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
             "Check the affected claims, then confirm.", f"{request.path}?{urlencode(pairs)}"
         )
 
-    return ask(request, question, perform, frame(request, "overview"))
+    return confirm_action(request, question, perform, frame(request, "overview"))
 
 
 def try_drain(board: MemberCard, reason: str, until: Any, *, stays: bool) -> str:
@@ -381,7 +385,9 @@ def why_gone(board: MemberCard) -> str:
     return f"The member is {board.word}." if board.state in ("deleting", "gone") else ""
 
 
-def told(pool: Pool, board: MemberCard, state: str, otherwise: str, *, stays: bool) -> Done:
+def describe_result(
+    pool: Pool, board: MemberCard, state: str, otherwise: str, *, stays: bool
+) -> Done:
     if state in ("gone", "deleting"):
         return Done(
             f"{board.name} is empty and is removed from {pool.name}.",

@@ -19,7 +19,7 @@ from pools.http.fast_view import JSON, FastRequest, LeanEndpoint
 from pools.models import Member
 from project.kernel.http.bodies import BodyCaller
 from slots.api.authentication import MemberUnauthenticated
-from slots.members.tokens import AgentIdentity, BadMemberToken, identify_member, note_refused
+from slots.members.tokens import AgentIdentity, BadMemberToken, identify_member, record_refusal
 
 TAG = "agents"
 REFUSED = {
@@ -127,7 +127,7 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> A
         agent = identify_member(secret)
     except BadMemberToken as error:
         if error.why != "malformed":
-            note_refused(
+            record_refusal(
                 REFUSED[error.why],
                 pool_id=error.pool_id,
                 member_id=error.member_id,

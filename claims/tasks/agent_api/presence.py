@@ -10,18 +10,18 @@ from django.http import HttpResponse
 from claims.tasks.agent_api import schemas
 from claims.tasks.agent_api.endpoint import TAG, AgentCall, AgentEndpoint
 from claims.tasks.runs import agents_sql
-from claims.tasks.runs.orders import ears, read_orders, wait_for_orders
+from claims.tasks.runs.orders import heartbeat_buffer, read_orders, wait_for_orders
 from claims.tasks.runs.services import confirm_stopped, lose_runs
-from claims.tasks.runs.work_order import GRACE, beat_of, limits_of, spec_of
-from claims.tasks.states.services import hear_rescued
+from claims.tasks.runs.work_order import GRACE, heartbeat_interval, limits_of, spec_of
+from claims.tasks.states.services import sync_rescued
 from pools.config.parsing import Faults, read_choice, read_integer, read_mapping
 from pools.config.parsing import read_text as read_text_field
 from pools.http.endpoint import describe, in_query, read_text
 from pools.http.fast_view import answer
 from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.version import __version__
-from slots.members.services import beat_member, take_offline
-from slots.members.tokens import AgentIdentity, note_refused
+from slots.members.services import record_heartbeat, take_offline
+from slots.members.tokens import AgentIdentity, record_refusal
 
 BIGINT = 2**63 - 1
 LONGEST_WAIT = 60.0
@@ -62,19 +62,20 @@ class AgentHello(AgentEndpoint):
         runs = read_runs(given.get("runs"), faults)
         states = read_states(given.get("states"), faults)
         faults.raise_if_any()
-        refuse_second(call, about, 2 * beat_of(spec))
-        beat_member(
+        refuse_second(call, about, 2 * heartbeat_interval(spec))
+        record_heartbeat(
             member_id=agent.member_id,
             incarnation=agent.incarnation,
             load=about | ({"pid": pid} if pid else {}),
         )
         if states is not None:  # before its slots are free
-            hear_rescued(member=call.member, boot=about["boot"], told=states)
-        lose_runs(call.member, about["boot"], still_open(agent.member_id, runs))
+            sync_rescued(member=call.member, boot=about["boot"], told=states)
+        lose_runs(call.member, about["boot"], filter_open_runs(agent.member_id, runs))
         orders = read_orders(agent.member_id)
         told = {
             "member": agent.member, "member_id": agent.member_id, "pool": agent.pool,
-            "incarnation": agent.incarnation, "beat_s": beat_of(spec), "wait_s": beat_of(spec),
+            "incarnation": agent.incarnation,
+            "beat_s": heartbeat_interval(spec), "wait_s": heartbeat_interval(spec),
             "grace_s": GRACE, "limits": limits_of(spec), "server": __version__,
             "draining": orders.is_leaving,
         }  # fmt: skip
@@ -104,7 +105,7 @@ class AgentOrders(AgentEndpoint):
         have = read_text(call, "have", 40)
         left, is_first = time_left(call)
         if is_first:
-            hear(call)
+            record_presence(call)
         orders = read_orders(call.agent.member_id)
         response = answer(orders.as_dict())
         if left > 0 and have == orders.version:
@@ -130,7 +131,7 @@ class AgentHeartbeat(AgentEndpoint):
         if not isinstance(load, dict):
             faults.add("load", "This is not an object.", "Send names with values, or leave it out.")
         faults.raise_if_any()
-        note_load(call.agent, load)
+        record_load(call.agent, load)
         return answer({})
 
 
@@ -156,7 +157,7 @@ class AgentStopped(AgentEndpoint):
             )
         }
         if foreign := sorted({slot for slot, _ in pairs} - own):
-            note_refused(
+            record_refusal(
                 "speaks of slots that are not its own",
                 pool_id=agent.pool_id,
                 member_id=agent.member_id,
@@ -193,11 +194,11 @@ class AgentGoodbye(AgentEndpoint):
         return answer({})
 
 
-def note_load(agent: AgentIdentity, load: dict[str, Any]) -> None:
+def record_load(agent: AgentIdentity, load: dict[str, Any]) -> None:
     """What it says of itself now; who it is, it said when it began."""
     known = agents_sql.present(member=agent.member_id, incarnation=agent.incarnation)
     who = {"boot": known.boot, "host": known.host} if known is not None and known.boot else {}
-    beat_member(member_id=agent.member_id, incarnation=agent.incarnation, load=load | who)
+    record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation, load=load | who)
 
 
 def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None:
@@ -216,7 +217,7 @@ def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None
         and known.host != about["host"]
     ):
         said = f"Another agent, on {known.host}, speaks for {agent.member} and has work."
-        note_refused(
+        record_refusal(
             "another agent of its member is at work",
             pool_id=agent.pool_id,
             member_id=agent.member_id,
@@ -229,15 +230,15 @@ def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None
         raise Conflict(said, code="another_agent", way_out=way_out)
 
 
-def hear(call: AgentCall) -> None:
+def record_presence(call: AgentCall) -> None:
     """Most are heard all the time: those are written down together. One that comes back is
     brought back.
     """
     agent = call.agent
     if agent.state == "ready":
-        ears.hear(agent.member_id, agent.incarnation)
+        heartbeat_buffer.hear(agent.member_id, agent.incarnation)
     elif agent.state in ("creating", "offline"):
-        beat_member(member_id=agent.member_id, incarnation=agent.incarnation)
+        record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation)
 
 
 def time_left(call: AgentCall) -> tuple[float, bool]:
@@ -313,7 +314,7 @@ def read_states(value: Any, faults: Faults) -> list[dict[str, int]] | None:
     return found
 
 
-def still_open(member_id: int, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def filter_open_runs(member_id: int, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of what it tells, what is not over: claims that have gone since, or were never its own,
     are no reason to send it away.
     """

@@ -26,15 +26,15 @@ from django.db import DatabaseError, close_old_connections
 from django.urls import path
 
 from claims.tasks.agent_api.endpoint import identify_header
-from claims.tasks.agent_api.presence import note_load
-from claims.tasks.runs.orders import OrderList, ears, read_orders, wait_for_orders
-from claims.tasks.runs.work_order import beat_of, spec_of
+from claims.tasks.agent_api.presence import record_load
+from claims.tasks.runs.orders import OrderList, heartbeat_buffer, read_orders, wait_for_orders
+from claims.tasks.runs.work_order import heartbeat_interval, spec_of
 from pools.access.authentication import SCHEME
 from pools.access.rate_limit import count_request
 from project.kernel.actor import acting_as
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.live.socket import refuse_handshake
-from slots.members.services import beat_member
+from slots.members.services import record_heartbeat
 from slots.members.tokens import AgentIdentity, BadMemberToken, identify_member
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="agents")
 _open: dict[int, list["AgentSocket"]] = {}
 
 
-class Over(Exception):
+class SocketClosed(Exception):
     """The connection is to be closed, and why."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -87,7 +87,7 @@ class AgentSocket:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             for over in (each for each in work if each.done()):
                 over.result()
-        except Over as error:
+        except SocketClosed as error:
             with suppress(OSError, RuntimeError):  # the other side may have gone first
                 await self._send(
                     {"type": "websocket.close", "code": error.code, "reason": error.reason}
@@ -102,7 +102,7 @@ class AgentSocket:
 
     def end(self, code: int, reason: str) -> None:
         if not self._ends.done():
-            self._ends.set_exception(Over(code, reason))
+            self._ends.set_exception(SocketClosed(code, reason))
 
     async def _follow(self) -> None:
         """Its orders, as often as they change. Whether it may still hear them is looked at each
@@ -130,7 +130,7 @@ class AgentSocket:
             try:
                 message = await asyncio.wait_for(receive(), self.patience)
             except TimeoutError:
-                raise Over(SILENT, "Nothing was heard for too long") from None
+                raise SocketClosed(SILENT, "Nothing was heard for too long") from None
             if message["type"] == "websocket.disconnect":
                 return
             have, load = self._parse(message.get("text"))
@@ -149,7 +149,7 @@ class AgentSocket:
         now = time.monotonic()
         self.heard = [at for at in self.heard if now - at < WITHIN] + [now]
         if len(self.heard) > PACE:
-            raise Over(TOO_FAST, "Too many messages")
+            raise SocketClosed(TOO_FAST, "Too many messages")
         try:
             body = json.loads(text) if isinstance(text, str) and len(text) <= LARGEST else None
         except (ValueError, RecursionError):
@@ -160,7 +160,7 @@ class AgentSocket:
             or not isinstance(body.get("have"), str)
             or not (load is None or isinstance(load, dict))
         ):
-            raise Over(BAD_MESSAGE, "Not understood: send {have: version, load: {...}}")
+            raise SocketClosed(BAD_MESSAGE, "Not understood: send {have: version, load: {...}}")
         return body["have"], load
 
     async def _record_heartbeat(self, load: dict[str, Any] | None) -> None:
@@ -168,12 +168,12 @@ class AgentSocket:
         all wait in.
         """
         if load is None and self.agent.state == "ready":
-            ears.note(self.agent.member_id, self.agent.incarnation)
+            heartbeat_buffer.note(self.agent.member_id, self.agent.incarnation)
         else:
             try:
-                await in_thread(beat, self.agent, load)
+                await in_thread(record_socket_heartbeat, self.agent, load)
             except (Conflict, Invalid) as error:
-                raise Over(BAD_MESSAGE, error.detail[:100]) from None
+                raise SocketClosed(BAD_MESSAGE, error.detail[:100]) from None
 
     def _read_orders(self) -> OrderList:
         """The token last: one that ends in between would stand in the version already, and
@@ -183,9 +183,9 @@ class AgentSocket:
         try:
             self.agent = identify_member(self.secret)
         except BadMemberToken as error:
-            raise Over(BAD_TOKEN, error.detail[:100]) from None
+            raise SocketClosed(BAD_TOKEN, error.detail[:100]) from None
         if self.agent.is_replaced and not self.was_replaced:
-            raise Over(REPLACED, "There is a new token: read it and come again")
+            raise SocketClosed(REPLACED, "There is a new token: read it and come again")
         return orders
 
     async def _send_json(self, body: Any) -> None:
@@ -200,7 +200,7 @@ class AgentSocket:
 async def agent_socket(scope: Any, receive: Receive, send: Send) -> None:
     await receive()  # websocket.connect
     try:
-        secret, agent, beat_s = await in_thread(let_in, scope)
+        secret, agent, beat_s = await in_thread(authenticate_socket, scope)
     except Exception as error:
         await refuse(scope, send, error)
         return
@@ -208,7 +208,7 @@ async def agent_socket(scope: Any, receive: Receive, send: Send) -> None:
     await AgentSocket(secret, agent, beat_s, send).run(receive)
 
 
-def let_in(scope: Any) -> tuple[str, AgentIdentity, float]:
+def authenticate_socket(scope: Any) -> tuple[str, AgentIdentity, float]:
     """As any call of an agent; it counts as a heartbeat, too."""
     if scope.get("query_string"):
         raise Invalid(
@@ -217,18 +217,18 @@ def let_in(scope: Any) -> tuple[str, AgentIdentity, float]:
         )
     header: str = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
     agent = identify_header(header, (scope.get("client") or ("",))[0], count_request)
-    beat(agent, None)
-    return header[len(SCHEME) :].strip(), agent, beat_of(spec_of(agent))
+    record_socket_heartbeat(agent, None)
+    return header[len(SCHEME) :].strip(), agent, heartbeat_interval(spec_of(agent))
 
 
-def beat(agent: AgentIdentity, load: dict[str, Any] | None) -> None:
+def record_socket_heartbeat(agent: AgentIdentity, load: dict[str, Any] | None) -> None:
     with acting_as(agent.actor):
         if load is not None:
-            note_load(agent, load)
+            record_load(agent, load)
         elif agent.state == "ready":
-            ears.note(agent.member_id, agent.incarnation)
+            heartbeat_buffer.note(agent.member_id, agent.incarnation)
         elif agent.state in ("creating", "offline"):
-            beat_member(member_id=agent.member_id, incarnation=agent.incarnation)
+            record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation)
 
 
 async def refuse(scope: Any, send: Send, error: Exception) -> None:

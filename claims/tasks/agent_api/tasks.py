@@ -16,10 +16,10 @@ from claims.tasks.files.sealed_files import delete_file, read_file, save_file
 from claims.tasks.logs.logs import add_log, flow, read_pieces, size_of
 from claims.tasks.plans.outlines import outline_plan
 from claims.tasks.runs import agents_sql
-from claims.tasks.runs.interrupt import note_interrupt
-from claims.tasks.runs.services import start_run, take_result
+from claims.tasks.runs.interrupt import record_interrupt
+from claims.tasks.runs.services import record_result, start_run
 from claims.tasks.runs.work_order import (
-    Hold,
+    TaskHold,
     describe_work,
     find_hold,
     most_json,
@@ -28,13 +28,13 @@ from claims.tasks.runs.work_order import (
     spec_of,
     was_here,
 )
-from claims.tasks.states.services import keep_state
+from claims.tasks.states.services import store_state
 from claims.tasks.task_result import parse_result
 from pools.config.parsing import Faults, read_integer, read_mapping, read_text
 from pools.http.endpoint import describe
 from pools.http.fast_view import JSON, answer
 from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
-from slots.members.tokens import note_refused
+from slots.members.tokens import record_refusal
 
 RAW = "application/octet-stream"
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -122,7 +122,7 @@ class TaskInterrupted(AgentEndpoint):
             named = []
         faults.raise_if_any()
         waits_for = [each.replace("\0", "")[:LONGEST_NAMED] for each in named]
-        note_interrupt(
+        record_interrupt(
             claim_id=claim_id,
             generation=generation,
             member=call.member,
@@ -182,7 +182,7 @@ class TaskPlan(AgentEndpoint):
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(spec_of(call.agent).task.plan, "The saved plan", (RAW,))
         digest = read_digest(call, claim_id, data)
-        keep(hold, {"plan": data}, {"plan_digest": digest, "plan_size": len(data)})
+        save_files(hold, {"plan": data}, {"plan_digest": digest, "plan_size": len(data)})
         return answer({"size": len(data)})
 
     @describe(
@@ -220,7 +220,7 @@ class TaskPlanJson(AgentEndpoint):
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(most_json(spec_of(call.agent)), "The plan's JSON", (JSON,))
         found = outline_plan(data)
-        keep(
+        save_files(
             hold,
             {"json": data, "outline": found.data},
             {"json_resources": found.resources, "json_counts": found.counts},
@@ -250,7 +250,7 @@ class TaskState(AgentEndpoint):
             raise Conflict(text, code="not_applying", way_out="Keep the file and look at it.")
         data = call.read_raw(MOST_STATE, "The state", (RAW,))
         digest = read_digest(call, claim_id, data)
-        is_kept = keep_state(
+        is_kept = store_state(
             claim_id=claim_id, generation=generation, member=call.member, data=data
         )
         return answer({"is_kept": is_kept, "digest": digest if is_kept else ""})
@@ -292,7 +292,7 @@ class TaskResultEndpoint(AgentEndpoint):
         result = parse_result(call.read_object())
         if not was_here(call.agent, claim_id, generation):
             raise find_reason(call, claim_id, generation)
-        settled = take_result(
+        settled = record_result(
             claim_id=claim_id, generation=generation, member=call.member, result=result
         )
         return answer({"state": settled.state, "outcome": settled.outcome, "keep": settled.keep})
@@ -313,7 +313,7 @@ def read_digest(call: AgentCall, claim_id: int, data: bytes) -> str:
             ]
         )
     if told != digest:
-        note_refused(
+        record_refusal(
             "sends a body of another digest",
             pool_id=call.agent.pool_id,
             member_id=call.agent.member_id,
@@ -337,7 +337,7 @@ def find_reason(call: AgentCall, claim_id: int, generation: int) -> Exception:
     return Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
 
 
-def find_planned(call: AgentCall, claim_id: int, generation: int) -> Hold:
+def find_planned(call: AgentCall, claim_id: int, generation: int) -> TaskHold:
     """A plan may come in as long as its step runs."""
     hold = find_hold(call.agent, claim_id, generation)
     if hold.row.step != "plan":
@@ -352,7 +352,7 @@ def find_planned(call: AgentCall, claim_id: int, generation: int) -> Hold:
     return hold
 
 
-def keep(hold: Hold, files: dict[str, bytes], about: dict[str, Any]) -> None:
+def save_files(hold: TaskHold, files: dict[str, bytes], about: dict[str, Any]) -> None:
     """The files by their kinds first, then what names them; those before go last."""
     claim_id, generation = hold.row.id, hold.row.generation
     names = {

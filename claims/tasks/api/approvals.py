@@ -22,8 +22,8 @@ from claims.tasks.approvals.services import MOST as LONGEST_BULK
 from claims.tasks.approvals.services import (
     ApprovalResult,
     ApprovalVote,
+    apply_votes,
     approve_plan,
-    decide_many,
     reject_plan,
 )
 from claims.tasks.files.sealed_files import iterate_file
@@ -246,7 +246,7 @@ class BulkDecide(LeanEndpoint):
         are approved one by one only.
         """
         items = [read_verdict(item, call) for item in read_items(call, "decisions", LONGEST_BULK)]
-        decided = iter(decide_many([item for item in items if isinstance(item, ApprovalVote)]))
+        decided = iter(apply_votes([item for item in items if isinstance(item, ApprovalVote)]))
         found = [
             show_decided(item, next(decided)) if isinstance(item, ApprovalVote) else item
             for item in items

@@ -7,7 +7,7 @@ from claims.allocation.api.permissions import require_all
 from claims.allocation.selectors import view_claim
 from claims.tasks import run_schemas as shapes
 from claims.tasks.logs.logs import MOST_AT_ONCE, list_runs, read_log, read_text
-from claims.tasks.logs.long_poll import wait_for_more
+from claims.tasks.logs.long_poll import wait_for_log
 from claims.tasks.states.selectors import list_rescued
 from pools.http.endpoint import describe, in_query, pages_of, read_choices, read_integer
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
@@ -86,5 +86,5 @@ class RunLog(LeanEndpoint):
         found = answer(page.as_dict(), Cache_Control="no-store")
         if left > 0 and not page.chunks and not page.is_whole:
             # See project.kernel.http.asgi.
-            found.again = lambda: wait_for_more(claim_id, generation, page.next, left)  # type: ignore[attr-defined]
+            found.again = lambda: wait_for_log(claim_id, generation, page.next, left)  # type: ignore[attr-defined]
         return found

@@ -6,7 +6,7 @@ from django.http import HttpResponse
 from rest_framework import serializers
 
 from claims.allocation.api.claims import TAG
-from claims.tasks.files.sources import SOURCE_BYTES, keep_source
+from claims.tasks.files.sources import SOURCE_BYTES, store_source
 from pools.access.permissions import require_anywhere
 from pools.http.endpoint import describe
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
@@ -35,7 +35,7 @@ class SourceList(LeanEndpoint):
         leads out of it. One that no claim names is gone after a day. Each user may keep
         BERTH_SOURCE_QUOTA bytes (413 `source_quota`, with `used` and `allowed`)."""
         require_anywhere(call.identity, "claim")
-        kept = keep_source(
+        kept = store_source(
             call.read_raw(SOURCE_BYTES, "The archive", TYPES), made_by=call.identity.requester
         )
         return answer({"digest": kept.digest, "size": kept.size, "files": kept.files}, 201)

@@ -11,12 +11,12 @@ from claims import claims_sql
 from claims.allocation import decisions_sql
 from claims.statements import repeat
 from claims.tasks.files.sealed_files import delete_file
-from claims.tasks.states.services import settle_states
+from claims.tasks.states.services import resolve_states
 from claims.workspaces.services import free_workspace, lock_workspace_row
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.validation import require_reason
 
 SETTLED = {
@@ -26,7 +26,7 @@ SETTLED = {
 }
 
 
-def settle_lost_apply(
+def resolve_lost_apply(
     *, workspace_id: int, what: str, reason: str, claim: int | None = None
 ) -> int:
     """What became of the apply that was lost. The workspace is open again. Answers which claim it
@@ -43,14 +43,14 @@ def settle_lost_apply(
             ]
         )
     note = require_reason(reason)
-    settled, files = repeat(partial(_settle, workspace_id, what, note, claim))
+    settled, files = repeat(partial(_resolve, workspace_id, what, note, claim))
     for file in files:
         delete_file(file)
     free_workspace(workspace_id)
     return settled
 
 
-def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple[int, list[str]]:
+def _resolve(workspace_id: int, what: str, note: str, meant: int | None) -> tuple[int, list[str]]:
     with transaction.atomic():
         row = lock_workspace_row(workspace_id)
         name, claim = row.name, row.lost_claim_id
@@ -72,7 +72,7 @@ def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple
             )
         facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
         decisions_sql.settle_run(claim=claim, facts=json.dumps(facts))
-        files = settle_states(row.id, f"the workspace is settled: {SETTLED[what]}")
+        files = resolve_states(row.id, f"the workspace is settled: {SETTLED[what]}")
         claims_sql.set_workspace_lock(workspace=row.id, by="", reason="")
         data = {"workspace": name, "what": what}
         record(
@@ -90,5 +90,5 @@ def _settle(workspace_id: int, what: str, note: str, meant: int | None) -> tuple
             reason=f"claim {claim}: {SETTLED[what]}",
             data={"workspace": name},
         )
-        hint("claims", "events")
+        publish("claims", "events")
         return int(claim), files

@@ -11,15 +11,15 @@ from claims import claims_sql
 from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.queues.allocator import served_first
-from claims.allocation.scale_request import ask_for_capacity
+from claims.allocation.scale_request import request_scaling
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.release import Ending, give_back, lock_claim
+from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
 from claims.states import PENDING
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.ui.formatting import rfc3339
 from project.kernel.validation import require_reason
 
@@ -65,9 +65,9 @@ def reserve_parked() -> int:
     for row in decisions_sql.seekers(AT_A_TIME):
         found += repeat(partial(_reserve_again, row))
     if found:
-        hint("events", "slots")
+        publish("events", "slots")
     if wanting := {row.pool_id for row in decisions_sql.seeking_pools()}:
-        ask_for_capacity(wanting)
+        request_scaling(wanting)
     return found
 
 
@@ -85,7 +85,7 @@ def bind_approved() -> int:
         }
         found += len(repeat(partial(claims_sql.bind_near, actor=current_actor(), **values)))
     if found:
-        hint("events", "slots", "operations")
+        publish("events", "slots", "operations")
     return found
 
 
@@ -106,7 +106,7 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
             "extend", pool_id=row.pool_id, claim_id=claim_id, generation=row.generation,
             before=row.state, after=row.state, reason=note, data=until,
         )  # fmt: skip
-        hint("claims")
+        publish("claims")
 
 
 def _plan_again(claim_id: int, note: str) -> None:
@@ -127,9 +127,11 @@ def _plan_again(claim_id: int, note: str) -> None:
         if claim.state == "reserved":
             if not is_locked and _is_good(decisions_sql.slot_of(claim=claim_id)):
                 claims_sql.resume_planning(**values)
-                hint("slots", "events")
+                publish("slots", "events")
                 return
-            give_back(claim_id, claim.generation, Ending("parked", "", "park", note, is_clean=True))
+            release_slots(
+                claim_id, claim.generation, Ending("parked", "", "park", note, is_clean=True)
+            )
         claims_sql.plan_anew(**values)
         if is_locked:
             claims_sql.block_unparked(
@@ -137,7 +139,7 @@ def _plan_again(claim_id: int, note: str) -> None:
                 actor=current_actor(),
                 reason="its workspace is locked",
             )
-        hint("claims", "events")
+        publish("claims", "events")
 
 
 def _is_good(slot: Any) -> bool:
@@ -157,10 +159,12 @@ def _move(claim_id: int, note: str) -> None:
                 code="not_reserved",
                 way_out=way_out,
             )
-        give_back(claim_id, claim.generation, Ending("parked", "", "leave", note, is_clean=True))
+        release_slots(
+            claim_id, claim.generation, Ending("parked", "", "leave", note, is_clean=True)
+        )
         lanes = claims_sql.lanes_of(shapes=[claim.shape_id])[0].lanes
         if _take_place(claim_id, claim.generation, slot.pool_id, lanes, but=slot.member_id):
-            hint("slots", "events")
+            publish("slots", "events")
             return
         member = decisions_sql.is_member_there(member=slot.member_id)
         if member is not None and member.is_ready and not member.is_closing:
@@ -174,7 +178,7 @@ def _move(claim_id: int, note: str) -> None:
                 way_out="Free a slot on another member or add a member, then move it.",
             )
         decisions_sql.start_seeking(claim=claim_id)
-        hint("claims", "slots", "events")
+        publish("claims", "slots", "events")
 
 
 def _take_place(

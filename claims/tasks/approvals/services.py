@@ -20,11 +20,11 @@ from django.db import transaction
 from claims import claims_sql
 from claims.allocation import decisions_sql
 from claims.lifecycle.end_hold import approval_of, pool_name
-from claims.lifecycle.release import Ending, end_unheld, give_back, lock_claim
+from claims.lifecycle.release import Ending, end_unheld, lock_claim, release_slots
 from claims.models import Plan
 from claims.statements import repeat
 from claims.states import PENDING
-from claims.tasks.approvals.lost_apply import settle_lost_apply
+from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.approvals.reservations import (
     extend_reservation,
     move_reserved,
@@ -34,25 +34,25 @@ from claims.tasks.approvals.reservations import (
 from claims.tasks.plans.outlines import make_outline_of
 from claims.tasks.plans.plan_outline import NotAPlan
 from claims.tasks.valid_approvals import find_faults
-from pools.access.permissions import APPROVER, Identity, hold_rights, load_identities, refusal
+from pools.access.permissions import APPROVER, Identity, load_identities, lock_rights, refusal
 from pools.config.approval_spec import ApprovalSpec
 from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, Refused
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.ui.formatting import rfc3339
 from project.kernel.validation import LONGEST_REASON
 
 __all__ = [
     "ApprovalResult",
     "ApprovalVote",
+    "apply_votes",
     "approve_plan",
-    "decide_many",
     "extend_reservation",
     "move_reserved",
     "plan_again",
     "reject_plan",
-    "settle_lost_apply",
+    "resolve_lost_apply",
 ]
 
 MOST = 500  # in one call
@@ -80,7 +80,7 @@ class ApprovalVote:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facing:
+class _LockedPlan:
     """A claim that waits for a person, under its lock, and the plan that is to be decided on."""
 
     claim: Any
@@ -114,7 +114,7 @@ def reject_plan(
     return repeat(partial(_reject, claim_id, digest, by, note, via))
 
 
-def decide_many(verdicts: Sequence[ApprovalVote]) -> list[ApprovalResult | BerthError]:
+def apply_votes(verdicts: Sequence[ApprovalVote]) -> list[ApprovalResult | BerthError]:
     """Each stands on its own. Plans that destroy are looked at one by one: of many, nobody
     reads each.
     """
@@ -122,10 +122,10 @@ def decide_many(verdicts: Sequence[ApprovalVote]) -> list[ApprovalResult | Berth
         raise Invalid(
             f"{len(verdicts)} decisions are too many for one call.", way_out=f"Send {MOST} at most."
         )
-    return [_decide_one(verdict) for verdict in verdicts]
+    return [_apply_vote(verdict) for verdict in verdicts]
 
 
-def _decide_one(v: ApprovalVote) -> ApprovalResult | BerthError:
+def _apply_vote(v: ApprovalVote) -> ApprovalResult | BerthError:
     try:
         if not v.is_yes:
             return reject_plan(
@@ -171,7 +171,7 @@ def _approve(
     with transaction.atomic():
         # Nobody locks it before this is done.
         workspace = claims_sql.share_workspace_of(claim=claim_id)
-        found = _face(claim_id, digest, by)
+        found = _lock_plan(claim_id, digest, by)
         if isinstance(found, ApprovalResult):
             return found
         claim, plan, approval = found.claim, found.plan, found.approval
@@ -188,8 +188,8 @@ def _approve(
             text = f"The plan of claim {claim_id} destroys or replaces resources."
             raise Refused(text, code="destroys", way_out="Read the plan and approve it by itself.")
         said = decisions_sql.approvals_of(plan=plan.id)
-        hold_rights([by.user_id, *(row.user_id for row in said if row.user_id is not None)])
-        _require_decider(by, claim)
+        lock_rights([by.user_id, *(row.user_id for row in said if row.user_id is not None)])
+        _require_approver(by, claim)
         if not approval.own and by.requester == claim.requested_by:
             text = (
                 f"{by.requester} asked for claim {claim_id}, and in its pool one’s own yes "
@@ -239,7 +239,7 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
     if state == "reserved" and decisions_sql.is_frozen(pool=claim.pool_id):
         # Nothing begins: it goes first in line, near its plan, once the freeze is over. Its
         # deadline has ended.
-        give_back(
+        release_slots(
             claim.id,
             claim.generation,
             Ending("parked", "", "park", "its pool is frozen", is_clean=True),
@@ -247,10 +247,10 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
         state = "parked"
     if state == "reserved":
         is_begun = bool(claims_sql.resume(**values))
-        hint("slots", "events")
+        publish("slots", "events")
     else:
         is_begun = bool(claims_sql.unpark(**values))
-        hint("claims", "events")
+        publish("claims", "events")
     if not is_begun:
         raise too_late(claim)
     return "bound" if state == "reserved" else "waiting"
@@ -258,19 +258,19 @@ def _begin(claim: Any, plan: Any, comment: str) -> str:
 
 def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) -> ApprovalResult:
     with transaction.atomic():
-        found = _face(claim_id, digest, by, is_yes=False)
+        found = _lock_plan(claim_id, digest, by, is_yes=False)
         if isinstance(found, ApprovalResult):
             return found
         claim, plan = found.claim, found.plan
-        hold_rights([by.user_id])
-        _require_decider(by, claim)
+        lock_rights([by.user_id])
+        _require_approver(by, claim)
         decisions_sql.say_no(
             plan=plan.id, user=by.user_id, by=by.requester, comment=comment, via=via
         )
         given = sum(row.is_yes for row in decisions_sql.approvals_of(plan=plan.id))
         decisions_sql.stale_plans(claim=claim_id)
         if claim.state == "reserved":
-            give_back(
+            release_slots(
                 claim_id,
                 claim.generation,
                 Ending(outcome="rejected", verb="reject", reason=comment, is_clean=True),
@@ -280,7 +280,7 @@ def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) ->
         return ApprovalResult("ended", found.approval.needed, given)
 
 
-def _require_decider(by: Identity, claim: Any) -> None:
+def _require_approver(by: Identity, claim: Any) -> None:
     """Under the claim's lock, with the rights held: the caller may have lost them since the call
     was let in.
     """
@@ -293,9 +293,9 @@ def _require_decider(by: Identity, claim: Any) -> None:
         raise refusal(now, APPROVER, claim.pool_id, pool_name(claim.pool_id))
 
 
-def _face(
+def _lock_plan(
     claim_id: int, digest: str, by: Identity, *, is_yes: bool = True
-) -> _Facing | ApprovalResult:
+) -> _LockedPlan | ApprovalResult:
     """What is to be decided on, or what was: the same person saying the same again is
     answered as then.
     """
@@ -320,7 +320,7 @@ def _face(
             way_out="Read the current plan, then decide.",
             digest=bytes(plan.digest).hex(),
         )
-    return _Facing(claim, plan, approval)
+    return _LockedPlan(claim, plan, approval)
 
 
 def _answer_decided(
@@ -388,7 +388,7 @@ def _record(claim: Any, verb: str, reason: str, data: Any) -> None:
         verb, pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation,
         before=claim.state, after=claim.state, reason=reason, data=data,
     )  # fmt: skip
-    hint("events")
+    publish("events")
 
 
 def _check_comment(comment: str) -> str:

@@ -13,7 +13,7 @@ from claims.tasks.files.sealed_files import (
     list_names,
     list_shelves,
     modified_at,
-    whose,
+    owner_of,
 )
 from project.kernel.controllers.periodic import chore
 from project.kernel.doctor.restore_detection import is_dumped_now, was_restored_within
@@ -78,9 +78,9 @@ def sweep_shelf(shelf: str) -> int:
 def known_files(shelf: str, names: list[str]) -> set[str]:
     """Of these, those that a row names. A name says where to look."""
     if shelf.startswith("source/"):
-        digests = [bytes.fromhex(whose(name)) for name in names if len(whose(name)) == 64]
+        digests = [bytes.fromhex(owner_of(name)) for name in names if len(owner_of(name)) == 64]
         return {row.name for row in sources_sql.known_source_files(digests=digests)}
     claims = {
-        int(number) for name in names if (number := whose(name).partition("-")[0]).isdecimal()
+        int(number) for name in names if (number := owner_of(name).partition("-")[0]).isdecimal()
     }
     return {row.name for row in sources_sql.known_plan_files(claims=sorted(claims))}

@@ -281,6 +281,6 @@ def modified_at(name: str) -> datetime | None:
         return None
 
 
-def whose(name: str) -> str:
+def owner_of(name: str) -> str:
     """What save_file was told: claim-generation, or a digest."""
     return name.rpartition("/")[2].partition(".")[0]

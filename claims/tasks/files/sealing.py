@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from django.db import transaction
 
-from claims.tasks.files.sealed_files import list_names, list_shelves, reseal_file, whose
+from claims.tasks.files.sealed_files import list_names, list_shelves, owner_of, reseal_file
 from claims.tasks.task_body import open_body, seal_body
 from project.kernel.db.sql import run
-from project.kernel.security.encryption import head, reseals, seal, unseal
+from project.kernel.security.encryption import key_header, register_resealer, seal, unseal
 
 BATCH = 200
 
@@ -59,12 +59,12 @@ RENAME = {
 }
 
 
-@reseals("logs")
+@register_resealer("logs")
 def reseal_logs() -> Iterator[int]:
     at = (0, 0, 0)
     while rows := run(
         NEXT.format(n=BATCH),
-        {"head": head(), "claim": at[0], "generation": at[1], "seq": at[2]},
+        {"head": key_header(), "claim": at[0], "generation": at[1], "seq": at[2]},
         prepare=False,
     ):
         old = [row for row in rows if row.data is not None]
@@ -80,11 +80,13 @@ def reseal_logs() -> Iterator[int]:
         at = (rows[-1].claim_id, rows[-1].generation, rows[-1].seq)
 
 
-@reseals("tasks")
+@register_resealer("tasks")
 def reseal_tasks() -> Iterator[int]:
     """Also those that were kept before their values were sealed."""
     last = 0
-    while rows := run(NEXT_TASKS.format(n=BATCH), {"head": head(), "last": last}, prepare=False):
+    while rows := run(
+        NEXT_TASKS.format(n=BATCH), {"head": key_header(), "last": last}, prepare=False
+    ):
         done = 0
         for row in rows:
             body, sealed = seal_body(open_body(json.loads(row.body), row.sealed))
@@ -95,7 +97,7 @@ def reseal_tasks() -> Iterator[int]:
         last = rows[-1].claim_id
 
 
-@reseals("files")
+@register_resealer("files")
 def reseal_files() -> Iterator[int]:
     for shelf in list_shelves():
         yield sum(reseal_file(name, rename_file) for name in list_names(shelf))
@@ -105,7 +107,7 @@ def rename_file(old: str, new: str) -> bool:
     """In whatever row names it. The run first: whoever makes a plan of it locks it, and has the
     new name or has made the plan.
     """
-    kind, who = old.partition("/")[0], whose(old)
+    kind, who = old.partition("/")[0], owner_of(old)
     values = {
         "old": old,
         "new": new,

@@ -34,14 +34,14 @@ class SourceQuotaExceeded(TooLarge):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSource:
+class StoredSource:
     id: int
     digest: str  # sha256 of the archive as it is kept
     size: int
     files: int
 
 
-def keep_source(data: bytes, *, made_by: str) -> KeptSource:
+def store_source(data: bytes, *, made_by: str) -> StoredSource:
     """An archive from elsewhere, a tar.gz or a zip."""
     if len(data) > SOURCE_BYTES:
         text = f"{len(data)} bytes are too many."
@@ -57,14 +57,14 @@ def keep_source(data: bytes, *, made_by: str) -> KeptSource:
             "Others are uploading archives just now.", way_out="Send it again in a moment."
         )
     try:
-        return _keep(repack_limited(data), made_by)
+        return _store(repack_limited(data), made_by)
     finally:
         _turns.release()
 
 
-def keep_files(files: Iterable[tuple[str, str]], *, made_by: str) -> KeptSource:
+def store_files(files: Iterable[tuple[str, str]], *, made_by: str) -> StoredSource:
     """Files that were given in the claim itself."""
-    return _keep(pack_files(files), made_by)
+    return _store(pack_files(files), made_by)
 
 
 def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | None:
@@ -72,7 +72,7 @@ def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | N
     claim: a file is written.
     """
     if run.source.kind == "files":
-        return keep_files(run.source.files, made_by=made_by).id
+        return store_files(run.source.files, made_by=made_by).id
     if run.source.kind != "archive":
         return None
     row = sources_sql.find_own(
@@ -90,7 +90,7 @@ def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | N
     return int(row.id)
 
 
-def count_kept(made_by: str) -> int:
+def count_stored(made_by: str) -> int:
     """Bytes of the sources that this user brought. What others upload again counts for whoever
     was first.
     """
@@ -131,7 +131,7 @@ def in_megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def _keep(archive: Archive, made_by: str) -> KeptSource:
+def _store(archive: Archive, made_by: str) -> StoredSource:
     """The file first, then the row that names it. Called outside of transactions: a file
     takes a while.
     """
@@ -139,7 +139,7 @@ def _keep(archive: Archive, made_by: str) -> KeptSource:
     row = sources_sql.find(digest=digest.digest(), by=made_by)
     if row is None:
         size = len(archive.data)
-        refuse_above_quota(count_kept(made_by), size)
+        refuse_above_quota(count_stored(made_by), size)
         refuse_below_reserve(size)
         name = save_file("source", digest.hexdigest(), archive.data)
         try:
@@ -147,7 +147,7 @@ def _keep(archive: Archive, made_by: str) -> KeptSource:
             with transaction.atomic():
                 # Two uploads at once are counted one after the other.
                 lock_in_transaction(SOURCE_QUOTA, made_by)
-                refuse_above_quota(count_kept(made_by), size)
+                refuse_above_quota(count_stored(made_by), size)
                 added = sources_sql.add_source(
                     digest=digest.digest(),
                     file=name,
@@ -161,5 +161,5 @@ def _keep(archive: Archive, made_by: str) -> KeptSource:
         assert added is not None
         if added.file != name:
             delete_file(name)
-        return KeptSource(added.id, digest.hexdigest(), added.size, added.files)
-    return KeptSource(row.id, digest.hexdigest(), row.size, row.files)
+        return StoredSource(added.id, digest.hexdigest(), added.size, added.files)
+    return StoredSource(row.id, digest.hexdigest(), row.size, row.files)

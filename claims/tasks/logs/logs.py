@@ -157,7 +157,7 @@ def add_log(
             )
         size = sum(size_of(piece) for piece in new)
         if state.log_bytes + size > most + SLACK or state.log_next + len(new) > MOST_PIECES:
-            _tell_limit(claim_id, generation, member_id, state, most)
+            _notify_limit(claim_id, generation, member_id, state, most)
             raise Conflict(
                 f"This log has {state.log_bytes} bytes, and {most} are kept.",
                 code="log_full",
@@ -170,7 +170,7 @@ def add_log(
         if added is not None:
             left_out = sum(piece.left_out for piece in new)
             if left_out and not added.left_out_before:
-                _tell_limit(claim_id, generation, member_id, state, most)
+                _notify_limit(claim_id, generation, member_id, state, most)
             return int(added.next)
     raise Conflict(
         "Another call adds to this log just now.",
@@ -292,7 +292,7 @@ def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> A
     return state
 
 
-def _tell_limit(claim_id: int, generation: int, member_id: int, state: Any, most: int) -> None:
+def _notify_limit(claim_id: int, generation: int, member_id: int, state: Any, most: int) -> None:
     """Once a run, however often its agent tries: people are told that they do not
     see everything.
     """

@@ -11,7 +11,7 @@ POLL = 0.25  # seconds: pieces of a log write no hints
 Followed = tuple[int, int, int]  # claim, generation, the piece that is next
 
 
-async def look(connection: Connection, waiting: Iterable[Followed]) -> Iterable[Followed]:
+async def find_changed(connection: Connection, waiting: Iterable[Followed]) -> Iterable[Followed]:
     """Those that have grown or are over."""
     known = list(waiting)
     values = {
@@ -23,8 +23,8 @@ async def look(connection: Connection, waiting: Iterable[Followed]) -> Iterable[
     return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
 
 
-watches = Watches("logs", look, POLL)
+watches = Watches("logs", find_changed, POLL)
 
 
-async def wait_for_more(claim_id: int, generation: int, following: int, seconds: float) -> None:
+async def wait_for_log(claim_id: int, generation: int, following: int, seconds: float) -> None:
     await watches.here().wait_for((claim_id, generation, following), seconds)

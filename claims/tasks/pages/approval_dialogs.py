@@ -12,19 +12,19 @@ from django.shortcuts import render
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claims
 from claims.lifecycle.drain import drains_of
-from claims.lifecycle.pages.claim_dialogs import MOST, SHOWN, affected, claim_for, places
+from claims.lifecycle.pages.claim_dialogs import MOST, SHOWN, affected, claim_for, describe_places
 from claims.states import PENDING
 from claims.tasks.approvals.services import (
     ApprovalVote,
+    apply_votes,
     approve_plan,
-    decide_many,
     extend_reservation,
     move_reserved,
     plan_again,
     reject_plan,
-    settle_lost_apply,
+    resolve_lost_apply,
 )
-from claims.tasks.pages.task_page import must_read, what_happens, why_not_approve
+from claims.tasks.pages.task_page import describe_effect, must_read, why_not_approve
 from claims.tasks.plans.selectors import PlanView, view_plan
 from claims.tasks.states.views import rescued_facts
 from claims.workspaces.web.permissions import require_settle
@@ -35,7 +35,15 @@ from pools.models import Pool
 from pools.pages.base import frame, signed_in
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask, errors_of, finish
+from project.kernel.ui.confirm import (
+    ConfirmInput,
+    Done,
+    Field,
+    Question,
+    confirm_action,
+    errors_of,
+    finish,
+)
 
 PANEL = "decide-said"  # where the panel shows what is wrong
 
@@ -76,7 +84,7 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
         title=f"Approve the plan of {claim.workspace or claim.id}",
         verb="Approve and apply" if found.given + 1 >= found.needed else "Approve",
         href=request.path,
-        intro=f"{counts_words(found)}. {what_happens(claim, found)}",
+        intro=f"{counts_words(found)}. {describe_effect(claim, found)}",
         fields=[
             Field("digest", "", "hidden", found.digest),
             Field("comment", "Comment", "textarea", request.GET.get("comment", "")[:500]),
@@ -95,11 +103,13 @@ def approve(request: Any, claim_id: int) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        return say_yes(claim, given.values["digest"], request.identity, given.values["comment"])
+        return confirm_approval(
+            claim, given.values["digest"], request.identity, given.values["comment"]
+        )
 
     if is_panel(request):
         return from_panel(request, lambda: yes_from_panel(request, claim, found))
-    return ask(request, question, perform, frame(request, "approvals"))
+    return confirm_action(request, question, perform, frame(request, "approvals"))
 
 
 def yes_from_panel(request: Any, claim: ClaimView, found: PlanView) -> Done:
@@ -113,7 +123,7 @@ def yes_from_panel(request: Any, claim: ClaimView, found: PlanView) -> Done:
                 )
             ]
         )
-    return say_yes(
+    return confirm_approval(
         claim,
         request.POST.get("digest", ""),
         request.identity,
@@ -121,7 +131,7 @@ def yes_from_panel(request: Any, claim: ClaimView, found: PlanView) -> Done:
     )
 
 
-def say_yes(claim: ClaimView, digest: str, by: Identity, comment: str) -> Done:
+def confirm_approval(claim: ClaimView, digest: str, by: Identity, comment: str) -> Done:
     decided = approve_plan(claim_id=claim.id, digest=digest, by=by, comment=comment, via="browser")
     name = claim.workspace or str(claim.id)
     left = decided.needed - decided.given
@@ -147,7 +157,11 @@ def reject(request: Any, claim_id: int) -> HttpResponse:
         href=request.path,
         intro="Nothing is applied. The claim ends and its slot is released.",
         affected=[
-            affected(claim, ("rejected", "rejected"), places(claim) if claim.holds else "its plan")
+            affected(
+                claim,
+                ("rejected", "rejected"),
+                describe_places(claim) if claim.holds else "its plan",
+            )
         ],
         fields=[Field("digest", "", "hidden", found.digest)],
         reason_hint=f"Shown to {claim.requested_by or 'the owner'} and recorded in the event log",
@@ -170,7 +184,7 @@ def reject(request: Any, claim_id: int) -> HttpResponse:
                 request.POST.get("digest", ""), request.POST.get("comment", "").strip()[:500]
             ),
         )
-    return ask(
+    return confirm_action(
         request,
         question,
         lambda given: no(given.values["digest"], given.reason),
@@ -236,7 +250,7 @@ def extend(request: Any, claim_id: int) -> HttpResponse:
         )
         return Done(f"{claim.workspace or claim.id} waits {given.values['for']} longer.")
 
-    return ask(request, question, perform, frame(request, "approvals"))
+    return confirm_action(request, question, perform, frame(request, "approvals"))
 
 
 def read_length(text: str) -> float:
@@ -273,7 +287,7 @@ def again(request: Any, claim_id: int) -> HttpResponse:
         plan_again(claim_id=claim.id, reason=given.reason)
         return Done(f"{claim.workspace or claim.id} plans again.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 @signed_in
@@ -290,7 +304,9 @@ def move(request: Any, claim_id: int) -> HttpResponse:
         ),
         affected=[
             affected(
-                claim, ("apply_pending", "in another slot"), places(claim) if claim.holds else ""
+                claim,
+                ("apply_pending", "in another slot"),
+                describe_places(claim) if claim.holds else "",
             )
         ],
         nothing=not_pending(claim),
@@ -299,23 +315,23 @@ def move(request: Any, claim_id: int) -> HttpResponse:
     def perform(given: ConfirmInput) -> Done:
         move_reserved(claim_id=claim.id, reason=given.reason)
         return Done(
-            f"{claim.workspace or claim.id} leaves {places(claim) or 'its place'} and "
+            f"{claim.workspace or claim.id} leaves {describe_places(claim) or 'its place'} and "
             "gets another slot."
         )
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 # -- many plans ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenClaims:
     claim: ClaimView
     plan: PlanView
 
 
-def chosen(request: Any) -> tuple[list[Chosen], list[tuple[ClaimView, str]]]:
+def chosen(request: Any) -> tuple[list[ChosenClaims], list[tuple[ClaimView, str]]]:
     """What can be decided of what was picked, each with the plan that was seen; and what can't,
     with the reason.
     """
@@ -335,15 +351,15 @@ def chosen(request: Any) -> tuple[list[Chosen], list[tuple[ClaimView, str]]]:
         if found is None or why:
             unfit.append((claim, why or "The claim has no plan."))
         else:
-            fit.append(Chosen(claim, found))
+            fit.append(ChosenClaims(claim, found))
     return fit, unfit
 
 
 def many(
     request: Any,
-    fit: Sequence[Chosen],
+    fit: Sequence[ChosenClaims],
     left: Sequence[tuple[ClaimView, str]],
-    act: Callable[[Chosen, str, ConfirmInput], Any],
+    act: Callable[[ChosenClaims, str, ConfirmInput], Any],
     **texts: Any,
 ) -> HttpResponse:
     then, past = texts.pop("then"), texts.pop("past")
@@ -372,10 +388,10 @@ def many(
         )
         return Done(f"{formatting.plural(done, 'plan is', 'plans are')} {past}.{more}")
 
-    return ask(request, question, perform, frame(request, "approvals"))
+    return confirm_action(request, question, perform, frame(request, "approvals"))
 
 
-def act_on_each(fit: Sequence[Chosen], act: Callable[[Chosen], Any]) -> tuple[int, str]:
+def act_on_each(fit: Sequence[ChosenClaims], act: Callable[[ChosenClaims], Any]) -> tuple[int, str]:
     """How many it was done to, and words for the others. Each stands on its own; where none can
     be done, why.
     """
@@ -403,11 +419,11 @@ def approve_many(request: Any) -> HttpResponse:
         else:
             plain.append(one)
 
-    def act(one: Chosen, digest: str, given: ConfirmInput) -> None:
+    def act(one: ChosenClaims, digest: str, given: ConfirmInput) -> None:
         verdict = ApprovalVote(
             one.claim.id, digest, True, request.identity, given.reason, "browser"
         )
-        answer = decide_many([verdict])[0]  # which refuses those that destroy
+        answer = apply_votes([verdict])[0]  # which refuses those that destroy
         if isinstance(answer, BerthError):
             raise answer
 
@@ -430,7 +446,7 @@ def approve_many(request: Any) -> HttpResponse:
     )
 
 
-def frozen_words(chosen: list[Chosen]) -> str:
+def frozen_words(chosen: list[ChosenClaims]) -> str:
     """R9 of a pool, of many."""
     frozen = Pool.objects.filter(
         pk__in={one.claim.pool_id for one in chosen if one.claim.pool_id},
@@ -447,7 +463,7 @@ def frozen_words(chosen: list[Chosen]) -> str:
     )
 
 
-def draining_words(chosen: list[Chosen]) -> str:
+def draining_words(chosen: list[ChosenClaims]) -> str:
     """R9, of many."""
     drains = drains_of([one.claim.id for one in chosen if one.claim.state == "reserved"])
     if not drains:
@@ -464,7 +480,7 @@ def draining_words(chosen: list[Chosen]) -> str:
 def reject_many(request: Any) -> HttpResponse:
     fit, left = chosen(request)
 
-    def act(one: Chosen, digest: str, given: ConfirmInput) -> None:
+    def act(one: ChosenClaims, digest: str, given: ConfirmInput) -> None:
         reject_plan(
             claim_id=one.claim.id,
             digest=digest,
@@ -530,7 +546,7 @@ def extend_many(request: Any) -> HttpResponse:
             f"{given.values['for']} longer.{more}"
         )
 
-    return ask(request, question, perform, frame(request, "approvals"))
+    return confirm_action(request, question, perform, frame(request, "approvals"))
 
 
 # -- an apply that was lost ------------------------------------------------------------------------
@@ -576,9 +592,9 @@ def settle(request: Any, name: str) -> HttpResponse:
     def perform(given: ConfirmInput) -> Done:
         asked = request.GET.get("claim", "")
         meant = int(asked) if asked.isdecimal() and len(asked) < 19 else lost[0].id
-        settle_lost_apply(
+        resolve_lost_apply(
             workspace_id=view.id, what=given.values["what"], reason=given.reason, claim=meant
         )
         return Done(f"{name} is unlocked; what happened is recorded.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))

@@ -27,7 +27,7 @@ from pools.pages.base import page, signed_in
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.errors import NotFound, Unavailable
-from project.kernel.live.regions import Opened, region
+from project.kernel.live.regions import OpenedRegion, region
 
 PEEKED = 8  # resources beside the list
 MOST = 300  # plans on the page: those that expire first
@@ -189,14 +189,14 @@ def show_peek(request: Any, claim_id: int) -> HttpResponse:
     return page(request, "claims/tasks/approval_preview.html", chosen=claim)
 
 
-def opened(name: str, identity: Identity, argument: str, render: Any, every: float) -> Opened:
+def opened(name: str, identity: Identity, argument: str, render: Any, every: float) -> OpenedRegion:
     subjects, scope = scope_of(identity)
     full = f"{name}:{argument}" if argument else name
-    return Opened(full, f"{full}|{scope}", subjects, render, every)
+    return OpenedRegion(full, f"{full}|{scope}", subjects, render, every)
 
 
 @region("approvals")
-def open_list(identity: Identity, argument: str) -> Opened | None:
+def open_list(identity: Identity, argument: str) -> OpenedRegion | None:
     wanted = read_wanted(argument)
 
     def render() -> str:
@@ -215,7 +215,7 @@ def open_list(identity: Identity, argument: str) -> Opened | None:
 
 
 @region("approvals.head")
-def open_head(identity: Identity, argument: str) -> Opened | None:
+def open_head(identity: Identity, argument: str) -> OpenedRegion | None:
     wanted = read_wanted(argument)
 
     def render() -> str:
@@ -268,7 +268,7 @@ def open_head(identity: Identity, argument: str) -> Opened | None:
 
 
 @region("approvals.count")
-def open_count(identity: Identity, argument: str) -> Opened | None:
+def open_count(identity: Identity, argument: str) -> OpenedRegion | None:
     """In the navigation of every page."""
 
     def render() -> str:
@@ -279,7 +279,7 @@ def open_count(identity: Identity, argument: str) -> Opened | None:
 
 
 @region("approval")
-def open_peek(identity: Identity, argument: str) -> Opened | None:
+def open_peek(identity: Identity, argument: str) -> OpenedRegion | None:
     claim = find_claim(identity, argument)
     if claim is None:
         return None
@@ -299,7 +299,7 @@ def open_peek(identity: Identity, argument: str) -> Opened | None:
             context |= peeked(plan)
         return render_to_string("claims/tasks/approval.html", context)
 
-    return Opened(
+    return OpenedRegion(
         f"approval:{claim_id}",
         f"approval:{claim_id}|{scope}",
         frozenset({("claim", claim_id)}),

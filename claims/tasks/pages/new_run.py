@@ -12,7 +12,7 @@ from django.urls import reverse
 from claims.allocation.api.permissions import require_to_create
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import TASKS, parse_claim
-from claims.tasks.files.sources import SOURCE_BYTES, keep_source
+from claims.tasks.files.sources import SOURCE_BYTES, store_source
 from claims.tasks.pages.variables import read_variables
 from pools.access.permissions import Identity, require_anywhere
 from pools.lifecycle.selectors import list_pools
@@ -66,7 +66,7 @@ PLACES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class RunForm:
     """What stands in the form."""
 
     values: dict[str, str]
@@ -86,7 +86,7 @@ def run(request: Any) -> HttpResponse:
         told = {
             name: request.GET.get(name, "")[:120] for name in ("pool", "workspace", "kind", "owner")
         }
-        return show(request, pools, Typed(told))
+        return show(request, pools, RunForm(told))
     typed = read_form(request)
     if request.POST.get("more") == "file":
         return show(request, pools, replace(typed, files=[*typed.files, ("", "")]))
@@ -119,7 +119,7 @@ def pools_with_agents(identity: Identity) -> list[Pool]:
     ]
 
 
-def read_form(request: Any) -> Typed:
+def read_form(request: Any) -> RunForm:
     paths, texts = request.POST.getlist("file_path"), request.POST.getlist("file_text")
     files = [
         (path.strip(), text.replace("\r\n", "\n")) for path, text in zip(paths, texts, strict=False)
@@ -129,10 +129,10 @@ def read_form(request: Any) -> Typed:
         for name, value in request.POST.items()
         if name not in ("file_path", "file_text", "secrets")
     }
-    return Typed(values, files or [("", "")], request.POST.getlist("secrets"))
+    return RunForm(values, files or [("", "")], request.POST.getlist("secrets"))
 
 
-def body_of(request: Any, typed: Typed) -> dict[str, Any]:
+def body_of(request: Any, typed: RunForm) -> dict[str, Any]:
     """The form as the body of a call. What only the form can get wrong is said with the rest."""
     faults: list[FieldError] = []
     wanted: dict[str, Any] = {"executor": typed.get("executor", "command")}
@@ -191,7 +191,7 @@ def body_of(request: Any, typed: Typed) -> dict[str, Any]:
     return body
 
 
-def source_of(request: Any, typed: Typed, faults: list[FieldError]) -> dict[str, Any] | None:
+def source_of(request: Any, typed: RunForm, faults: list[FieldError]) -> dict[str, Any] | None:
     kind = typed.get("source", "none")
     if kind == "files":
         files = {path: text for path, text in typed.files if path or text}
@@ -238,7 +238,7 @@ def source_of(request: Any, typed: Typed, faults: list[FieldError]) -> dict[str,
             )
             return None
         try:
-            kept = keep_source(upload.read(), made_by=request.identity.requester)
+            kept = store_source(upload.read(), made_by=request.identity.requester)
         except BerthError as error:
             faults += [
                 FieldError("run.source.archive", e.message, e.way_out) for e in error.fields
@@ -289,7 +289,7 @@ def place_of(name: str) -> str:
 def show(
     request: Any,
     pools: Sequence[Pool],
-    typed: Typed,
+    typed: RunForm,
     faults: Sequence[FieldError] = (),
     status: int = 200,
 ) -> HttpResponse:

@@ -16,9 +16,9 @@ from django.utils.dateparse import parse_datetime
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
 from claims.display import claim_class, claim_word
-from claims.lifecycle.claim_steps import ApprovalSummary, Ran, steps_of_task
+from claims.lifecycle.claim_steps import AgentRun, ApprovalSummary, steps_of_task
 from claims.lifecycle.drain import drains_of
-from claims.lifecycle.pages.claim_list import may_touch, probably, wanted_words
+from claims.lifecycle.pages.claim_list import describe_demand, describe_estimate, may_touch
 from claims.lifecycle.pages.claim_page import find_claim, left_percent, scope_of
 from claims.models import Approval, Claim, Plan, Run, Task
 from claims.states import PENDING
@@ -30,7 +30,7 @@ from claims.tasks.task_result import is_cut_off
 from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, APPROVER, Identity
 from pools.models import Grant, Member, Pool
-from project.kernel.live.regions import Opened, Subject, region
+from project.kernel.live.regions import OpenedRegion, Subject, region
 from project.kernel.ui import formatting
 from slots.models import Slot
 
@@ -147,7 +147,7 @@ def of_task(
 ) -> None:
     """A region of one claim, for who may see it."""
 
-    def opener(identity: Identity, argument: str) -> Opened | None:
+    def opener(identity: Identity, argument: str) -> OpenedRegion | None:
         claim = find_claim(identity, argument)
         if claim is None:
             return None
@@ -169,14 +169,14 @@ def of_task(
                 },
             ).strip()
 
-        return Opened(
+        return OpenedRegion(
             f"{name}:{claim_id}", f"{name}:{claim_id}|{scope}", frozenset(subjects), render, every
         )
 
     region(name)(opener)
 
 
-def behind(identity: Identity, claim: ClaimView) -> list[int]:
+def list_waiting_behind(identity: Identity, claim: ClaimView) -> list[int]:
     """Who waits for the same workspace."""
     if not claim.workspace:
         return []
@@ -213,18 +213,22 @@ def decided(claim: ClaimView) -> list[ApprovalSummary]:
 
 def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     now, rows = timezone.now(), list_run_rows(claim.id)
-    runs = [Ran(row.step, row.place, row.started_at, row.ended_at, row.outcome) for row in rows]
+    runs = [
+        AgentRun(row.step, row.place, row.started_at, row.ended_at, row.outcome) for row in rows
+    ]
     plan = Plan.objects.filter(claim_id=claim.id).order_by("-pk").first()
     return {
         "title": claim.workspace or claim.owner or claim.requested_by or "task",
         "css": claim_class(claim.state, outcome=claim.outcome, step=claim.step),
         "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
-        "what": wanted_words(claim) or claim.kind,
+        "what": describe_demand(claim) or claim.kind,
         "has_work": True,
         "says_owner": bool(claim.owner)
         and claim.owner not in (claim.workspace, f"workspace:{claim.workspace}"),
         "commit": str(plan.facts.get("commit") or "") if plan else "",
-        "steps": steps_of_task(claim, runs, decided(claim), now, behind(identity, claim)),
+        "steps": steps_of_task(
+            claim, runs, decided(claim), now, list_waiting_behind(identity, claim)
+        ),
         "actions": task_actions(identity, claim),
     }
 
@@ -252,7 +256,7 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     )
     why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
     return {
-        "probably": probably(claim),
+        "probably": describe_estimate(claim),
         "ending": task_ending(claim),
         "last": last,
         "code_words": (f", exit {last.exit_code}" if last.exit_code is not None else "")
@@ -332,7 +336,7 @@ def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         else "",
         "lines": lines[:LINES],
         "more": more is not None or len(lines) > LINES,
-        "behind": [] if claim.state == "ended" else behind(identity, claim),
+        "behind": [] if claim.state == "ended" else list_waiting_behind(identity, claim),
         "waiting": waiting_behind(claim),
         "task": task,
         "source": source_words(task) if task else "",
@@ -409,8 +413,10 @@ def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         "reject_why": reject_why,
         "approve_off": approve_why or ("Confirm the destructions first." if found.destroys else ""),
         "reject_off": reject_why or "Give a reason in the comment.",
-        "whys": off_words(approve_why, reject_why, must_read(found) if found.destroys else ""),
-        "what": what_happens(claim, found),
+        "whys": describe_disabled(
+            approve_why, reject_why, must_read(found) if found.destroys else ""
+        ),
+        "what": describe_effect(claim, found),
         "place": f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
         if claim.slots
         else "",
@@ -430,7 +436,7 @@ def must_read(found: PlanView) -> str:
     return " and ".join(word if n == 1 else f"{n:,} {word}s" for n, word in counts if n)
 
 
-def off_words(approve_why: str, reject_why: str, to_read: str) -> str:
+def describe_disabled(approve_why: str, reject_why: str, to_read: str) -> str:
     """Why Approve and Reject are off at first, in the line below them."""
     if approve_why and approve_why == reject_why:
         return f"Approve and Reject: {approve_why}"
@@ -460,7 +466,7 @@ def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> st
     return ""
 
 
-def what_happens(claim: ClaimView, found: PlanView) -> str:
+def describe_effect(claim: ClaimView, found: PlanView) -> str:
     """Said before the click."""
     nth = found.given + 1
     if nth < found.needed:

@@ -22,13 +22,13 @@ _turn = threading.Lock()  # one at a time in a process
 
 
 @dataclass(frozen=True, slots=True)
-class Outlined:
+class OutlineResult:
     data: bytes
     resources: int
     counts: dict[str, int]
 
 
-def outline_plan(data: bytes) -> Outlined:
+def outline_plan(data: bytes) -> OutlineResult:
     """Of a plan's JSON. Raises NotAPlan, TooLarge, or Unavailable where others are at it."""
     if not _turn.acquire(timeout=PATIENCE):
         raise Unavailable(BUSY, way_out="Try it again in a moment.")
@@ -49,7 +49,7 @@ def outline_plan(data: bytes) -> Outlined:
     finally:
         _turn.release()
     head = read_head(made)
-    return Outlined(made, head["resources"], head["counts"])
+    return OutlineResult(made, head["resources"], head["counts"])
 
 
 def read_outline_of(plan: Plan) -> bytes:

@@ -243,7 +243,7 @@ def describe_resource(entry: Mapping[str, Any]) -> list[Any] | None:
         cut(entry.get("module_address")),
         cut(entry.get("type")) or "unknown",
         action,
-        tell_why(entry, change, action),
+        explain_change(entry, change, action),
         previous if previous != address else "",
         int(is_imported),
         count_entry(entry),
@@ -269,7 +269,7 @@ def name_action(told: Any) -> str | None:
     )
 
 
-def tell_why(entry: Mapping[str, Any], change: Mapping[str, Any], action: str) -> str:
+def explain_change(entry: Mapping[str, Any], change: Mapping[str, Any], action: str) -> str:
     if action == "replace":
         paths = change.get("replace_paths")
         names = (

@@ -17,7 +17,7 @@ from project.kernel.errors import Conflict
 from project.kernel.events.log import record
 
 
-def note_interrupt(
+def record_interrupt(
     *,
     claim_id: int,
     generation: int,
@@ -32,10 +32,10 @@ def note_interrupt(
     """
     until = timezone.now() + timedelta(seconds=wait_s)
     told = {"why": why, "until": until.isoformat(), "waits_for": list(waits_for), "more": more}
-    repeat(partial(_note, claim_id, generation, member, told))
+    repeat(partial(_record, claim_id, generation, member, told))
 
 
-def _note(claim_id: int, generation: int, member: Member, told: dict[str, object]) -> None:
+def _record(claim_id: int, generation: int, member: Member, told: dict[str, object]) -> None:
     with transaction.atomic():
         row = agents_sql.note_interrupt(
             claim=claim_id,

@@ -68,7 +68,7 @@ def version_of(mark: int) -> str:
 # Who waits ----------------------------------------------------------------------------------------
 
 
-async def look(
+async def find_changed(
     connection: Connection, waiting: Iterable[tuple[int, int]]
 ) -> Iterable[tuple[int, int]]:
     """Members with the mark of what they were told, for whom it is something else by now. Who
@@ -81,17 +81,17 @@ async def look(
         prepare=True,
     )
     changed = {row[0] for row in await cursor.fetchall()}
-    if heard := ears.take():
+    if heard := heartbeat_buffer.take():
         told = {"members": list(heard), "incarnations": list(heard.values())}
         try:
             await connection.execute(agents_sql.statements.texts["hear"], told, prepare=True)  # type: ignore[arg-type]
         except BaseException:
-            ears.restore(heard)
+            heartbeat_buffer.restore(heard)
             raise
     return [each for each in known if each[0] in changed] if changed else ()
 
 
-watches = Watches("agents", look)
+watches = Watches("agents", find_changed)
 
 
 async def wait_for_orders(member_id: int, version: str, seconds: float) -> None:
@@ -150,4 +150,4 @@ class HeartbeatBuffer:
             self._written_at = 0.0
 
 
-ears = HeartbeatBuffer()
+heartbeat_buffer = HeartbeatBuffer()

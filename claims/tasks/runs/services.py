@@ -23,19 +23,19 @@ from claims.lifecycle.end_hold import (
     approval_of,
     end_run,
     lock_after_lost_apply,
-    look_at_hold,
+    lock_hold,
     lose_hold,
 )
-from claims.lifecycle.release import Ending, give_back, lock_claim
+from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
 from claims.tasks.runs.start import LONGEST_BOOT, write_start
-from claims.tasks.states.services import note_rescued
+from claims.tasks.states.services import record_rescued
 from claims.tasks.task_result import OF_APPLY, OF_PLAN, TaskResult, describe_mismatch
 from pools.models import Member
 from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Conflict, StaleGeneration
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from slots.members.services import clean_slot
 
 SERIAL = "plan_and_apply"
@@ -56,7 +56,7 @@ ENDS_AS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class RunEnd:
     """What became of the claim. `keep`: the work directory is needed once more, for the apply."""
 
     state: str
@@ -71,7 +71,7 @@ def start_run(
     another one it is refused.
     """
     if write_start(claim_id=claim_id, generation=generation, member=member, boot=boot, place=place):
-        hint("events")
+        publish("events")
         return
     run = decisions_sql.run_of(claim=claim_id, generation=generation)
     holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
@@ -84,12 +84,12 @@ def start_run(
         raise Conflict(text, code="already_started", way_out="Do not run it: report it as lost.")
 
 
-def take_result(*, claim_id: int, generation: int, member: Member, result: TaskResult) -> Settled:
+def record_result(*, claim_id: int, generation: int, member: Member, result: TaskResult) -> RunEnd:
     """Repeating it is answered the same. One for a generation that is over changes nothing
     and is kept.
     """
     try:
-        settled = repeat(partial(_take_result, claim_id, generation, member, result))
+        settled = repeat(partial(_record_result, claim_id, generation, member, result))
     except Conflict as error:
         said = f"{result.outcome}: {error.detail}"[:500]
         record(
@@ -107,12 +107,12 @@ def take_result(*, claim_id: int, generation: int, member: Member, result: TaskR
         raise _refuse_late(claim_id, generation, member, result.outcome)
     if result.rescued_bytes is not None:  # it is over, but its agent has the only copy all the same
         with transaction.atomic():
-            note_rescued(
+            record_rescued(
                 claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes
             )
     facts = json.loads(run.facts)
     if "answer" in facts and run.outcome == result.outcome:
-        return Settled(**facts["answer"])
+        return RunEnd(**facts["answer"])
     if "report" not in facts:
         report = {
             "outcome": result.outcome,
@@ -170,7 +170,7 @@ def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bo
     if decisions_sql.holder_of(claim=claim_id, generation=generation) is None:
         return False  # over, or gone: nothing is to be locked for that
     with transaction.atomic():
-        held = look_at_hold(claim_id)
+        held = lock_hold(claim_id)
         holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
         run = decisions_sql.run_of(claim=claim_id, generation=generation)
         if (
@@ -189,9 +189,9 @@ def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bo
     return True
 
 
-def _take_result(
+def _record_result(
     claim_id: int, generation: int, member: Member, result: TaskResult
-) -> Settled | None:
+) -> RunEnd | None:
     """None: it is not the holder any more."""
     with transaction.atomic():
         # Before the claim, which may have to go back into its line. What may have to lock it asks
@@ -212,12 +212,12 @@ def _take_result(
             return None
         files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
         _check_result(claim, run, result)
-        result = _believe(result, files)
+        result = _check_plan_file(result, files)
         if result.rescued_bytes is not None:
-            note_rescued(
+            record_rescued(
                 claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes
             )
-        settled = _settle(
+        settled = _apply_result(
             claim, workspace is not None and workspace.is_locked, member, result, files
         )
         if result.is_cut_off and claim.step == "apply" and run is not None:
@@ -226,7 +226,7 @@ def _take_result(
                 f"was cut off while it applied: {result.words}"[:500],
             )
         _end_run_as_told(claim, holder, run, member, result, settled)
-        hint("events")
+        publish("events")
         return settled
 
 
@@ -239,31 +239,31 @@ def _check_result(claim: Any, run: Any, result: TaskResult) -> None:
         raise Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
 
 
-def _settle(
+def _apply_result(
     claim: Any, is_locked: bool, member: Member, result: TaskResult, files: Mapping[str, Any]
-) -> Settled:
+) -> RunEnd:
     if result.outcome == "plan_again":
         return _plan_again(claim, is_locked, result)
     if claim.step == "plan" and result.outcome in ("planned", "no_changes"):
-        _keep_plan(claim, member, result, files)
+        _store_plan(claim, member, result, files)
         if result.outcome == "planned" and json.loads(claim.spec).get("task") == SERIAL:
             return _wait_for_decision(claim, result)
     outcome, is_clean = ENDS_AS[result.outcome], not result.left_running
-    give_back(
+    release_slots(
         claim.id,
         claim.generation,
         Ending(outcome=outcome, verb=VERBS[result.outcome], reason=result.words, is_clean=is_clean),
     )
-    return Settled("ended", outcome, keep=False)
+    return RunEnd("ended", outcome, keep=False)
 
 
-def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> Settled:
+def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> RunEnd:
     """The plan can't be applied there: everybody's yes was for another one. Back into its line,
     with its own priority.
     """
     decisions_sql.stale_plans(claim=claim.id)
     to = "blocked" if is_locked else "waiting"
-    give_back(
+    release_slots(
         claim.id,
         claim.generation,
         Ending(
@@ -275,11 +275,11 @@ def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> Settled:
             step="plan",
         ),
     )
-    hint("claims")
-    return Settled(to, "", keep=False)
+    publish("claims")
+    return RunEnd(to, "", keep=False)
 
 
-def _believe(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
+def _check_plan_file(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
     """A plan whose file is another one than the result says is no plan. To refuse the report
     would leave the slot held for ever.
     """
@@ -297,7 +297,7 @@ def _believe(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
     return replace(result, outcome="failed", code="plan_differs", reason=text)
 
 
-def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[str, Any]) -> None:
+def _store_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[str, Any]) -> None:
     decisions_sql.stale_plans(claim=claim.id)
     listed: Mapping[str, int] | None = files.get("json_counts")
     summary = dict(result.summary or listed or {})
@@ -325,24 +325,24 @@ def _keep_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[st
     )
 
 
-def _wait_for_decision(claim: Any, result: TaskResult) -> Settled:
+def _wait_for_decision(claim: Any, result: TaskResult) -> RunEnd:
     """Its slot waits with it, unless the pool lets go of it at once."""
     approval = approval_of(claim.pool_id)
     if approval.hold == 0:
         why = "its pool keeps no slot for plans that wait"
-        give_back(
+        release_slots(
             claim.id,
             claim.generation,
             Ending("parked", "", "park", why, wait=approval.expires, is_clean=True),
         )
-        return Settled("parked", "", keep=True)
+        return RunEnd("parked", "", keep=True)
     ttl = f"{approval.expires} s"
     claims_sql.reserve(claim=claim.id, generation=claim.generation, ttl=ttl, actor=current_actor())
-    return Settled("reserved", "", keep=True)
+    return RunEnd("reserved", "", keep=True)
 
 
 def _end_run_as_told(
-    claim: Any, holder: Any, run: Any, member: Member, result: TaskResult, settled: Settled
+    claim: Any, holder: Any, run: Any, member: Member, result: TaskResult, settled: RunEnd
 ) -> None:
     facts: dict[str, Any] = dict(result.facts) | {
         "log": asdict(result.log),

@@ -9,13 +9,13 @@ from django.db import transaction
 
 from claims.allocation import decisions_sql
 from claims.lifecycle.end_hold import approval_of
-from claims.lifecycle.release import Ending, give_back, lock_claim
+from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
 from claims.tasks.valid_approvals import find_faults
-from pools.access.permissions import hold_rights
+from pools.access.permissions import lock_rights
 from pools.models import Member
 from project.kernel.actor import current_actor
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 
 LONGEST_PLACE, LONGEST_BOOT = 40, 40
 
@@ -46,7 +46,7 @@ def _start_apply(values: dict[str, Any]) -> bool:
             return False
         rule = approval_of(claim.pool_id)
         yes = [row for row in decisions_sql.approvals_of(plan=claim.approved_plan_id) if row.is_yes]
-        hold_rights(row.user_id for row in yes if row.user_id is not None)
+        lock_rights(row.user_id for row in yes if row.user_id is not None)
         faults = find_faults(yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
         if faults.count("") >= rule.needed:
             return bool(decisions_sql.start_run(is_approved=True, **values))
@@ -66,6 +66,6 @@ def _start_apply(values: dict[str, Any]) -> bool:
             step="plan",
             is_seeking=rule.holds(0.0),
         )
-        give_back(claim.id, claim.generation, ending)
-        hint("claims")
+        release_slots(claim.id, claim.generation, ending)
+        publish("claims")
         return False

@@ -17,7 +17,7 @@ from pools.lifecycle.selectors import spec_of as spec_of_pool
 from pools.models import Pool
 from pools.secrets.services import read_secrets
 from project.kernel.errors import Conflict, NotFound, StaleGeneration
-from slots.members.tokens import AgentIdentity, note_refused
+from slots.members.tokens import AgentIdentity, record_refusal
 
 MB = 10**6
 BEAT = 15.0  # seconds between two calls of an agent that has nothing to say
@@ -31,7 +31,7 @@ _specs: OrderedDict[tuple[int, int], PoolSpec] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class TaskHold:
     """A claim that is bound on a slot of the member that asks, under the generation
     that it names.
     """
@@ -56,7 +56,7 @@ def spec_of(agent: AgentIdentity) -> PoolSpec:
     return found
 
 
-def beat_of(spec: PoolSpec) -> float:
+def heartbeat_interval(spec: PoolSpec) -> float:
     """Several times within what the pool takes for silence."""
     return BEAT if spec.liveness is None else max(0.5, min(BEAT, spec.liveness.heartbeat / 4))
 
@@ -77,14 +77,14 @@ def most_json(spec: PoolSpec) -> int:
     return min(spec.task.plan, MOST_JSON)
 
 
-def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> Hold:
+def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> TaskHold:
     """Raises for a claim that this member does not hold: as late, if it ever did, else as none
     of its business.
     """
     row = agents_sql.hold(claim=claim_id, generation=generation, member=agent.member_id)
     if row is None:
         raise refuse(agent, claim_id, generation)
-    return Hold(row, open_body(json.loads(row.body), row.sealed))
+    return TaskHold(row, open_body(json.loads(row.body), row.sealed))
 
 
 def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
@@ -94,7 +94,7 @@ def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
         return StaleGeneration(text, way_out="Stop what runs under it, and ask for orders again.")
     if not agents_sql.is_there(claim=claim_id):
         return NotFound(f"There is no claim {claim_id}.", way_out="Ask for orders again.")
-    note_refused(
+    record_refusal(
         "names a claim that is not on its member",
         pool_id=agent.pool_id,
         member_id=agent.member_id,
@@ -109,7 +109,7 @@ def was_here(agent: AgentIdentity, claim_id: int, generation: int) -> bool:
     return bool(agents_sql.was_here(claim=claim_id, generation=generation, member=agent.member_id))
 
 
-def describe_work(agent: AgentIdentity, hold: Hold) -> dict[str, Any]:
+def describe_work(agent: AgentIdentity, hold: TaskHold) -> dict[str, Any]:
     """WORK of the protocol. The only place where secrets are told."""
     row, body, spec = hold.row, hold.body, spec_of(agent)
     asked = body.get("timeout")
@@ -145,7 +145,7 @@ def describe_work(agent: AgentIdentity, hold: Hold) -> dict[str, Any]:
     }
 
 
-def source_of(hold: Hold) -> dict[str, Any]:
+def source_of(hold: TaskHold) -> dict[str, Any]:
     source: Mapping[str, Any] = hold.body.get("source") or {}
     path = {"path": source["path"]} if source.get("path") else {}
     if hold.row.source_id is not None:
@@ -155,7 +155,7 @@ def source_of(hold: Hold) -> dict[str, Any]:
     return {"kind": "none"}
 
 
-def plan_of(hold: Hold) -> dict[str, Any] | None:
+def plan_of(hold: TaskHold) -> dict[str, Any] | None:
     """The plan that is to be applied."""
     if hold.row.step != "apply":
         return None
@@ -171,7 +171,7 @@ def plan_of(hold: Hold) -> dict[str, Any] | None:
     }
 
 
-def saved_plan(hold: Hold) -> Any:
+def saved_plan(hold: TaskHold) -> Any:
     plan = agents_sql.plan_for(claim=hold.row.id, plan=hold.row.approved_plan_id)
     if plan is None:
         raise NotFound(

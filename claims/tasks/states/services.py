@@ -18,15 +18,15 @@ from pools.models import Member
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, NotFound
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
-from project.kernel.events.retention import keeps
+from project.kernel.events.notify import publish
+from project.kernel.events.retention import retention_rule
 from project.kernel.validation import require_reason
 from slots.members import members_sql
 
 KIND = "state"
 
 
-def note_rescued(*, claim_id: int, generation: int, member: Member, size: int) -> bool:
+def record_rescued(*, claim_id: int, generation: int, member: Member, size: int) -> bool:
     """Only the agent of this member has the state. In the transaction that frees the slot of the
     apply, so that the member is never empty in between. False: the apply did not run there, or the
     state is known already."""
@@ -39,11 +39,11 @@ def note_rescued(*, claim_id: int, generation: int, member: Member, size: int) -
         generation=generation, reason="the backend did not take the state; only the agent has it",
         data={"size": size},
     )  # fmt: skip
-    hint("pools")
+    publish("pools")
     return True
 
 
-def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]) -> None:
+def sync_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]) -> None:
     """An agent that starts says which states it keeps. What an earlier start of it had and this
     one does not find is lost.
     """
@@ -56,7 +56,7 @@ def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
         with transaction.atomic():
             lock_member(member.pk)  # whoever removes it sees the states, or was first
             for (claim_id, generation), size in sorted(named.items()):
-                note_rescued(claim_id=claim_id, generation=generation, member=member, size=size)
+                record_rescued(claim_id=claim_id, generation=generation, member=member, size=size)
             for row in rescued_sql.told_before(**values):
                 if (row.claim_id, row.generation) not in named:
                     members_sql.end_unsaved(claim=row.claim_id, generation=row.generation)
@@ -69,14 +69,14 @@ def hear_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
     repeat(hear)
 
 
-def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -> bool:
+def store_state(*, claim_id: int, generation: int, member: Member, data: bytes) -> bool:
     """The agent uploads a state. Sent again it takes the place of the one before. False: a
     person has given it up, it is not kept.
     """
 
     def note() -> Any:
         with transaction.atomic():
-            note_rescued(claim_id=claim_id, generation=generation, member=member, size=len(data))
+            record_rescued(claim_id=claim_id, generation=generation, member=member, size=len(data))
             return rescued_sql.find_rescued(claim=claim_id, generation=generation)
 
     before = repeat(note)
@@ -89,7 +89,7 @@ def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -
     if before.settled_at is not None:
         return False
     file = save_file(KIND, f"{claim_id}-{generation}", data)
-    if repeat(partial(_keep, claim_id, generation, member, file, data)):
+    if repeat(partial(_store, claim_id, generation, member, file, data)):
         if before.file and before.file != file:
             delete_file(before.file)
         return True
@@ -97,7 +97,7 @@ def keep_state(*, claim_id: int, generation: int, member: Member, data: bytes) -
     return False
 
 
-def _keep(claim_id: int, generation: int, member: Member, file: str, data: bytes) -> bool:
+def _store(claim_id: int, generation: int, member: Member, file: str, data: bytes) -> bool:
     digest = hashlib.sha256(data).digest()
     with transaction.atomic():
         if not rescued_sql.keep_rescued(
@@ -114,7 +114,7 @@ def _keep(claim_id: int, generation: int, member: Member, file: str, data: bytes
             generation=generation, reason="the server has the rescued state, sealed",
             data={"size": len(data), "digest": digest.hex()},
         )  # fmt: skip
-        hint("pools", "slots", "events")
+        publish("pools", "slots", "events")
     return True
 
 
@@ -134,7 +134,7 @@ def read_state(*, claim_id: int, generation: int) -> bytes:
             "state_download", pool_id=row.pool_id, member_id=row.member_id, claim_id=claim_id,
             generation=generation, data={"size": len(data)},
         )  # fmt: skip
-        hint("events")
+        publish("events")
     return data
 
 
@@ -163,7 +163,7 @@ def discard_state(*, claim_id: int, generation: int, reason: str) -> None:
         delete_file(file)
 
 
-def settle_states(workspace: int, reason: str) -> list[str]:
+def resolve_states(workspace: int, reason: str) -> list[str]:
     """In the transaction that settles the workspace. Answers the files that are to be deleted
     after the commit.
     """
@@ -185,11 +185,11 @@ def end_states(rows: Sequence[Any], reason: str) -> list[str]:
             reason=reason,
         )
     if rows:
-        hint("pools", "slots", "events")
+        publish("pools", "slots", "events")
     return [row.file for row in rows if row.file]
 
 
-@keeps("settled states", days=90)
+@retention_rule("settled states", days=90)
 def delete_settled_states(days: float, chunk: int) -> int:
     """Rows of rescued states, long after they were settled."""
     return len(rescued_sql.delete_settled(chunk, days=days))

@@ -19,7 +19,7 @@ from claims.tasks.states.selectors import (
 from claims.tasks.states.services import discard_state
 from pools.access.permissions import Identity, require
 from pools.pages.base import frame, signed_in
-from project.kernel.ui.confirm import ConfirmInput, Done, Question, ask
+from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
 
 WHERE = {
     KEPT: "the server keeps it, encrypted",
@@ -108,4 +108,4 @@ def discard(request: Any, claim_id: int, generation: int) -> HttpResponse:
         discard_state(claim_id=claim_id, generation=generation, reason=given.reason)
         return Done(f"The state of claim {claim_id} is discarded.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))

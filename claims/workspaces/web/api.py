@@ -14,7 +14,7 @@ from claims.allocation.api import schemas
 from claims.allocation.selectors import WorkspaceView, get_workspace, list_runs_in, list_workspaces
 from claims.lifecycle.api.actions import Body
 from claims.tasks.api import approval_schemas as decided
-from claims.tasks.approvals.lost_apply import settle_lost_apply
+from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.states.selectors import RescuedView, list_rescued_in
 from claims.workspaces.services import add_workspace, lock_workspace, unlock_workspace
 from claims.workspaces.sharing import share_workspace, unshare_workspace
@@ -148,7 +148,7 @@ class WorkspaceSettle(LeanEndpoint):
         what, reason = body.text("what", 20), body.text("reason", LONGEST_REASON)
         claim = body.number("claim") if "claim" in body.given else None
         body.check()
-        settle_lost_apply(workspace_id=view.id, what=what, reason=reason, claim=claim)
+        resolve_lost_apply(workspace_id=view.id, what=what, reason=reason, claim=claim)
         return answer(show_workspace(call.identity, get_workspace(view.id)))
 
 

@@ -41,8 +41,8 @@ from pools.access.permissions import Identity
 from pools.lifecycle.selectors import list_pools
 from pools.pages.base import frame, page, signed_in, why_not
 from project.kernel.errors import NotFound
-from project.kernel.live.regions import ANY, Opened, region
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, ask
+from project.kernel.live.regions import ANY, OpenedRegion, region
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
 
 IN_BOTH = "This needs the role operator in both pools."
 PAGE = 50
@@ -120,7 +120,7 @@ def show_workspace(request: Any, name: str) -> HttpResponse:
 
 
 @region("workspaces")
-def open_list(identity: Identity, argument: str) -> Opened | None:
+def open_list(identity: Identity, argument: str) -> OpenedRegion | None:
     if not identity.may_anywhere("read"):
         return None
     _, scope = scope_of(identity)
@@ -145,7 +145,7 @@ def open_list(identity: Identity, argument: str) -> Opened | None:
             {"rows": rows, "query": argument, "now": timezone.now(), "most": LISTED},
         )
 
-    return Opened(
+    return OpenedRegion(
         f"workspaces:{argument}" if argument else "workspaces",
         f"workspaces:{argument}|{scope}",
         frozenset({ANY}),
@@ -162,7 +162,7 @@ def shown(identity: Identity, claim: ClaimView | None) -> tuple[ClaimView, str, 
 
 
 @region("workspace")
-def open_workspace(identity: Identity, argument: str) -> Opened | None:
+def open_workspace(identity: Identity, argument: str) -> OpenedRegion | None:
     before, _, number = argument.partition(":")
     if not (number.isdecimal() and len(number) < 19):
         return None
@@ -179,7 +179,7 @@ def open_workspace(identity: Identity, argument: str) -> Opened | None:
             context(identity, workspace_id, int(before) if before.isdecimal() else None),
         )
 
-    return Opened(
+    return OpenedRegion(
         f"workspace:{argument}", f"workspace:{argument}|{scope}", frozenset({ANY}), render, 1.0
     )
 
@@ -339,7 +339,7 @@ def lock(request: Any, name: str) -> HttpResponse:
         lock_workspace(workspace_id=view.id, reason=given.reason)
         return Done(f"{view.name} is locked.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 @signed_in
@@ -368,7 +368,7 @@ def unlock(request: Any, name: str) -> HttpResponse:
         unlock_workspace(workspace_id=view.id, reason=given.reason)
         return Done(f"{view.name} is unlocked.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 @signed_in
@@ -410,7 +410,7 @@ def share(request: Any, name: str) -> HttpResponse:
         share_workspace(workspace_id=view.id, pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} may use {view.name}.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))
 
 
 @signed_in
@@ -444,4 +444,4 @@ def unshare(request: Any, name: str) -> HttpResponse:
         unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=given.reason)
         return Done(f"{pool} no longer uses {view.name} of {view.pool}.")
 
-    return ask(request, question, perform, frame(request, "claims"))
+    return confirm_action(request, question, perform, frame(request, "claims"))

@@ -6,13 +6,13 @@ fault of it."""
 
 from typing import Any
 
-from pools.config.parsing import at
+from pools.config.parsing import field_path
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.field_errors import fields_of
 from pools.providers.kubernetes.manifests import pod_manifest, secret_manifest
 from project.kernel.errors import FieldError
 from project.kernel.kubernetes.client import Api, api_for
-from project.kernel.kubernetes.errors import ROLE, AlreadyThere, NamespaceGone
+from project.kernel.kubernetes.errors import ROLE, AlreadyExists, NamespaceGone
 from project.kernel.outbox.operations import Misconfigured, ProviderError, Unauthorised
 
 WHERE = "provider"
@@ -28,7 +28,7 @@ def check(pool: PoolSnapshot, url: str) -> list[FieldError]:
     try:
         api = api_for(pool.options)
     except Misconfigured as error:
-        return [FieldError(at(WHERE, "context"), str(error))]
+        return [FieldError(field_path(WHERE, "context"), str(error))]
     try:
         api.check_namespace()
         if missing := _find_missing(api):
@@ -36,10 +36,10 @@ def check(pool: PoolSnapshot, url: str) -> list[FieldError]:
             return [FieldError(_where(pool), what, f"Give it the role in {ROLE}.")]
         api.create_secret(secret_manifest(pool, EXAMPLE, api.namespace), is_dry=True)
         api.create_pod(pod_manifest(pool, EXAMPLE, api.namespace, url), is_dry=True)
-    except AlreadyThere:
+    except AlreadyExists:
         return []
     except NamespaceGone as error:
-        return [FieldError(at(WHERE, "namespace"), str(error))]
+        return [FieldError(field_path(WHERE, "namespace"), str(error))]
     except Unauthorised as error:
         return [FieldError(_where(pool), str(error))]
     except Misconfigured as error:
@@ -63,9 +63,9 @@ def _explain(error: Misconfigured, pool: PoolSnapshot) -> list[FieldError]:
     if not body:
         return [FieldError(_where(pool), str(error))]
     if "being terminated" in str(body.get("message")):
-        return [FieldError(at(WHERE, "namespace"), str(error))]
-    return fields_of(body, at(WHERE, "template"))
+        return [FieldError(field_path(WHERE, "namespace"), str(error))]
+    return fields_of(body, field_path(WHERE, "template"))
 
 
 def _where(pool: PoolSnapshot) -> str:
-    return at(WHERE, "context" if pool.options.get("context") else "namespace")
+    return field_path(WHERE, "context" if pool.options.get("context") else "namespace")

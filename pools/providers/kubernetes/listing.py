@@ -7,7 +7,7 @@ from typing import Protocol
 from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen
 from pools.providers.kubernetes.cluster_identity import Located, find_place
 from pools.providers.kubernetes.names import MEMBER, number_in, select_pool
-from pools.providers.kubernetes.pod_status import Mine, judge, sort_pods, wait_for_agent
+from pools.providers.kubernetes.pod_status import MemberPods, judge, sort_pods, wait_for_agent
 from pools.providers.kubernetes.unlisted_pods import complete, list_strays
 from project.kernel.kubernetes.objects import Object
 
@@ -17,7 +17,7 @@ class Lister(Located, Protocol):
     def get_pod(self, name: str) -> Object | None: ...
 
 
-def look_at(api: Lister, pool: PoolSnapshot) -> Observation:
+def observe_pool(api: Lister, pool: PoolSnapshot) -> Observation:
     listed = api.list_pods(select_pool(pool))
     pods: dict[int, list[Object]] = defaultdict(list)
     for pod in listed:
@@ -28,7 +28,7 @@ def look_at(api: Lister, pool: PoolSnapshot) -> Observation:
     place = find_place(api, pool, listed)
     now = datetime.now(UTC)
     found = [
-        see(
+        observe_member(
             complete(api, sort_pods(pods.get(member.id, ()), pool, member), pool, member),
             pool,
             member,
@@ -41,7 +41,9 @@ def look_at(api: Lister, pool: PoolSnapshot) -> Observation:
     )
 
 
-def see(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> Seen | None:
+def observe_member(
+    mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot, now: datetime
+) -> Seen | None:
     """None: it is to go, and nothing of it is left."""
     if member.state == "deleting" and mine.current is None and not mine.older:
         return None

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 from pools.config.durations import parse_duration
 from pools.config.parsing import (
     Faults,
-    at,
+    field_path,
     kind_of,
-    near,
     read_flag,
     read_mapping,
     read_text,
-    shown,
+    show_value,
+    suggest_names,
 )
 from pools.providers.kubernetes.names import OURS, is_reserved
 
@@ -84,19 +84,21 @@ def read_options(options: Mapping[str, Any], where: str, faults: Faults) -> Mapp
     for name, pattern, rule in (("context", None, ""), ("namespace", DNS_LABEL, NAME_RULE)):
         text = read_text(given, where, name, faults, 253)
         if text and pattern is not None and not pattern.fullmatch(text):
-            faults.add(at(where, name), f"{shown(text)} is not a name of Kubernetes.", rule)
+            faults.add(
+                field_path(where, name), f"{show_value(text)} is not a name of Kubernetes.", rule
+            )
         elif text:
             read[name] = text
     if url := _read_url(given, where, faults):
         read["url"] = url
     if given.get("template") is None:
         faults.add(
-            at(where, "template"),
+            field_path(where, "template"),
             "It is not said what its pods are made of.",
             "Write template: {image: registry.example/agent:1}.",
         )
     else:
-        read["template"] = _read_template(given["template"], at(where, "template"), faults)
+        read["template"] = _read_template(given["template"], field_path(where, "template"), faults)
     return read
 
 
@@ -113,8 +115,8 @@ def _read_url(given: Mapping[str, Any], where: str, faults: Faults) -> str:
         or parts.fragment
     ):
         faults.add(
-            at(where, "url"),
-            f"{shown(url)} is no address of Berth.",
+            field_path(where, "url"),
+            f"{show_value(url)} is no address of Berth.",
             "Write it as pods reach it, like https://berth.example.com/.",
         )
         return ""
@@ -125,26 +127,30 @@ def _read_template(value: Any, where: str, faults: Faults) -> dict[str, Any]:
     given = read_mapping(value, where, TEMPLATE_FIELDS, faults)
     read: dict[str, Any] = {"image": _read_image(given, where, faults)}
     for name in ("command", "args"):
-        read[name] = _read_words(given.get(name), at(where, name), faults)
-    read["env"] = _read_env(given.get("env"), at(where, "env"), faults)
-    read["resources"] = _read_resources(given.get("resources"), at(where, "resources"), faults)
+        read[name] = _read_words(given.get(name), field_path(where, name), faults)
+    read["env"] = _read_env(given.get("env"), field_path(where, "env"), faults)
+    read["resources"] = _read_resources(
+        given.get("resources"), field_path(where, "resources"), faults
+    )
     read["node_selector"] = _read_labels(
-        given.get("node_selector"), at(where, "node_selector"), faults, is_ours=False
+        given.get("node_selector"), field_path(where, "node_selector"), faults, is_ours=False
     )
     read["tolerations"] = _read_tolerations(
-        given.get("tolerations"), at(where, "tolerations"), faults
+        given.get("tolerations"), field_path(where, "tolerations"), faults
     )
     read["service_account"] = _read_object_name(given, where, "service_account", faults)
     read["image_pull_secrets"] = _read_names(
-        given.get("image_pull_secrets"), at(where, "image_pull_secrets"), faults
+        given.get("image_pull_secrets"), field_path(where, "image_pull_secrets"), faults
     )
-    read["labels"] = _read_labels(given.get("labels"), at(where, "labels"), faults, is_ours=True)
+    read["labels"] = _read_labels(
+        given.get("labels"), field_path(where, "labels"), faults, is_ours=True
+    )
     read["annotations"] = _read_annotations(
-        given.get("annotations"), at(where, "annotations"), faults
+        given.get("annotations"), field_path(where, "annotations"), faults
     )
-    read["grace"] = _read_grace(given.get("grace"), at(where, "grace"), faults)
+    read["grace"] = _read_grace(given.get("grace"), field_path(where, "grace"), faults)
     read["user"] = _read_number(
-        given.get("user"), at(where, "user"), LARGEST_USER, DEFAULT_USER, faults
+        given.get("user"), field_path(where, "user"), LARGEST_USER, DEFAULT_USER, faults
     )
     read["writable_root"] = read_flag(given, where, "writable_root", faults)
     kept = {"image": read["image"], "grace": read["grace"]}
@@ -160,14 +166,14 @@ def _read_image(given: Mapping[str, Any], where: str, faults: Faults) -> str:
     image = read_text(given, where, "image", faults, 500)
     if given.get("image") is None or (isinstance(given["image"], str) and not image):
         faults.add(
-            at(where, "image"),
+            field_path(where, "image"),
             "The image is missing.",
             "Name one with python3, like registry.example/berth-agent:1.",
         )
     elif image and not IMAGE.fullmatch(image):
         faults.add(
-            at(where, "image"),
-            f"{shown(image)} is not the name of an image.",
+            field_path(where, "image"),
+            f"{show_value(image)} is not the name of an image.",
             "Write it like registry.example/team/agent:1.4.",
         )
     return image
@@ -191,17 +197,17 @@ def _read_env(value: Any, where: str, faults: Faults) -> dict[str, str]:
     for name, text in _pairs(value, where, faults, "{TF_LOG: INFO}"):
         if not ENV_NAME.fullmatch(name):
             faults.add(
-                at(where, shown(name)),
+                field_path(where, show_value(name)),
                 "This is not the name of a variable.",
                 "Letters, digits, underscores; the first no digit.",
             )
         elif name.startswith("BERTH_"):
             faults.add(
-                at(where, name),
+                field_path(where, name),
                 "Names that begin with BERTH_ are set by Berth.",
                 "Choose another name.",
             )
-        elif _is_text(text, at(where, name), faults):
+        elif _is_text(text, field_path(where, name), faults):
             found[name] = text
     return found
 
@@ -209,13 +215,13 @@ def _read_env(value: Any, where: str, faults: Faults) -> dict[str, str]:
 def _read_resources(value: Any, where: str, faults: Faults) -> dict[str, dict[str, str]]:
     given = read_mapping({} if value is None else value, where, ("requests", "limits"), faults)
     found = {
-        kind: _read_quantities(given.get(kind), at(where, kind), faults)
+        kind: _read_quantities(given.get(kind), field_path(where, kind), faults)
         for kind in ("requests", "limits")
     }
     for name, text in found["requests"].items():
         if name in found["limits"] and amount_of(text) > amount_of(found["limits"][name]):
             faults.add(
-                at(where, f"requests.{name}"),
+                field_path(where, f"requests.{name}"),
                 f"{text} is more than the limit, {found['limits'][name]}.",
                 "Lower it, or raise the limit.",
             )
@@ -228,9 +234,9 @@ def _read_quantities(value: Any, where: str, faults: Faults) -> dict[str, str]:
         if name not in ("cpu", "memory", "ephemeral-storage") and not (
             name.startswith("hugepages-") or "/" in name
         ):
-            way_out = near(name, ("cpu", "memory", "ephemeral-storage"))
+            way_out = suggest_names(name, ("cpu", "memory", "ephemeral-storage"))
             faults.add(
-                at(where, shown(name)),
+                field_path(where, show_value(name)),
                 "This is not a resource.",
                 f"{way_out} Those of devices have a domain, like nvidia.com/gpu.",
             )
@@ -242,8 +248,8 @@ def _read_quantities(value: Any, where: str, faults: Faults) -> dict[str, str]:
         )
         if not isinstance(text, str) or not QUANTITY.fullmatch(text):
             faults.add(
-                at(where, name),
-                f"{shown(amount)} is not an amount.",
+                field_path(where, name),
+                f"{show_value(amount)} is not an amount.",
                 "Write it like 2, 500m, 512Mi or 4Gi.",
             )
         else:
@@ -272,12 +278,20 @@ def _read_labels(value: Any, where: str, faults: Faults, *, is_ours: bool) -> di
             continue
         if is_ours and is_reserved(name):
             faults.add(
-                at(where, name), "Berth knows its pods by this label.", "Choose another name."
+                field_path(where, name),
+                "Berth knows its pods by this label.",
+                "Choose another name.",
             )
         elif not isinstance(text, str):
-            faults.add(at(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes.")
+            faults.add(
+                field_path(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes."
+            )
         elif not VALUE.fullmatch(text):
-            faults.add(at(where, name), f"{shown(text)} is not the value of a label.", VALUE_RULE)
+            faults.add(
+                field_path(where, name),
+                f"{show_value(text)} is not the value of a label.",
+                VALUE_RULE,
+            )
         else:
             found[name] = text
     return found
@@ -290,11 +304,11 @@ def _read_annotations(value: Any, where: str, faults: Faults) -> dict[str, str]:
             continue
         if name.startswith(OURS):
             faults.add(
-                at(where, name),
+                field_path(where, name),
                 "Annotations of this domain are written by Berth.",
                 "Choose another name.",
             )
-        elif _is_text(text, at(where, name), faults):
+        elif _is_text(text, field_path(where, name), faults):
             found[name] = text
     if (
         sum(len(name.encode()) + len(text.encode()) for name, text in found.items())
@@ -332,13 +346,13 @@ def _read_toleration(value: Any, where: str, faults: Faults) -> dict[str, Any]:
         _is_key(found["key"], where, faults)
     if found.get("operator", "Equal") not in ("Equal", "Exists"):
         faults.add(
-            at(where, "operator"),
-            f"{shown(found['operator'])} is not known here.",
+            field_path(where, "operator"),
+            f"{show_value(found['operator'])} is not known here.",
             "Write Equal or Exists.",
         )
     if found.get("operator") == "Exists" and "value" in found:
         faults.add(
-            at(where, "value"),
+            field_path(where, "value"),
             "Exists asks for no value.",
             "Leave it out, or write operator: Equal.",
         )
@@ -350,21 +364,23 @@ def _read_toleration(value: Any, where: str, faults: Faults) -> dict[str, Any]:
         )
     if "value" in found and not VALUE.fullmatch(found["value"]):
         faults.add(
-            at(where, "value"), f"{shown(found['value'])} is not the value of a taint.", VALUE_RULE
+            field_path(where, "value"),
+            f"{show_value(found['value'])} is not the value of a taint.",
+            VALUE_RULE,
         )
     if "effect" in found and found["effect"] not in EFFECTS:
         faults.add(
-            at(where, "effect"),
-            f"{shown(found['effect'])} is not known here.",
-            near(found["effect"], EFFECTS),
+            field_path(where, "effect"),
+            f"{show_value(found['effect'])} is not known here.",
+            suggest_names(found["effect"], EFFECTS),
         )
     if given.get("tolerationSeconds") is not None:
         found["tolerationSeconds"] = _read_number(
-            given["tolerationSeconds"], at(where, "tolerationSeconds"), 2**31, 0, faults
+            given["tolerationSeconds"], field_path(where, "tolerationSeconds"), 2**31, 0, faults
         )
         if found.get("effect") != "NoExecute":
             faults.add(
-                at(where, "tolerationSeconds"),
+                field_path(where, "tolerationSeconds"),
                 "This is for NoExecute only.",
                 "Leave it out, or write effect: NoExecute.",
             )
@@ -375,8 +391,8 @@ def _read_object_name(given: Mapping[str, Any], where: str, name: str, faults: F
     text = read_text(given, where, name, faults, 253)
     if text and not DNS_NAME.fullmatch(text):
         faults.add(
-            at(where, name),
-            f"{shown(text)} is not a name of Kubernetes.",
+            field_path(where, name),
+            f"{show_value(text)} is not a name of Kubernetes.",
             "Small letters, digits, dashes and dots.",
         )
         return ""
@@ -389,7 +405,7 @@ def _read_names(value: Any, where: str, faults: Faults) -> list[str]:
         if not DNS_NAME.fullmatch(name):
             faults.add(
                 f"{where}[{i}]",
-                f"{shown(name)} is not a name of Kubernetes.",
+                f"{show_value(name)} is not a name of Kubernetes.",
                 "Small letters, digits, dashes and dots.",
             )
     return names
@@ -420,7 +436,7 @@ def _read_number(
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
         faults.add(
             where,
-            f"{shown(value)} is not a whole number from 0 to {high}.",
+            f"{show_value(value)} is not a whole number from 0 to {high}.",
             f"Use one of them.{more}",
         )
         return default
@@ -443,7 +459,7 @@ def _pairs(value: Any, where: str, faults: Faults, example: str) -> list[tuple[s
             found.append((name, item))
         else:
             faults.add(
-                at(where, shown(name)),
+                field_path(where, show_value(name)),
                 f"This name is {kind_of(name)}, not text.",
                 "Put it in quotes.",
             )
@@ -468,5 +484,9 @@ def _is_key(name: str, where: str, faults: Faults) -> bool:
     domain, slash, last = name.rpartition("/")
     if KEY_NAME.fullmatch(last) and (not slash or DNS_NAME.fullmatch(domain)):
         return True
-    faults.add(at(where, shown(name)), "This is not a name of a label or annotation.", LABEL_RULE)
+    faults.add(
+        field_path(where, show_value(name)),
+        "This is not a name of a label or annotation.",
+        LABEL_RULE,
+    )
     return False

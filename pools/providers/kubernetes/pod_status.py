@@ -55,7 +55,7 @@ class PodCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
+class MemberPods:
     """Pods of a member: the one that is to be there, and older ones that are to go."""
 
     current: Object | None = None
@@ -65,7 +65,7 @@ class Mine:
     odd: str = ""  # what is unusual about the current one
 
 
-def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot) -> Mine:
+def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot) -> MemberPods:
     """By the uid that was written down. One that was never written down, because its answer was
     lost, is known by its labels.
     """
@@ -86,7 +86,7 @@ def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot
             foreign.append(pod)  # ours had all begun to go before this incarnation was made
         else:
             older.append(pod)
-    return Mine(current, tuple(older), tuple(foreign))
+    return MemberPods(current, tuple(older), tuple(foreign))
 
 
 def recorded(member: MemberSnapshot) -> tuple[str, str]:
@@ -95,7 +95,9 @@ def recorded(member: MemberSnapshot) -> tuple[str, str]:
     return name, uid
 
 
-def judge(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot, now: datetime) -> PodCondition:
+def judge(
+    mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot, now: datetime
+) -> PodCondition:
     if mine.current is not None:
         return judge_pod(mine.current, now, was_ready=member.state != "creating")
     name, _ = recorded(member)
@@ -145,16 +147,16 @@ def _why_pending(pod: Object) -> str:
     status: Mapping[str, Any] = pod.get("status") or {}
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return _said(each.get("reason") or "Unschedulable", each.get("message"))
+            return _describe_reason(each.get("reason") or "Unschedulable", each.get("message"))
     for container in (
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     ):
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
-            return _said(waiting["reason"], waiting.get("message"))
+            return _describe_reason(waiting["reason"], waiting.get("message"))
     if status.get("reason") or status.get("message"):
-        return _said(status.get("reason") or "Pending", status.get("message"))
+        return _describe_reason(status.get("reason") or "Pending", status.get("message"))
     return (
         "it is being started" if (pod.get("spec") or {}).get("nodeName") else "it waits for a node"
     )
@@ -164,10 +166,11 @@ def _why_ended(pod: Object, phase: str, ended: Mapping[str, Any] | None) -> str:
     status: Mapping[str, Any] = pod.get("status") or {}
     what = f"Pod {name_of(pod)} "
     if status.get("reason"):
-        return f"{what}ended: {_said(status['reason'], status.get('message'))}"
+        return f"{what}ended: {_describe_reason(status['reason'], status.get('message'))}"
     for each in status.get("conditions") or ():
         if each.get("type") == "DisruptionTarget" and each.get("status") == "True":
-            return f"{what}ended: {_said(each.get('reason') or 'disrupted', each.get('message'))}"
+            reason = _describe_reason(each.get("reason") or "disrupted", each.get("message"))
+            return f"{what}ended: {reason}"
     if ended is None:
         return f"{what}{'has ended' if phase == 'Succeeded' else 'failed'}"
     code = ended.get("exitCode")
@@ -223,7 +226,7 @@ def _node(pod: Object) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "(none)")
 
 
-def _said(reason: Any, message: Any) -> str:
+def _describe_reason(reason: Any, message: Any) -> str:
     return f"{reason}: {' '.join(str(message).split())}" if message else str(reason)
 
 

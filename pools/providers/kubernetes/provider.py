@@ -24,7 +24,7 @@ from pools.providers.base import (
 from pools.providers.display import OptionForm, ProviderTexts
 from pools.providers.kubernetes import display
 from pools.providers.kubernetes import options as reading
-from pools.providers.kubernetes.listing import look_at
+from pools.providers.kubernetes.listing import observe_pool
 from pools.providers.kubernetes.names import installation_of
 from pools.providers.kubernetes.reconcile import needs_token, remove_strays, sync_member
 from pools.providers.local.provider import find_url
@@ -73,7 +73,7 @@ class KubernetesProvider(Provider):
         return sync_member(api_for(pool), pool, member, url_of(pool))
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        return look_at(api_for(pool), pool)
+        return observe_pool(api_for(pool), pool)
 
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         remove_strays(api_for(pool), pool, member_ids)

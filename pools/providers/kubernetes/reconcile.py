@@ -27,7 +27,7 @@ from pools.providers.kubernetes.names import (
 )
 from pools.providers.kubernetes.pod_status import (
     OVERDUE,
-    Mine,
+    MemberPods,
     judge,
     judge_pod,
     read_moment,
@@ -35,8 +35,8 @@ from pools.providers.kubernetes.pod_status import (
     sort_pods,
     wait_for_agent,
 )
-from pools.providers.kubernetes.unlisted_pods import complete, list_strays, refuse_odd
-from project.kernel.kubernetes.errors import AlreadyThere
+from pools.providers.kubernetes.unlisted_pods import complete, list_strays, refuse_unlabelled
+from project.kernel.kubernetes.errors import AlreadyExists
 from project.kernel.kubernetes.objects import Object, is_ending, name_of, uid_of
 from project.kernel.outbox.operations import ConflictError, ProviderError
 
@@ -82,7 +82,7 @@ def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: s
         check_place(api, pool)
         mine = complete(api, mine, pool, member)
     if member.state == "deleting":
-        refuse_odd(mine)
+        refuse_unlabelled(mine)
         return remove(api, pool, member, mine)
     if member.token and member.state != "creating" and mine.current is not None:
         deliver_token(api, pool, member, mine.current)
@@ -97,7 +97,7 @@ def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: s
     return report(mine, pool, member)
 
 
-def report(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
     found = judge(mine, pool, member, datetime.now(UTC))
     if found.is_down:
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
@@ -119,7 +119,7 @@ def report(mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> MemberRepo
 
 
 def start(
-    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine, url: str
+    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: MemberPods, url: str
 ) -> MemberReport:
     """Older incarnations go first. One that should have gone long ago is on a node that does not
     answer: its token opens nothing, and what it ran has been called lost, so it holds nobody up."""
@@ -135,7 +135,7 @@ def start(
         remove_secret(api, pool, member, member.incarnation - 1)
     if mine.older and any(is_in_the_way(api.get_pod(name_of(pod)), pod) for pod in mine.older):
         return MemberReport(why="the pod before it is being ended", again=SOON)
-    put_secret(api, pool, member)
+    write_secret(api, pool, member)
     pod = create_pod(api, pool, member, url)
     adopt_secret(api, pool, member, pod)
     return MemberReport(
@@ -158,7 +158,7 @@ def is_newer(pod: Object, member: MemberSnapshot) -> bool:
 def create_pod(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: str) -> Object:
     try:
         return api.create_pod(pod_manifest(pool, member, api.namespace, url))
-    except AlreadyThere:
+    except AlreadyExists:
         there = api.get_pod(pod_name(pool, member))
         if there is None:
             raise
@@ -184,7 +184,9 @@ def is_in_the_way(found: Object | None, pod: Object) -> bool:
 # -- out -------------------------------------------------------------------------------------------
 
 
-def remove(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: Mine) -> MemberReport:
+def remove(
+    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: MemberPods
+) -> MemberReport:
     """The token first: a pod in the cluster means that somebody looks again. Gone is what the
     server does not know any more.
     """
@@ -232,7 +234,7 @@ def is_far(pod: Object) -> bool:
 # -- the token -------------------------------------------------------------------------------------
 
 
-def put_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None:
+def write_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None:
     """Before its pod, which would wait for it. An earlier try may have left one: its token is
     good for this incarnation.
     """
@@ -244,7 +246,7 @@ def put_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None
         return
     try:
         api.create_secret(secret_manifest(pool, member, api.namespace))
-    except AlreadyThere:
+    except AlreadyExists:
         write_token(api, pool, member)
 
 

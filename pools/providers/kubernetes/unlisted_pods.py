@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.names import MEMBER, is_ours, number_in, pod_name
-from pools.providers.kubernetes.pod_status import Mine, recorded
+from pools.providers.kubernetes.pod_status import MemberPods, recorded
 from project.kernel.kubernetes.objects import Object, uid_of
 from project.kernel.outbox.operations import ConflictError
 
@@ -17,7 +17,9 @@ class PodReader(Protocol):
     def get_pod(self, name: str) -> Object | None: ...
 
 
-def complete(api: PodReader, mine: Mine, pool: PoolSnapshot, member: MemberSnapshot) -> Mine:
+def complete(
+    api: PodReader, mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot
+) -> MemberPods:
     name, uid = recorded(member)
     wanted = pod_name(pool, member)
     if mine.current is not None or mine.foreign or not uid or name != wanted:
@@ -48,7 +50,7 @@ def list_strays(pods: Iterable[Object], pool: PoolSnapshot) -> list[Object]:
     ]
 
 
-def refuse_odd(mine: Mine) -> None:
+def refuse_unlabelled(mine: MemberPods) -> None:
     """What does not carry our labels is not deleted, and not called gone either."""
     if mine.odd:
         raise ConflictError(

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from pools.config.parsing import Faults, at
+from pools.config.parsing import Faults, field_path
 from pools.config.task_spec import read_env
 from pools.providers.base import (
     MemberReport,
@@ -120,10 +120,10 @@ class LocalProvider(Provider):
         a program of it that is not ours.
         """
         given = super().read_options(options, where, faults)
-        chosen = read_env(given.get("env"), at(where, "env"), faults)
+        chosen = read_env(given.get("env"), field_path(where, "env"), faults)
         for name in sorted(set(chosen) - set(SETTABLE)):
             faults.add(
-                at(f"{where}.env", name),
+                field_path(f"{where}.env", name),
                 f"{name} is not set for agents here.",
                 f"Known: {', '.join(SETTABLE)}. Tasks: task.env.",
             )
@@ -167,7 +167,7 @@ class LocalProvider(Provider):
         places = [(folder_of(pool, member), member) for member in pool.members]
         return Observation(
             tuple(
-                _see(folder, member, pool.claimants)
+                _observe(folder, member, pool.claimants)
                 for folder, member in places
                 if member.state != "deleting" or folder.exists()
             )
@@ -176,7 +176,7 @@ class LocalProvider(Provider):
     def _start(self, folder: Path, member: MemberSnapshot, pool: PoolSnapshot) -> MemberReport:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        with only_one(folder):
+        with start_lock(folder):
             running = _find(folder, member)
             if running is not None and running.mark == member.incarnation:
                 # Started once. Whether it is again, others decide: an incarnation is never
@@ -271,7 +271,7 @@ def end_unprotected(process: Process, claimants: Sequence[str]) -> str:
     if protection.kind == "namespaces" and is_unprotected(process):
         why = "It was started without the protection that is there now, and is started again."
     if why:
-        detached.ask_to_end(process)
+        detached.request_stop(process)
     return why
 
 
@@ -279,7 +279,7 @@ def is_unprotected(process: Process) -> bool:
     """Whether it runs without isolation. A process that is just ending has no command line any
     more, and needs none.
     """
-    words = detached.words_of(process)
+    words = detached.command_line(process)
     return bool(words) and not any(
         words[i : i + len(ISOLATED)] == list(ISOLATED) for i in range(len(words))
     )
@@ -304,7 +304,11 @@ def end_leftovers(folder: Path, process: Process | None) -> None:
     """
     if process is not None and not detached.is_of_this_boot(process):
         return
-    if process is not None and detached.members_of(process) and not detached.end(process, PATIENCE):
+    if (
+        process is not None
+        and detached.list_session_processes(process)
+        and not detached.end(process, PATIENCE)
+    ):
         raise ProviderError(f"What was started in {folder} does not end.")
     if not folder.exists():
         return
@@ -414,7 +418,7 @@ def is_planned(folder: Path, process: Process, member: MemberSnapshot) -> bool:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
+def start_lock(folder: Path) -> Iterator[None]:
     """Two that start the same at once: the second comes back later and finds it started."""
     with open(os.open(folder / "starting.lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
         try:
@@ -461,7 +465,7 @@ def _remove_tree(top: Path) -> None:
             raise ProviderError(f"{top} cannot be removed.")
 
 
-def _see(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> Seen:
+def _observe(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> Seen:
     process = _find(folder, member)
     if process is None or (process.mark != member.incarnation and member.state == "creating"):
         is_down = member.state != "creating"

@@ -34,7 +34,7 @@ FROM kernel_beat ORDER BY name, at DESC"""
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class LoopHeartbeat:
     name: str
     stuck: float  # seconds the present step has taken
     steps: int
@@ -48,7 +48,7 @@ class Health(NamedTuple):
     detail: str
 
 
-def write(using: psycopg.Connection[Any], instance: str, pulses: Sequence[Pulse]) -> None:
+def write(using: psycopg.Connection[Any], instance: str, pulses: Sequence[LoopHeartbeat]) -> None:
     columns = {
         "names": [p.name for p in pulses],
         "stuck": [p.stuck for p in pulses],

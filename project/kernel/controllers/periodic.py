@@ -31,14 +31,14 @@ Step = Callable[[], bool]  # True: there is more to do, call again
 IN_THE_WAY = {"55P03", "57014", "40001", "40P01"}
 
 
-def is_away(error: BaseException) -> bool:
+def is_unavailable(error: BaseException) -> bool:
     return (
         isinstance(error, OperationalError | InterfaceError)
         and getattr(error.__cause__, "sqlstate", None) not in IN_THE_WAY
     )
 
 
-def each(found: Iterable[T], act: Callable[[T], object]) -> None:
+def run_each(found: Iterable[T], act: Callable[[T], object]) -> None:
     """Each in turn, also after one that can't be dealt with; its error is raised at the end. A
     database that is away ends it at once.
     """
@@ -47,7 +47,7 @@ def each(found: Iterable[T], act: Callable[[T], object]) -> None:
         try:
             act(item)
         except Exception as error:
-            if is_away(error):
+            if is_unavailable(error):
                 raise
             logger.warning("%r could not be dealt with, once more later: %s", item, error)
             failed.append(error)
@@ -104,7 +104,7 @@ class PeriodicRunner:
                     self.due[found.name] = 0.0
                 self.failures.pop(found.name, None)
             except Exception as error:
-                if is_away(error):
+                if is_unavailable(error):
                     raise  # that is no fault of this chore, and the next one would meet the same
                 self.failures[found.name] = count = self.failures.get(found.name, 0) + 1
                 self.due[found.name] = self.clock() + delay_after(count, BACKOFF, random.random())

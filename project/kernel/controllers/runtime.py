@@ -359,7 +359,7 @@ def _name_unready(loops: Sequence[Loop]) -> str:
     return "; ".join(filter(None, faults))
 
 
-def _beat_of(loop: Loop) -> heartbeats.Pulse:
-    return heartbeats.Pulse(
+def _beat_of(loop: Loop) -> heartbeats.LoopHeartbeat:
+    return heartbeats.LoopHeartbeat(
         loop.controller.name, loop.stuck_for(), loop.steps, loop.failures, loop.error
     )

@@ -16,7 +16,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from project.kernel.db.direct_connection import connect_direct
-from project.kernel.log_once import Quiet
+from project.kernel.log_once import LogOnce
 
 from . import heartbeats
 from .probe import ProbeServer, default_port
@@ -33,7 +33,7 @@ DOWN = (OSError, TimeoutError, RedisError, KombuError)
 Ask = Callable[[], bool]
 
 
-class WorkerPulse:
+class WorkerLiveness:
     """Asks the consumer every few seconds and writes the answer as a beat named `worker`."""
 
     def __init__(
@@ -53,7 +53,7 @@ class WorkerPulse:
         self._is_written = False
         self._stop = threading.Event()
         self._broker, self._database = (
-            Quiet(
+            LogOnce(
                 f"the worker's pulse: the {what}",
                 logger,
                 away="does not answer",
@@ -103,7 +103,7 @@ class WorkerPulse:
             if self._connection is None:
                 self._connection = self._connect()
                 heartbeats.remove(self._connection, self._instance)
-            pulse = heartbeats.Pulse(NAME, stuck, self._steps, 0, "")
+            pulse = heartbeats.LoopHeartbeat(NAME, stuck, self._steps, 0, "")
             heartbeats.write(self._connection, self._instance, [pulse])
             self._is_written = True
             self._database.worked()
@@ -139,9 +139,9 @@ def ask_consumer(app: Any, hostname: str) -> bool:
         return bool(app.control.ping([hostname], timeout=PATIENCE, connection=connection))
 
 
-def start_pulse(app: Any, hostname: str) -> WorkerPulse:
+def start_worker_liveness(app: Any, hostname: str) -> WorkerLiveness:
     """In a worker that is ready. Its probe answers until the process ends, also while it drains."""
-    pulse = WorkerPulse(lambda: ask_consumer(app, hostname), instance_name())
+    pulse = WorkerLiveness(lambda: ask_consumer(app, hostname), instance_name())
     if port := default_port():
         ProbeServer(port, pulse.explain_stuck, pulse.explain_unready)
     threading.Thread(target=pulse.run, name="pulse", daemon=True).start()

@@ -20,7 +20,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Sound:
+class RowConstraint:
     name: str  # of the CHECK; its function is is_<name>
     table: str
     columns: Mapping[str, Column]  # what the rules look at

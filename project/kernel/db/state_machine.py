@@ -20,7 +20,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Machine:
+class StateMachine:
     """`table`, the states it may be in, and every move that exists, each with who makes it."""
 
     name: str

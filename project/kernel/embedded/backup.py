@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 
 from project.kernel.embedded import backup_file
-from project.kernel.embedded.backup_file import Contents
+from project.kernel.embedded.backup_file import BackupContents
 from project.kernel.embedded.home import Home
 from project.kernel.embedded.postgres import EmbeddedPostgres, tool
 from project.kernel.embedded.process import StartupError
@@ -44,7 +44,7 @@ def dump(url: str, folder: Path, label: str = "") -> Path:
     return file
 
 
-def keep_newest(folder: Path) -> None:
+def delete_older_dumps(folder: Path) -> None:
     """Of the dumps that Berth makes by itself; those that people made stay."""
     for old in sorted(folder.glob(f"*-{BEFORE_MIGRATION}.dump"))[:-KEPT]:
         old.unlink()
@@ -76,7 +76,7 @@ def keys_beside(file: Path) -> Path:
     return file.with_name(f"{file.name}.keys")
 
 
-def dump_all(url: str, file: Path, home: Path) -> Contents:
+def dump_all(url: str, file: Path, home: Path) -> BackupContents:
     """The database with its sealed files; the keys that open them in a file of their own, if the
     state folder has them.
     """
@@ -85,7 +85,7 @@ def dump_all(url: str, file: Path, home: Path) -> Contents:
     keys = given or sealing_keys.read_keys(home / sealing_keys.FILE)
     database = file.with_name(f"{file.name}.database.part")
     try:
-        with without_sweep(url):
+        with pause_file_sweep(url):
             run_tool("pg_dump", url, ["--format=custom", "--no-owner", f"--file={database}"])
             contents = backup_file.pack(
                 file, database, env.files(), [sealing_keys.name_key(key) for key in keys]
@@ -98,7 +98,7 @@ def dump_all(url: str, file: Path, home: Path) -> Contents:
 
 
 @contextmanager
-def without_sweep(url: str) -> Iterator[None]:
+def pause_file_sweep(url: str) -> Iterator[None]:
     """A file that goes between the dump of the database and its copy would be missing: its row
     is in the dump.
     """
@@ -110,7 +110,7 @@ def without_sweep(url: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     aside: Path | None = None  # the data from before
     has_files: bool = False
     added: int = 0  # sealed files
@@ -119,7 +119,7 @@ class Restored:
     missing_keys: tuple[str, ...] = ()  # ids of keys that the dump needs and nothing here has
 
 
-def restore_all(home: Home, file: Path) -> Restored:
+def restore_all(home: Home, file: Path) -> RestoreResult:
     """Puts a backup in the place of the present database, which moves aside. Files and keys are
     added, none is taken away.
     """
@@ -128,7 +128,7 @@ def restore_all(home: Home, file: Path) -> Restored:
     if backup_file.is_plain(file):
         aside = restore_state(home, file)
         added_keys, missing = _restore_keys(home, file, None)
-        return Restored(aside, added_keys=added_keys, missing_keys=missing)
+        return RestoreResult(aside, added_keys=added_keys, missing_keys=missing)
     contents = backup_file.read_contents(file)
     home.open()
     needed = file.stat().st_size + HEADROOM
@@ -145,7 +145,7 @@ def restore_all(home: Home, file: Path) -> Restored:
     finally:
         database.unlink(missing_ok=True)
     added_keys, missing = _restore_keys(home, file, contents.keys)
-    return Restored(aside, True, added, present, added_keys, missing)
+    return RestoreResult(aside, True, added, present, added_keys, missing)
 
 
 def _restore_keys(home: Home, file: Path, needed: list[str] | None) -> tuple[int, tuple[str, ...]]:
@@ -191,7 +191,7 @@ def _swap_database(home: Home, file: Path) -> Path | None:
     return aside
 
 
-def describe_dump(file: Path, contents: Contents) -> str:
+def describe_dump(file: Path, contents: BackupContents) -> str:
     keys = keys_beside(file)
     lines = [
         f"{file}: the database and {count_files(contents.files)} of {env.files()} "
@@ -214,8 +214,8 @@ def describe_dump(file: Path, contents: Contents) -> str:
     return "\n".join(lines)
 
 
-def describe_restore(done: Restored) -> str:
-    lines = ["Restored the database."]
+def describe_restore(done: RestoreResult) -> str:
+    lines = ["RestoreResult the database."]
     if done.aside:
         lines.append(
             f"The data from before lies in {done.aside}. For a day no sealed file is swept, so "

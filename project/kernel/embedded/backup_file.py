@@ -25,13 +25,13 @@ SCRATCH = ".new"  # a sealed file that is being replaced
 
 
 @dataclass(frozen=True)
-class Contents:
+class BackupContents:
     files: int = 0
     size: int = 0  # bytes of the sealed files
     keys: list[str] = field(default_factory=list)  # ids of the sealing keys that there were
 
 
-def pack(into: Path, database: Path, files: Path, keys: list[str]) -> Contents:
+def pack(into: Path, database: Path, files: Path, keys: list[str]) -> BackupContents:
     """The file appears under its name only when it is whole. Files that go meanwhile are those
     that no row of the database names.
     """
@@ -52,7 +52,7 @@ def pack(into: Path, database: Path, files: Path, keys: list[str]) -> Contents:
                 except (FileNotFoundError, IsADirectoryError):
                     continue
                 count, size = count + 1, size + member.size
-            contents = Contents(count, size, keys)
+            contents = BackupContents(count, size, keys)
             text = json.dumps(asdict(contents)).encode()
             last = tarfile.TarInfo(CONTENTS)
             last.size, last.mode = len(text), 0o600
@@ -75,7 +75,7 @@ def is_plain(file: Path) -> bool:
         return opened.read(len(PG_DUMP)) == PG_DUMP
 
 
-def read_contents(file: Path) -> Contents:
+def read_contents(file: Path) -> BackupContents:
     """What a backup says that it holds; refused where it is cut off or no backup."""
     try:
         with tarfile.open(file, "r:") as tar:
@@ -83,7 +83,7 @@ def read_contents(file: Path) -> Contents:
             if last.name == CONTENTS:
                 found = tar.extractfile(last)
                 assert found is not None
-                return Contents(**json.load(found))
+                return BackupContents(**json.load(found))
     except (tarfile.TarError, ValueError, TypeError, IndexError, EOFError) as error:
         raise StartupError(f"{file} is no dump of Berth, or it is damaged: {error}") from None
     raise StartupError(f"{file} is no dump of Berth, or it was cut off: its last part is missing.")

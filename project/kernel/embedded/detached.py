@@ -111,7 +111,7 @@ def adopt(folder: Path, process: Process) -> None:
     write_private(folder / RECORD, json.dumps(asdict(process)))
 
 
-def members_of(process: Process) -> list[int]:
+def list_session_processes(process: Process) -> list[int]:
     """It and all that it started, as far as they stayed in its session; also when it has died
     itself. A number is not given out again while a session has it, so what is found there is its
     own, unless another leader has it now."""
@@ -121,7 +121,7 @@ def members_of(process: Process) -> list[int]:
     return [pid for pid, session in _list_sessions() if session == process.pid]
 
 
-def words_of(process: Process) -> list[str]:
+def command_line(process: Process) -> list[str]:
     """Its command line; empty: it has ended, is just ending, or this system has no /proc."""
     if not is_alive(process):
         return []
@@ -131,7 +131,7 @@ def words_of(process: Process) -> list[str]:
     return []
 
 
-def ask_to_end(process: Process) -> bool:
+def request_stop(process: Process) -> bool:
     """False: it does not run."""
     if not is_alive(process):
         return False
@@ -142,19 +142,19 @@ def ask_to_end(process: Process) -> bool:
 
 def end(process: Process, patience: float) -> bool:
     """Asked first, then its whole session is killed. True: nothing of it runs any more."""
-    ask_to_end(process)
-    left = members_of(process)
+    request_stop(process)
+    left = list_session_processes(process)
     for pid in left:
         # Its leader has died: nobody will tell them.
         if pid != process.pid and not is_alive(process):
             _signal(pid, signal.SIGTERM)
-    wait_gone(left, patience)
-    for pid in members_of(process):
+    wait_until_gone(left, patience)
+    for pid in list_session_processes(process):
         _signal(pid, signal.SIGKILL)
-    return not wait_gone(members_of(process), 5.0)
+    return not wait_until_gone(list_session_processes(process), 5.0)
 
 
-def wait_gone(pids: Sequence[int], patience: float) -> list[int]:
+def wait_until_gone(pids: Sequence[int], patience: float) -> list[int]:
     """Those that are still there in the end."""
     deadline = time.monotonic() + patience
     left = [pid for pid in pids if start_time(pid)]

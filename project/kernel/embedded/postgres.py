@@ -163,14 +163,14 @@ class EmbeddedPostgres:
                 "from a backup."
             )
         self.data.mkdir(mode=0o700, exist_ok=True)
-        process.give_away(self.data)
+        process.chown_to_unprivileged(self.data)
         command = ["-U", USER, "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         command += ["--no-sync"] if self.settings.get("fsync") == "off" else []
         reader, writer = os.pipe()  # the password reaches initdb by neither argv nor a file
         os.write(writer, self.password.encode())
         os.close(writer)
-        process.give_away(reader)
+        process.chown_to_unprivileged(reader)
         made = self._run("initdb", [*command, f"--pwfile=/dev/fd/{reader}"], reader)
         os.close(reader)
         if made.returncode:

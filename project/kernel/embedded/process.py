@@ -58,7 +58,7 @@ def unprivileged() -> dict[str, Any]:
     return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
 
 
-def give_away(path: Path | int) -> None:
+def chown_to_unprivileged(path: Path | int) -> None:
     """Makes the unprivileged user the owner, when we are root."""
     if is_root():
         who = pwd.getpwnam(UNPRIVILEGED)
@@ -97,7 +97,7 @@ def reachable_copy(root: Path, names: list[str]) -> Path:
     CACHE.chmod(0o755)
     if target.is_dir() and target.stat().st_uid == 0:
         if not is_reachable(target / names[0]):
-            open_to_all(target)
+            make_readable(target)
         return target
     for left in CACHE.glob(f"{target.name}.*"):  # by a start that was killed
         if time.time() - left.stat().st_mtime > STALE:
@@ -109,7 +109,7 @@ def reachable_copy(root: Path, names: list[str]) -> Path:
         elif (root / name).exists():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, scratch / name)
-    open_to_all(scratch)
+    make_readable(scratch)
     try:
         scratch.rename(target)
     except OSError:  # another start made it first
@@ -117,7 +117,7 @@ def reachable_copy(root: Path, names: list[str]) -> Path:
     return target
 
 
-def open_to_all(folder: Path) -> None:
+def make_readable(folder: Path) -> None:
     """Everybody may read it and run what its owner may run; its owner alone may write."""
     folder.chmod(0o755)
     for path in folder.rglob("*"):

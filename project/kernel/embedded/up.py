@@ -192,7 +192,7 @@ class Up:
         """While web still answers: they say goodbye. One that works ends when it has finished."""
         self.asked = set(self.list_agents().values())
         for process in self.asked:
-            detached.ask_to_end(process)
+            detached.request_stop(process)
 
     def end_agents(self) -> None:
         """Those that the worker has started since are asked now. Who is idle has ended by the
@@ -200,8 +200,10 @@ class Up:
         """
         agents = self.list_agents()
         for process in set(agents.values()) - self.asked:
-            detached.ask_to_end(process)
-        left = detached.wait_gone([process.pid for process in agents.values()], AGENT_PATIENCE)
+            detached.request_stop(process)
+        left = detached.wait_until_gone(
+            [process.pid for process in agents.values()], AGENT_PATIENCE
+        )
         busy = [
             folder.name.rpartition(".")[0]
             for folder, process in agents.items()

@@ -18,7 +18,7 @@ from project.kernel.actor import LONGEST, current_actor
 from project.kernel.db.locks import RENUMBER, lock_in_transaction
 from project.kernel.db.sql import run
 
-from .notify import hint
+from .notify import publish
 
 INSERT = """
 INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after,
@@ -141,7 +141,7 @@ def record(
                 more,
             ],
         )
-    hint("events")
+    publish("events")
 
 
 def now_position() -> Position:

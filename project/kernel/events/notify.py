@@ -22,7 +22,7 @@ from project.kernel.db.direct_connection import connect_direct
 logger = logging.getLogger(__name__)
 
 CHANNEL = "berth"
-Ear = Callable[[], None]
+Subscriber = Callable[[], None]
 TOPICS = ("claims", "slots", "operations", "pools", "events")
 INTERVAL = 0.1  # seconds between two hints of one topic
 PAUSE_LONGEST = 5.0  # after the database refused
@@ -123,10 +123,10 @@ class Sender:
 
 _sender = Sender()
 # Of this process: what it has changed itself it need not hear of by NOTIFY first.
-_ears: set[Ear] = set()
+_subscribers: set[Subscriber] = set()
 
 
-def hint(*topics: str) -> None:
+def publish(*topics: str) -> None:
     """After the present transaction (at once, if there is none): something changed. Never raises
     for the caller's commit.
     """
@@ -135,21 +135,21 @@ def hint(*topics: str) -> None:
 
     def send() -> None:
         _sender.add(topics)
-        for ear in tuple(_ears):
+        for ear in tuple(_subscribers):
             ear()
 
     after_commit(send)
 
 
-def listen_here(ear: Ear) -> None:
+def subscribe(ear: Subscriber) -> None:
     """Called with every hint of this process, from whatever thread; it does next to nothing and
     never raises.
     """
-    _ears.add(ear)
+    _subscribers.add(ear)
 
 
-def ignore_here(ear: Ear) -> None:
-    _ears.discard(ear)
+def unsubscribe(ear: Subscriber) -> None:
+    _subscribers.discard(ear)
 
 
 def flush(timeout: float = 1.0) -> bool:

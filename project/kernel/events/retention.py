@@ -22,38 +22,38 @@ class RetentionRule:
     delete: Delete
 
 
-_kept: dict[str, RetentionRule] = {}
+_rules: dict[str, RetentionRule] = {}
 
 
-def keeps(name: str, days: float) -> Callable[[Delete], Delete]:
+def retention_rule(name: str, days: float) -> Callable[[Delete], Delete]:
     """Register a chunked delete. BERTH_KEEP_DAYS = {"events": 365} overrides the days; None
     keeps for ever.
     """
 
     def register(delete: Delete) -> Delete:
-        _kept[name] = RetentionRule(name, days, delete)
+        _rules[name] = RetentionRule(name, days, delete)
         return delete
 
     return register
 
 
-def days_kept(name: str) -> float | None:
+def retention_days(name: str) -> float | None:
     chosen: dict[str, float | None] = getattr(settings, "BERTH_KEEP_DAYS", {})
-    return chosen.get(name, _kept[name].days)
+    return chosen.get(name, _rules[name].days)
 
 
 def delete_chunk(name: str, chunk: int = CHUNK) -> int:
     """One chunk of one kind. 0: nothing is old enough, or another process is at it."""
-    days = days_kept(name)
+    days = retention_days(name)
     if days is None:
         return 0
     with try_lock(RETENTION, name) as is_ours:
-        return _kept[name].delete(days, chunk) if is_ours else 0
+        return _rules[name].delete(days, chunk) if is_ours else 0
 
 
 def delete_old() -> int:
     """One chunk of every kind. 0: nothing is left to delete."""
-    return sum(delete_chunk(name) for name in sorted(_kept))
+    return sum(delete_chunk(name) for name in sorted(_rules))
 
 
 # One chunk of rows is looked at and no more: they come in the order of their age, so nothing old is
@@ -74,7 +74,7 @@ DELETE FROM kernel_beat WHERE id IN (
     LIMIT %(chunk)s)"""
 
 
-@keeps("events", days=90)
+@retention_rule("events", days=90)
 def delete_old_events(days: float, chunk: int) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL berth.retention = 'delete'")
@@ -83,12 +83,12 @@ def delete_old_events(days: float, chunk: int) -> int:
     return deleted
 
 
-@keeps("done operations", days=7)
+@retention_rule("done operations", days=7)
 def delete_done_operations(days: float, chunk: int) -> int:
     return _execute(DELETE_DONE, days, chunk)
 
 
-@keeps("beats", days=1)
+@retention_rule("beats", days=1)
 def delete_dead_beats(days: float, chunk: int) -> int:
     return _execute(DELETE_BEATS, days, chunk)
 

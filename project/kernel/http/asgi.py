@@ -41,10 +41,10 @@ from .bodies import (
     BodyTooSlow,
     ClientGone,
     LargeTurns,
-    pass_over,
+    discard_body,
     read_body,
 )
-from .deferred import THREADS, TRIED, Later
+from .deferred import THREADS, TRIED, DeferredResponse
 from .problems import CONTENT_TYPE, describe, problem
 
 Scope = dict[str, Any]
@@ -108,7 +108,7 @@ class Http(ASGIHandler):
             response = await self.look(scope, body)
         except asyncio.CancelledError:
             logger.debug("the server stops, who waited for a first answer is told so")
-            await refuse_unread(send, stopping := say_stopping(), list_headers(stopping))
+            await refuse_unread(send, stopping := stopping_response(), list_headers(stopping))
             return
         try:
             while (again := getattr(response, "again", None)) is not None:
@@ -148,7 +148,7 @@ class Http(ASGIHandler):
         scope[THREADS] = self.quick
         response = contextvars.Context().run(self.begin, scope, body)
         del scope[THREADS]
-        if not isinstance(response, Later):
+        if not isinstance(response, DeferredResponse):
             return response
         found = None if response.finish is None else await response.finish()
         if found is None:
@@ -243,7 +243,7 @@ def make_slow_error() -> SlowClient:
     )
 
 
-def say_stopping() -> HttpResponse:
+def stopping_response() -> HttpResponse:
     body, headers = describe(
         Unavailable(
             "The server stops. If this call changes something, that may or may not have happened.",
@@ -281,7 +281,7 @@ async def refuse_unread(
         await send({"type": "http.response.body", "body": response.content, "more_body": True})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PASSED_FOR):
-                await pass_over(unread, PASSED)
+                await discard_body(unread, PASSED)
     await send(
         {"type": "http.response.body", "body": b"" if unread is not None else response.content}
     )

@@ -191,7 +191,7 @@ def unread_of(scope: Scope, receive: Receive) -> Receive | None:
     return None if any(name == b"expect" for name, _ in scope["headers"]) else receive
 
 
-async def pass_over(receive: Receive, most: int) -> None:
+async def discard_body(receive: Receive, most: int) -> None:
     """Takes what still comes and keeps nothing of it."""
     while most > 0:
         message = await receive()

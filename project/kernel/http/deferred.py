@@ -19,7 +19,7 @@ THREADS = "berth_threads"
 TRIED = "berth_tried"  # in the scope of one that could not be
 
 
-class Later(HttpResponse):
+class DeferredResponse(HttpResponse):
     def __init__(self, finish: Finish | None) -> None:
         super().__init__()
         self.finish = finish  # None: not here

@@ -18,7 +18,7 @@ import psycopg
 from asgiref.sync import sync_to_async
 
 from project.kernel.db.direct_connection import direct_parameters
-from project.kernel.events.notify import CHANNEL, ignore_here, listen_here
+from project.kernel.events.notify import CHANNEL, subscribe, unsubscribe
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Watch(Generic[Subject]):
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 loop.call_soon_threadsafe(self._wake.set)
 
-        listen_here(hear)
+        subscribe(hear)
         try:
             while await self._is_wanted():
                 try:
@@ -100,7 +100,7 @@ class Watch(Generic[Subject]):
                     await self._disconnect()
                     await asyncio.sleep(self.poll)
         finally:
-            ignore_here(hear)
+            unsubscribe(hear)
             await self._disconnect()
 
     async def _is_wanted(self) -> bool:

@@ -8,7 +8,7 @@ from django.contrib.auth import logout
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 
-from project.kernel.security.sessions import is_over, note_seen
+from project.kernel.security.sessions import is_over, record_activity
 
 from .problems import redirect_call
 
@@ -73,5 +73,5 @@ class SessionLimits:
             if is_over(request.session, now):
                 logout(request)
             else:
-                note_seen(request.session, now)
+                record_activity(request.session, now)
         return self.get_response(request)

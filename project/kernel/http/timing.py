@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 
 from project.kernel.metrics import HTTP_SECONDS
 
-from .deferred import Later
+from .deferred import DeferredResponse
 
 Answer = Callable[[HttpRequest], HttpResponse]
 
@@ -21,7 +21,7 @@ class TimeRequests:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         begun = time.perf_counter()
         response = self.get_response(request)
-        if isinstance(response, Later):
+        if isinstance(response, DeferredResponse):
             response.at_end.append(lambda answer: _observe(request, answer, begun))
         else:
             _observe(request, response, begun)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from project.kernel.kubernetes.connections import forget, open_door
+from project.kernel.kubernetes.connections import forget, open_connection
 from project.kernel.kubernetes.credentials import Connection
-from project.kernel.kubernetes.errors import AnotherByNow, ApiCall, Expired
+from project.kernel.kubernetes.errors import ApiCall, Expired, ObjectChanged
 from project.kernel.kubernetes.objects import Object, name_of, uid_of
 from project.kernel.kubernetes.request import RequestSender, parse
 from project.kernel.kubernetes.watch_stream import Stream
@@ -188,7 +188,7 @@ class Api(RequestSender):
                 ApiCall("delete", resource, name_of(found), self.place),
                 body=body,
             )
-        except (NotFoundOutside, AnotherByNow):
+        except (NotFoundOutside, ObjectChanged):
             return
 
     def _pages(self, resource: str, selector: str) -> Iterator[Mapping[str, Any]]:
@@ -227,7 +227,7 @@ class Api(RequestSender):
 
 def api_for(options: Mapping[str, Any]) -> Api:
     """Of a pool's options. Raises Misconfigured, whose words say which file lacks what."""
-    connection = open_door(str(options.get("context") or ""))
+    connection = open_connection(str(options.get("context") or ""))
     return Api(connection, str(options.get("namespace") or connection.namespace))
 
 

@@ -11,7 +11,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ConnectTimeoutError, LocationParseError, NameResolutionError
 
 from project.kernel.kubernetes import dns
-from project.kernel.kubernetes.deadline import clock_here
+from project.kernel.kubernetes.deadline import current_deadline
 
 
 def limit_pools(manager: Any) -> None:
@@ -27,12 +27,12 @@ def _limited(kind: Any) -> Any:
     connection = kind.ConnectionCls
     # One for SOCKS connects in a way of its own.
     resolves = connection._new_conn is HTTPConnection._new_conn
-    bases = (_Heeding, *((_Resolving,) if resolves else ()), connection)
+    bases = (_DeadlineMixin, *((_Resolving,) if resolves else ()), connection)
     heeding = type(f"Heeding{connection.__name__}", bases, {})
     return type(f"Limited{kind.__name__}", (kind,), {"ConnectionCls": heeding})
 
 
-class _Heeding:
+class _DeadlineMixin:
     sock: Any
 
     def _new_conn(self) -> Any:
@@ -80,10 +80,10 @@ class _Resolving:
             self._dns_host = name
 
     def _find(self) -> list[str]:
-        clock = clock_here()
+        clock = current_deadline()
         seconds = dns.PATIENCE if clock is None else min(dns.PATIENCE, clock.left)
         try:
-            return dns.look_up(self._dns_host, self.port, seconds)
+            return dns.resolve_host(self._dns_host, self.port, seconds)
         except socket.gaierror as error:
             connection: Any = self
             raise NameResolutionError(self.host, connection, error) from error
@@ -92,11 +92,11 @@ class _Resolving:
 
 
 def _hold(found: Any) -> None:
-    if (clock := clock_here()) is not None:
+    if (clock := current_deadline()) is not None:
         clock.hold(found)
 
 
 def _check_time() -> None:
-    clock = clock_here()
+    clock = current_deadline()
     if clock is not None and clock.is_over:
         raise TimeoutError("its time is over")

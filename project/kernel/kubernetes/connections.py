@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from project.kernel.kubernetes.credentials import Connection, connect, stamp_of, words_of
+from project.kernel.kubernetes.credentials import Connection, connect, describe_context, stamp_of
 from project.kernel.outbox.operations import ProviderError
 
 SIGN_IN = 15.0  # seconds to wait for another thread that signs in
@@ -29,7 +29,8 @@ class ClusterConnection:
     def open(self, context: str) -> Connection:
         if not self.lock.acquire(timeout=SIGN_IN):
             raise ProviderError(
-                f"Signing in to {words_of(context)} takes long. It is asked again by itself.",
+                f"Signing in to {describe_context(context)} takes long. "
+                "It is asked again by itself.",
                 retry_after=REFUSED_FOR,
             )
         try:
@@ -56,14 +57,14 @@ class ClusterConnection:
         return self.connection
 
 
-_doors: dict[str, ClusterConnection] = {}
+_connections: dict[str, ClusterConnection] = {}
 _looking_up = threading.Lock()
 
 
-def open_door(context: str) -> Connection:
+def open_connection(context: str) -> Connection:
     """Raises Misconfigured, whose words say which file lacks what."""
     with _looking_up:
-        door = _doors.setdefault(context, ClusterConnection())
+        door = _connections.setdefault(context, ClusterConnection())
     return door.open(context)
 
 
@@ -71,7 +72,7 @@ def forget(connection: Connection | None = None) -> None:
     """Signs in anew with the next call. None: everywhere, and who failed is tried at once."""
     with _looking_up:
         if connection is None:
-            _doors.clear()
-        for door in _doors.values():
+            _connections.clear()
+        for door in _connections.values():
             if door.connection is connection:
                 door.connection = None

@@ -21,7 +21,7 @@ from project.kernel.kubernetes.circuit_breaker import Breaker
 from project.kernel.kubernetes.connection_deadline import limit_pools
 from project.kernel.kubernetes.errors import describe
 from project.kernel.kubernetes.exec_plugins import forget_failure, raise_failure
-from project.kernel.kubernetes.proxies import find_way
+from project.kernel.kubernetes.proxies import choose_proxy
 from project.kernel.outbox.operations import Misconfigured
 
 CONNECTIONS = 16  # kept open
@@ -55,11 +55,11 @@ def connect(context: str) -> Connection:
     configuration.connection_pool_maxsize = CONNECTIONS
     stamp = stamp_of(context)
     namespace = _read_config(context, configuration) if context else _read_own(configuration)
-    find_way(configuration, words_of(context))
+    choose_proxy(configuration, describe_context(context))
     client = ApiClient(configuration)
     limit_pools(client.rest_client.pool_manager)
     return Connection(
-        client, namespace, words_of(context), Breaker(), stamp, _digest(configuration)
+        client, namespace, describe_context(context), Breaker(), stamp, _digest(configuration)
     )
 
 
@@ -69,7 +69,7 @@ def _digest(configuration: Any) -> str:
     return hashlib.sha256(f"{configuration.host}\n".encode() + authority).hexdigest()[:16]
 
 
-def words_of(context: str) -> str:
+def describe_context(context: str) -> str:
     return f"context {context}" if context else "this cluster"
 
 

@@ -36,7 +36,7 @@ class Handle:
                 self._number = None
 
 
-class Clock:
+class Deadline:
     """Of one call. What the call goes through is shut when its time is over, and whoever reads
     there finds the end.
     """
@@ -78,12 +78,12 @@ class Clock:
             self._handle = None
 
 
-class Ringer:
+class DeadlineWatcher:
     """Begun with the first clock, and it ends with the process."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
-        self._set: list[tuple[float, int, Clock]] = []  # a heap
+        self._set: list[tuple[float, int, Deadline]] = []  # a heap
         self._numbers = itertools.count()
         self._spare = 0  # among them
         self._thread: threading.Thread | None = None
@@ -91,7 +91,7 @@ class Ringer:
     def __len__(self) -> int:
         return len(self._set)
 
-    def set(self, clock: Clock) -> None:
+    def set(self, clock: Deadline) -> None:
         with self._news:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="clocks", daemon=True)
@@ -101,7 +101,7 @@ class Ringer:
             if self._set[0][2] is clock:
                 self._news.notify()
 
-    def drop(self, clock: Clock) -> None:
+    def drop(self, clock: Deadline) -> None:
         """It has ended. Most do so long before their time, and are taken out many at once."""
         if clock.is_over:
             return
@@ -125,11 +125,11 @@ class Ringer:
 class _ProcessTimers:
     """Of this process: one that was forked has none of the threads."""
 
-    ringer = Ringer()
+    ringer = DeadlineWatcher()
 
 
 def _begin_anew() -> None:
-    _ProcessTimers.ringer = Ringer()
+    _ProcessTimers.ringer = DeadlineWatcher()
 
 
 os.register_at_fork(after_in_child=_begin_anew)
@@ -137,11 +137,11 @@ _of_thread = threading.local()
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[Clock]:
+def within(seconds: float) -> Iterator[Deadline]:
     """Every connection that this thread uses in here, if its pool is limited, ends
     after so long.
     """
-    outer, clock, ringer = clock_here(), Clock(seconds), _ProcessTimers.ringer
+    outer, clock, ringer = current_deadline(), Deadline(seconds), _ProcessTimers.ringer
     ringer.set(clock)
     _of_thread.clock = clock
     try:
@@ -152,6 +152,6 @@ def within(seconds: float) -> Iterator[Clock]:
         ringer.drop(clock)
 
 
-def clock_here() -> Clock | None:
-    found: Clock | None = getattr(_of_thread, "clock", None)
+def current_deadline() -> Deadline | None:
+    found: Deadline | None = getattr(_of_thread, "clock", None)
     return found

@@ -105,5 +105,5 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
-def look_up(host: str, port: int, seconds: float) -> list[str]:
+def resolve_host(host: str, port: int, seconds: float) -> list[str]:
     return _ProcessResolver.names.find(host, port, seconds)

@@ -27,11 +27,11 @@ class Expired(ProviderError):
     code = "expired"
 
 
-class AlreadyThere(ConflictError):
+class AlreadyExists(ConflictError):
     """409 of a create: it may be our own, from a try whose answer was lost."""
 
 
-class AnotherByNow(ConflictError):
+class ObjectChanged(ConflictError):
     """409 of a delete: the name belongs to another object, or it was written to meanwhile."""
 
 
@@ -66,8 +66,8 @@ def explain(
         return _not_found(body, said, call)
     if status == 409:
         if call.verb == "create":
-            return AlreadyThere(f"There is one called {call.name} already in {call.place}.")
-        return AnotherByNow(
+            return AlreadyExists(f"There is one called {call.name} already in {call.place}.")
+        return ObjectChanged(
             f"{call.resource} {call.name} in {call.place} has changed meanwhile: {said}"
         )
     if status == 410:

@@ -34,7 +34,7 @@ def refresh(_: Any, provider: Any) -> None:
     where = f"The identity provider {told['idp-issuer-url']}"
     with within(PATIENCE) as clock:
         try:
-            found = _ask(told, where)
+            found = _fetch(told, where)
         except GONE as error:
             if clock.is_over:
                 raise too_slow(where) from error
@@ -54,7 +54,7 @@ def too_slow(where: str) -> ProviderError:
     )
 
 
-def _ask(told: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _fetch(told: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     about = _read(
         _request(
             "GET",

@@ -17,7 +17,7 @@ PORTS = {"http": 80, "https": 443}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def find_way(configuration: Any, words: str) -> None:
+def choose_proxy(configuration: Any, words: str) -> None:
     """Its proxy is that of the kubeconfig, or empty."""
     url = configuration.proxy or of_environment(configuration.host)
     if not url:

@@ -14,7 +14,7 @@ from kubernetes.config import ConfigException
 
 from project.kernel.kubernetes.connections import forget
 from project.kernel.kubernetes.credentials import Connection
-from project.kernel.kubernetes.deadline import Clock, within
+from project.kernel.kubernetes.deadline import Deadline, within
 from project.kernel.kubernetes.errors import ApiCall, describe, explain, too_slow, unreachable
 from project.kernel.kubernetes.metrics import timed_request
 from project.kernel.outbox.operations import Misconfigured, ProviderError, Unauthorised
@@ -101,7 +101,7 @@ class RequestSender:
         content: str,
         patience: float,
         where: str,
-        clock: Clock,
+        clock: Deadline,
     ) -> Any:
         client = self.connection.client
         headers = {"Accept": "application/json", "User-Agent": "berth"} | (

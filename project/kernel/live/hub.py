@@ -30,7 +30,7 @@ from project.kernel.errors import NotFound
 from project.kernel.events.log import EventRow, Position
 from project.kernel.events.verbs import verbs_with
 
-from .regions import ANY, Opened, Subject
+from .regions import ANY, OpenedRegion, Subject
 from .tail import BATCH, LiveLog
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ RELOAD = json.dumps({"reload": True})
 class Socket(Protocol):
     """What the hub knows of a connection."""
 
-    watching: dict[str, Opened]
+    watching: dict[str, OpenedRegion]
 
     def push(self, key: str, frame: str) -> None:
         """Never waits. What was pushed under the same key and is not sent yet is replaced."""
@@ -57,10 +57,10 @@ class Socket(Protocol):
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedRegion:
     """A region with a scope of permission, and the sockets that see it."""
 
-    opened: Opened
+    opened: OpenedRegion
     sockets: set[Socket] = field(default_factory=set)
     # The position before the first event that is in no frame yet.
     dirty_since: Position | None = None
@@ -69,14 +69,14 @@ class Watched:
 
 
 @dataclass(slots=True)
-class Joiner:
+class JoiningSocket:
     socket: Socket
     names: list[str]
     after: Position
 
 
 @dataclass(slots=True)
-class Touched:
+class ChangedSubjects:
     """What some events spoke of."""
 
     subjects: set[Subject] = field(default_factory=set)
@@ -88,7 +88,7 @@ class Touched:
 
     def add(self, rows: Iterable[EventRow]) -> None:
         for row in rows:
-            self.since = self.since or before(row)
+            self.since = self.since or position_before(row)
             self.verbs.add(row.verb)
             for name, number in (
                 ("pool", row.pool_id),
@@ -108,7 +108,7 @@ class Touched:
             self.subjects.add(ANY)
 
 
-def before(row: EventRow) -> Position:
+def position_before(row: EventRow) -> Position:
     return Position(row.tx, row.id - 1)
 
 
@@ -117,11 +117,11 @@ class Hub:
 
     def __init__(self) -> None:
         self.sockets: set[Socket] = set()
-        self.watched: dict[str, Watched] = {}
+        self.watched: dict[str, WatchedRegion] = {}
         self.by_subject: dict[Subject, set[str]] = defaultdict(set)
         self.log = LiveLog()
-        self._owed = Touched()  # cells that are not sent yet
-        self._joiners: list[Joiner] = []
+        self._owed = ChangedSubjects()  # cells that are not sent yet
+        self._joiners: list[JoiningSocket] = []
         self._wake, self._paint = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: ThreadPoolExecutor | None = None
@@ -143,17 +143,17 @@ class Hub:
         if not self.sockets:
             await self.close()
 
-    def watch(self, socket: Socket, opened: dict[str, Opened], after: Position) -> None:
+    def watch(self, socket: Socket, opened: dict[str, OpenedRegion], after: Position) -> None:
         self.unwatch(socket, opened)
         for name, region in opened.items():
             socket.watching[name] = region
             watched = self.watched.get(region.key)
             if watched is None:
-                watched = self.watched[region.key] = Watched(region)
+                watched = self.watched[region.key] = WatchedRegion(region)
                 for subject in region.subjects:
                     self.by_subject[subject].add(region.key)
             watched.sockets.add(socket)
-        self._joiners.append(Joiner(socket, list(opened), after))
+        self._joiners.append(JoiningSocket(socket, list(opened), after))
         self._wake.set()
 
     def unwatch(self, socket: Socket, names: Iterable[str]) -> None:
@@ -183,7 +183,7 @@ class Hub:
         # All of it before the first wait: whoever enters meanwhile begins anew.
         log, self.log = self.log, LiveLog()
         threads, self._threads = self._threads, None
-        self._owed = Touched()
+        self._owed = ChangedSubjects()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -240,7 +240,7 @@ class Hub:
                     await asyncio.wait_for(self._wake.wait(), POLL)
 
     async def _deliver(self, rows: list[EventRow]) -> None:
-        touched = Touched()
+        touched = ChangedSubjects()
         touched.add(rows)
         for key in {
             key for subject in touched.subjects for key in self.by_subject.get(subject, ())
@@ -250,7 +250,7 @@ class Hub:
             self._recheck()
         self._owed.add(rows)
         await self._send_cells(self._owed, self.sockets)
-        self._owed = Touched()
+        self._owed = ChangedSubjects()
         while self._joiners:
             joiner = self._joiners[0]
             await self._catch_up(joiner)
@@ -258,11 +258,11 @@ class Hub:
             self._joiners = [other for other in self._joiners if other is not joiner]
         self._paint.set()
 
-    def _soil(self, watched: Watched, since: Position | None) -> None:
+    def _soil(self, watched: WatchedRegion, since: Position | None) -> None:
         if watched.opened.render is not None and watched.dirty_since is None:
             watched.dirty_since = since or self.log.position
 
-    async def _send_cells(self, touched: Touched, sockets: set[Socket]) -> None:
+    async def _send_cells(self, touched: ChangedSubjects, sockets: set[Socket]) -> None:
         """The present class of every slot that was touched: one query, one frame a pool."""
         pools = {w.opened.pool_id: w for w in self.watched.values() if w.opened.render is None}
         if not pools:
@@ -277,7 +277,7 @@ class Hub:
                 for socket in watched.sockets & sockets:
                     socket.push(f"cells:{pool_id}:{time.monotonic()}", frame)
 
-    async def _catch_up(self, joiner: Joiner) -> None:
+    async def _catch_up(self, joiner: JoiningSocket) -> None:
         """What was touched between the position of its page and ours."""
         if joiner.socket not in self.sockets or joiner.after >= self.log.position:
             return
@@ -285,7 +285,7 @@ class Hub:
         if rows is None:
             joiner.socket.push("reload", RELOAD)
             return
-        touched = Touched()
+        touched = ChangedSubjects()
         touched.add(rows)
         if touched.verbs & verbs_with("changes_access"):
             joiner.socket.recheck()
@@ -347,7 +347,7 @@ class Hub:
                     self._paint.wait(), None if first is None else min(first.ready_at - now, TICK)
                 )
 
-    async def _paint_one(self, watched: Watched) -> None:
+    async def _paint_one(self, watched: WatchedRegion) -> None:
         began = time.monotonic()
         watched.painting_since, watched.dirty_since = watched.dirty_since, None
         key, frame = f"region:{watched.opened.name}", RELOAD

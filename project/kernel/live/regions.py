@@ -16,7 +16,7 @@ ANY: Subject = ("any", 0)  # touched by every event
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedRegion:
     name: str  # what the page calls it: "pool.head:tf-prod"
     key: str  # the name, and the permission that its content depends on
     subjects: frozenset[Subject]
@@ -25,7 +25,7 @@ class Opened:
     pool_id: int | None = None
 
 
-Opener = Callable[[Any, str], Opened | None]  # identity, argument
+Opener = Callable[[Any, str], OpenedRegion | None]  # identity, argument
 # connection, slots, members, pools -> {pool: {class: [slot, ...]}}
 CellReader = Callable[
     [Any, set[int], set[int], set[int]], Awaitable[dict[int, dict[str, list[int]]]]
@@ -45,7 +45,7 @@ def region(name: str) -> Callable[[Opener], Opener]:
     return register
 
 
-def open_region(identity: Any, full_name: str) -> Opened | None:
+def open_region(identity: Any, full_name: str) -> OpenedRegion | None:
     """None: no such region, or not for this identity. The answer doesn't tell which."""
     name, _, argument = full_name.partition(":")
     opener = _openers.get(name)

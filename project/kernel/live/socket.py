@@ -29,7 +29,7 @@ from project.kernel.http.problems import CONTENT_TYPE, describe
 from project.kernel.version import __version__
 
 from .hub import RELOAD, Hub, hub
-from .regions import Opened, open_region
+from .regions import OpenedRegion, open_region
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Outbox:
 class LiveSocket:
     def __init__(self, access: Access, send: Send) -> None:
         self.access = access
-        self.watching: dict[str, Opened] = {}
+        self.watching: dict[str, OpenedRegion] = {}
         self.outbox = Outbox()
         self.hub: Hub = hub()
         self.identity: Any = None
@@ -187,7 +187,7 @@ class LiveSocket:
     async def _watch(self, names: list[str], after: Position | None) -> None:
         while True:
             identity = self.identity
-            opened = await self.hub.in_thread(open_all, identity, names)
+            opened = await self.hub.in_thread(open_regions, identity, names)
             if self.is_closed:
                 return
             # Else it has changed meanwhile: what was opened is not theirs any more.
@@ -244,7 +244,7 @@ def are_names(given: Any) -> bool:
     )
 
 
-def open_all(identity: Any, names: list[str]) -> dict[str, Opened]:
+def open_regions(identity: Any, names: list[str]) -> dict[str, OpenedRegion]:
     found = {name: open_region(identity, name) for name in names}
     return {name: opened for name, opened in found.items() if opened is not None}
 

@@ -8,12 +8,12 @@ from project.kernel.db.guards import refuse_inside_transaction
 from project.kernel.outbox import outbox_sql
 
 
-class Budgeted(NamedTuple):
+class BudgetResult(NamedTuple):
     is_granted: bool
     wait: float  # seconds until so many will be there
 
 
-def take_budget(key: str, n: int, *, rate: float, burst: float) -> Budgeted:
+def take_budget(key: str, n: int, *, rate: float, burst: float) -> BudgetResult:
     """Ask before a batch of `n` calls. `rate` tokens come back each second, up to `burst`. One
     short UPDATE, never in a transaction.
     """
@@ -21,6 +21,6 @@ def take_budget(key: str, n: int, *, rate: float, burst: float) -> Budgeted:
         raise ValueError(f"{n} calls never fit a bucket of {burst} that fills at {rate} a second")
     refuse_inside_transaction("take_budget")  # the row is everybody's: nobody may keep it locked
     if outbox_sql.take_budget(key=key, calls=n, rate=rate, burst=burst) is not None:
-        return Budgeted(True, 0.0)
+        return BudgetResult(True, 0.0)
     left = outbox_sql.budget_left(key=key, rate=rate, burst=burst)
-    return Budgeted(False, max(0.01, (n - float(left or 0.0)) / rate))
+    return BudgetResult(False, max(0.01, (n - float(left or 0.0)) / rate))

@@ -25,7 +25,7 @@ from project.kernel.db.guards import refuse_inside_transaction
 from project.kernel.db.locks import LANE, try_lock
 from project.kernel.errors import Conflict
 from project.kernel.events.log import record
-from project.kernel.events.notify import hint
+from project.kernel.events.notify import publish
 from project.kernel.outbox import outbox_sql
 from project.kernel.retry import decide_retry
 
@@ -87,7 +87,7 @@ class PermanentError(ProviderError):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcquiredOperation:
     """An operation in our hands, until its lease runs out."""
 
     id: int
@@ -104,14 +104,14 @@ class Taken:
 
 # A performer makes the world equal to the rows and returns, or raises. The batch kind gets all that
 # was taken from a lane at once and names those that failed; raising fails them all.
-Performer = Callable[[Taken], None]
-BatchPerformer = Callable[[Sequence[Taken]], Mapping[int, Exception] | None]
+Performer = Callable[[AcquiredOperation], None]
+BatchPerformer = Callable[[Sequence[AcquiredOperation]], Mapping[int, Exception] | None]
 
 _performers: dict[str, Performer] = {}
 _batch_performers: dict[str, BatchPerformer] = {}
 
 
-def performs(kind: str) -> Callable[[Performer], Performer]:
+def register_performer(kind: str) -> Callable[[Performer], Performer]:
     def register(performer: Performer) -> Performer:
         _performers[kind] = performer
         return performer
@@ -119,7 +119,7 @@ def performs(kind: str) -> Callable[[Performer], Performer]:
     return register
 
 
-def performs_batch(kind: str) -> Callable[[BatchPerformer], BatchPerformer]:
+def register_batch_performer(kind: str) -> Callable[[BatchPerformer], BatchPerformer]:
     def register(performer: BatchPerformer) -> BatchPerformer:
         _batch_performers[kind] = performer
         return performer
@@ -152,23 +152,25 @@ def add_operation(
         body=text,
         delay=delay,
     )
-    hint("operations")
+    publish("operations")
     return int(found)
 
 
-def queues_due(late: float = 0.0) -> list[str]:
+def list_due_queues(late: float = 0.0) -> list[str]:
     """Queues in which something is due, or has been for `late` seconds."""
     return [row.queue for row in outbox_sql.queues_due(late=late)]
 
 
-def take(queue: str, lane: str, limit: int = BATCH, lease: float | None = None) -> list[Taken]:
+def acquire_operations(
+    queue: str, lane: str, limit: int = BATCH, lease: float | None = None
+) -> list[AcquiredOperation]:
     """What is due on a lane, oldest first. A short transaction of its own; from here until
     `lease` it is ours alone.
     """
     refuse_inside_transaction("take")
     rows = outbox_sql.take(limit, queue=queue, lane=lane, lease=LEASE if lease is None else lease)
     taken = [
-        Taken(
+        AcquiredOperation(
             r.id,
             r.queue,
             r.lane,
@@ -185,7 +187,9 @@ def take(queue: str, lane: str, limit: int = BATCH, lease: float | None = None) 
     return sorted(taken, key=lambda t: t.id)
 
 
-def renew(taken: Sequence[Taken], lease: float | None = None) -> list[Taken]:
+def renew_operations(
+    taken: Sequence[AcquiredOperation], lease: float | None = None
+) -> list[AcquiredOperation]:
     """Hold on to them for longer. Those that somebody else has taken since are left out of
     the answer.
     """
@@ -199,12 +203,12 @@ def renew(taken: Sequence[Taken], lease: float | None = None) -> list[Taken]:
     return [t for t in taken if t.id in mine]
 
 
-def settle(taken: Taken, error: Exception | None = None) -> bool:
+def finish_operation(taken: AcquiredOperation, error: Exception | None = None) -> bool:
     """Write down how it went. False: the lease ran out and somebody else has it; what we did was
     harmless, so nothing is written.
     """
     if error is None:
-        return len(settle_done([taken])) == 1
+        return len(finish_operations([taken])) == 1
     code = error.code if isinstance(error, ProviderError) else "unexpected"
     retry_after = error.retry_after if isinstance(error, ProviderError) else None
     decision = decide_retry(code, taken.attempt, random.random(), retry_after)
@@ -227,7 +231,7 @@ def settle(taken: Taken, error: Exception | None = None) -> bool:
     return is_ours
 
 
-def settle_done(taken: Sequence[Taken]) -> list[int]:
+def finish_operations(taken: Sequence[AcquiredOperation]) -> list[int]:
     rows = outbox_sql.settle_done(ids=[t.id for t in taken], attempts=[t.attempt for t in taken])
     for t in taken:
         metrics.OPERATIONS.labels(t.kind, "done").inc()
@@ -253,7 +257,10 @@ def perform_due(
             seen.append(lane)
             with try_lock(LANE, lane) as is_ours:
                 while (
-                    is_ours and count < limit and not should_stop() and (taken := take(queue, lane))
+                    is_ours
+                    and count < limit
+                    and not should_stop()
+                    and (taken := acquire_operations(queue, lane))
                 ):
                     count += _perform_taken(taken, should_stop)
             if count >= limit or should_stop():
@@ -261,13 +268,13 @@ def perform_due(
     return count
 
 
-def hurry(*lanes: str) -> bool:
+def make_lanes_due(*lanes: str) -> bool:
     """What these lanes wait for may have happened, or what stood in their way is gone: they are
     due now. False: nothing is open there.
     """
     is_any = bool(outbox_sql.hurry(lanes=list(lanes)))
     if is_any:
-        hint("operations")
+        publish("operations")
     return is_any
 
 
@@ -281,10 +288,10 @@ def retry_operation(operation_id: int, reason: str = "") -> None:
                 way_out="Look at the list again: it may be done by now.",
             )
         _record("retry", row, reason=reason)
-        hint("operations")
+        publish("operations")
 
 
-def see_operation(operation_id: int, reason: str = "") -> None:
+def acknowledge_operation(operation_id: int, reason: str = "") -> None:
     """A person takes note of a permanent error; the doctor no longer names it."""
     with transaction.atomic():
         row = outbox_sql.see_operation(operation=operation_id, actor=current_actor())
@@ -296,36 +303,36 @@ def see_operation(operation_id: int, reason: str = "") -> None:
         _record("see_error", row, reason=reason)
 
 
-def _perform_taken(taken: list[Taken], should_stop: Callable[[], bool]) -> int:
+def _perform_taken(taken: list[AcquiredOperation], should_stop: Callable[[], bool]) -> int:
     """One batch of one lane, in the order it was asked for. What is not reached goes back."""
     count, leased_at = 0, time.monotonic()
     groups = [list(group) for _, group in groupby(taken, key=_group_of)]
     while groups:
         if time.monotonic() - leased_at > LEASE / 3:
-            mine = {t.id for t in renew([t for group in groups for t in group])}
+            mine = {t.id for t in renew_operations([t for group in groups for t in group])}
             groups = [kept for group in groups if (kept := [t for t in group if t.id in mine])]
             leased_at = time.monotonic()
             if not groups:
                 break
         group = groups.pop(0)
         errors = _perform(group)
-        settle_done([t for t in group if t.id not in errors])
+        finish_operations([t for t in group if t.id not in errors])
         for t in group:
             if t.id in errors:
-                settle(t, errors[t.id])
+                finish_operation(t, errors[t.id])
         count += len(group)
         pause = max((_pause(error, t) for t in group if (error := errors.get(t.id))), default=0.0)
         if pause or should_stop():
-            renew([t for rest in groups for t in rest], lease=pause)
+            renew_operations([t for rest in groups for t in rest], lease=pause)
             break
     return count
 
 
-def _group_of(taken: Taken) -> Any:
+def _group_of(taken: AcquiredOperation) -> Any:
     return taken.kind if taken.kind in _batch_performers else taken.id
 
 
-def _perform(group: list[Taken]) -> Mapping[int, Exception]:
+def _perform(group: list[AcquiredOperation]) -> Mapping[int, Exception]:
     """Call the performer, with no transaction open. What failed, by operation."""
     refuse_inside_transaction("a provider call")
     kind = group[0].kind
@@ -346,7 +353,7 @@ def _perform(group: list[Taken]) -> Mapping[int, Exception]:
         return {t.id: error for t in group}
 
 
-def _pause(error: Exception, taken: Taken) -> float:
+def _pause(error: Exception, taken: AcquiredOperation) -> float:
     """How long the rest of the lane waits because of this error; 0: it need not."""
     if not isinstance(error, ProviderError):
         return 0.0

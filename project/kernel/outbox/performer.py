@@ -2,7 +2,7 @@
 
 from project.kernel.controllers.runtime import Controller
 
-from .operations import perform_due, queues_due
+from .operations import list_due_queues, perform_due
 
 
 class Performer(Controller):
@@ -11,4 +11,4 @@ class Performer(Controller):
     resync = 1.0
 
     def step(self) -> bool:
-        return sum(perform_due(queue) for queue in queues_due()) > 0
+        return sum(perform_due(queue) for queue in list_due_queues()) > 0

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from project.kernel.controllers.runtime import Controller
 from project.kernel.events import notify
 from project.kernel.events.log import renumber_future_events
-from project.kernel.log_once import Quiet
+from project.kernel.log_once import LogOnce
 
 from . import operations, tasks
 
@@ -49,7 +49,7 @@ class LiveRelay(Controller):
         self._runner: asyncio.Runner | None = None
         self._sent_at = 0.0
         self._renumber_at = 0.0
-        self._quiet = Quiet("live hints", logger)
+        self._quiet = LogOnce("live hints", logger)
 
     def step(self) -> bool:
         # Sleeping here keeps the pace: a hint that comes meanwhile is kept by the loop, and the
@@ -90,11 +90,11 @@ class QueueRelay(Controller):
         )
         self._connection: Any = None
         self._sent_at: dict[str, float] = {}
-        self._quiet = Quiet("queue hints", logger)
+        self._quiet = LogOnce("queue hints", logger)
 
     def step(self) -> bool:
         now = time.monotonic()
-        for queue in operations.queues_due():
+        for queue in operations.list_due_queues():
             if now - self._sent_at.get(queue, -RENEW) >= RENEW:
                 self._sent_at[queue] = now
                 if not self._send(queue):

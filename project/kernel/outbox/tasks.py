@@ -11,9 +11,9 @@ from django.db import Error as DatabaseError
 from django.db import connections
 
 from project.kernel.actor import acting_as
-from project.kernel.controllers.worker_liveness import WorkerPulse, start_pulse
+from project.kernel.controllers.worker_liveness import WorkerLiveness, start_worker_liveness
 
-from .operations import perform_due, queues_due
+from .operations import list_due_queues, perform_due
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class OutboxPoller:
         with acting_as("worker"):
             return sum(
                 perform_due(q, should_stop=self._stop.is_set)
-                for q in queues_due(LATE)
+                for q in list_due_queues(LATE)
                 if q in self._queues
             )
 
@@ -73,14 +73,14 @@ class OutboxPoller:
         connections.close_all()
 
 
-_running: list[OutboxPoller | WorkerPulse] = []
+_running: list[OutboxPoller | WorkerLiveness] = []
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _start_threads(sender: Any = None, **kwargs: Any) -> None:
     poller = OutboxPoller(frozenset(sender.app.amqp.queues.consume_from))
     poller.start()
-    _running.extend([poller, start_pulse(sender.app, sender.hostname)])
+    _running.extend([poller, start_worker_liveness(sender.app, sender.hostname)])
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]

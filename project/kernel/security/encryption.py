@@ -49,19 +49,19 @@ class SealError(BerthError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class KeyRing:
     """The keys there are; the first one seals."""
 
     ids: tuple[bytes, ...]
     fernet: MultiFernet
 
     @classmethod
-    def of(cls, texts: list[str]) -> "Ring":
+    def of(cls, texts: list[str]) -> "KeyRing":
         keys = [read_key(text) for text in texts]
         return cls(tuple(id_of(key) for key in keys), MultiFernet([Fernet(key) for key in keys]))
 
 
-_ring: Ring | None = None
+_ring: KeyRing | None = None
 _known_by: tuple[object, ...] = ()  # what the ring was made from
 _looked_at = 0.0
 _lock = threading.Lock()
@@ -71,7 +71,7 @@ Resealer = Callable[[], Iterator[int]]
 _resealers: dict[str, Resealer] = {}
 
 
-def reseals(name: str) -> Callable[[Resealer], Resealer]:
+def register_resealer(name: str) -> Callable[[Resealer], Resealer]:
     """Register what `manage.py reseal` goes through. Apps do it in `sealing.py`."""
 
     def register(resealer: Resealer) -> Resealer:
@@ -116,7 +116,7 @@ def key_id() -> str:
     return _current().ids[0].hex()
 
 
-def head() -> bytes:
+def key_header() -> bytes:
     """What everything begins with that was sealed with the present key: the rest is to
     be resealed.
     """
@@ -124,7 +124,7 @@ def head() -> bytes:
 
 
 def is_current(data: bytes) -> bool:
-    return bytes(data[:HEAD]) == head()
+    return bytes(data[:HEAD]) == key_header()
 
 
 def make_key() -> str:
@@ -181,7 +181,7 @@ def _make_file() -> list[str]:
     return read_file()
 
 
-def _current(*, is_fresh: bool = False) -> Ring:
+def _current(*, is_fresh: bool = False) -> KeyRing:
     global _ring, _known_by, _looked_at
     given = tuple(settings.BERTH_SEALING_KEYS)
     known_by = (given, str(settings.BERTH_HOME))
@@ -201,7 +201,7 @@ def _current(*, is_fresh: bool = False) -> Ring:
                     "--print-key makes one."
                 ),
             )
-        _ring, _known_by, _looked_at = Ring.of(texts), known_by, time.monotonic()
+        _ring, _known_by, _looked_at = KeyRing.of(texts), known_by, time.monotonic()
         return _ring
 
 

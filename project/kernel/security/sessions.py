@@ -10,7 +10,7 @@ from django.conf import settings
 SINCE, SEEN = "since", "seen"  # of a session: when the person signed in, when last heard of
 
 
-def note_sign_in(sender: object, request: Any, **kwargs: object) -> None:
+def record_sign_in(sender: object, request: Any, **kwargs: object) -> None:
     """Receives `user_logged_in`; a session kept over a second sign-in begins anew."""
     request.session[SINCE] = request.session[SEEN] = int(time.time())
 
@@ -27,7 +27,7 @@ def is_over(session: Any, now: float) -> bool:
     )
 
 
-def note_seen(session: Any, now: float) -> None:
+def record_activity(session: Any, now: float) -> None:
     """A few times an hour, not with each request: sessions are rows."""
     if now - session[SEEN] > settings.BERTH_SESSION_IDLE / 20:
         session[SEEN] = int(now)

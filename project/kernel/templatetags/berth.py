@@ -37,7 +37,7 @@ def when(moment: datetime | None, form: str = "clock", now: datetime | None = No
         raise template.TemplateSyntaxError(f"when: no such form: {form}")
     if moment is None:
         return mark_safe('<span class="mut">–</span>')
-    text = say(moment, form, now or timezone.now())
+    text = format_utc(moment, form, now or timezone.now())
     return format_html(
         '<time datetime="{}" title="{}" data-f="{}">{}</time>',
         formatting.iso(moment),
@@ -47,7 +47,7 @@ def when(moment: datetime | None, form: str = "clock", now: datetime | None = No
     )
 
 
-def say(moment: datetime, form: str, now: datetime) -> str:
+def format_utc(moment: datetime, form: str, now: datetime) -> str:
     """The same in UTC, for who reads the page without its script."""
     age = (now - moment).total_seconds()
     match form:

@@ -99,7 +99,7 @@ class ConfirmInput:
 Perform = Callable[[ConfirmInput], Done]
 
 
-def ask(
+def confirm_action(
     request: Any, question: Question, perform: Perform, frame: Mapping[str, Any]
 ) -> HttpResponse:
     """`frame`: what the page around it needs, where it is a page of its own."""

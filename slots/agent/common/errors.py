@@ -7,11 +7,11 @@ class AgentError(Exception):
     pass
 
 
-class Away(AgentError):
+class ServerUnavailable(AgentError):
     """The server does not answer, or not as Berth does. It may do so later."""
 
 
-class AnswerTooLarge(Away):
+class AnswerTooLarge(ServerUnavailable):
     """It sends more than was agreed."""
 
 

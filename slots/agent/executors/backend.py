@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 from ..common.errors import TaskFailed
-from ..workdir.folders import entered, open_plain
+from ..workdir.folders import open_plain, open_subfolder
 from .job import Job
 
 DATA, RECORD = ".terraform", "terraform.tfstate"
@@ -24,7 +24,7 @@ WAY_OUT = (
 def find_backend(job: Job, inside: str) -> str:
     """The type of the effective backend; `cloud` for a cloud block. Empty: there is none."""
     try:
-        with entered(job.folder.source, f"{inside}/{DATA}") as folder, open_plain(
+        with open_subfolder(job.folder.source, f"{inside}/{DATA}") as folder, open_plain(
             RECORD, folder
         ) as file:
             found = json.loads(file.read(LARGEST + 1)[:LARGEST])

@@ -8,23 +8,23 @@ from ..common.errors import TaskFailed
 from ..server.client import BerthClient
 from ..workdir.folders import digest_file
 from .job import Job
-from .kept_plan import bring_plan, check_facts, find_kept
-from .outcome import Made, find_errors, name_platform
-from .plan_json import keep_shown, most_raw
-from .sources import Origin, bring_source, enter
+from .kept_plan import check_facts, fetch_plan, find_kept_plan
+from .outcome import StepOutcome, find_errors, name_platform
+from .plan_json import most_raw, save_plan_json
+from .sources import SourceOrigin, enter_folder, fetch_source
 
 NOT_FOUND, NOT_ALLOWED = 127, 126  # exit codes of a shell
 GOOD = (0, 2)  # 2 as `terraform plan -detailed-exitcode` has it: there is something to apply
 
 
-def plan(job: Job, client: BerthClient) -> Made:
+def plan(job: Job, client: BerthClient) -> StepOutcome:
     command = find_command(job)
-    origin = bring_source(job, client)
+    origin = fetch_source(job, client)
     code = job.shell(command, "plan", variables(job))
     output = job.output.hexdigest()
     if code not in GOOD:
         raise failure(job, "plan", code)
-    made = Made("planned", code, facts=list_facts(origin))
+    made = StepOutcome("planned", code, facts=list_facts(origin))
     limits, folder = job.work.limits, job.folder
     size = folder.take_out(
         "plan", folder.saved_plan, limits.plan_bytes, "saved plan", "plan_too_large"
@@ -37,7 +37,7 @@ def plan(job: Job, client: BerthClient) -> Made:
     )
     shown_digest = ""
     if folder.take_out("plan.json", raw, most_raw(limits), "plan as JSON", "plan_too_large") >= 0:
-        shown = keep_shown(job, raw, folder.plan_json)
+        shown = save_plan_json(job, raw, folder.plan_json)
         shown_digest = digest_file(raw)
         raw.unlink()
         made.summary = {
@@ -55,25 +55,25 @@ def plan(job: Job, client: BerthClient) -> Made:
     return made
 
 
-def apply(job: Job, client: BerthClient) -> Made:
+def apply(job: Job, client: BerthClient) -> StepOutcome:
     saved = job.work.plan
     assert saved is not None
     command = find_command(job)
-    kept = find_kept(job)
+    kept = find_kept_plan(job)
     if kept is not None:
-        origin = Origin(
+        origin = SourceOrigin(
             str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept
         )
-        enter(job, kept)
+        enter_folder(job, kept)
     else:
-        origin = bring_source(job, client, str(saved.facts.get("commit") or ""))
+        origin = fetch_source(job, client, str(saved.facts.get("commit") or ""))
     facts = list_facts(origin)
     check_facts(saved, facts)
-    bring_plan(job, client, saved)
+    fetch_plan(job, client, saved)
     code = job.shell(command, "apply", variables(job))
     if code != 0:
         raise failure(job, "apply", code)
-    return Made("applied", code, digest=saved.digest, facts=facts)
+    return StepOutcome("applied", code, digest=saved.digest, facts=facts)
 
 
 def find_command(job: Job) -> str:
@@ -92,7 +92,7 @@ def variables(job: Job) -> dict[str, str]:
     }
 
 
-def list_facts(origin: Origin) -> dict[str, str]:
+def list_facts(origin: SourceOrigin) -> dict[str, str]:
     facts = {"binary": "command", "platform": name_platform(), "source_digest": origin.digest}
     return {**facts, "commit": origin.commit} if origin.commit else facts
 

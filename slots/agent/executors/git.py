@@ -7,7 +7,7 @@ import urllib.parse
 
 from ..common.errors import TaskFailed
 from .job import Job
-from .outcome import plain
+from .outcome import strip_ansi
 
 SCP = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)[^\s]+\Z")
 REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@#=-]{0,254}\Z")
@@ -182,7 +182,7 @@ def demand(job: Job, argv: list[str], env: dict[str, str]) -> None:
 
 
 def failure(job: Job, ref: str) -> TaskFailed:
-    text = plain(job.tail)
+    text = strip_ansi(job.tail)
     if any(sign in text for sign in GONE):
         return TaskFailed("git_ref_gone", f"The git source has no {ref!r} (any more).")
     said = [

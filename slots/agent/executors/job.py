@@ -17,10 +17,10 @@ from typing import Any, Callable
 
 from ..common.errors import AgentError, Stopped, TaskFailed
 from ..common.state import RUNNING, Record, State
-from ..logs.log_buffer import Spool
+from ..logs.log_buffer import LogBuffer
 from ..logs.masking import as_bytes, mask_text, sort_secrets, spell
 from ..processes.isolation import Isolation
-from ..processes.process_table import MARK, children, end_all, started_at, who_is_left
+from ..processes.process_table import MARK, children, end_all, list_remaining, started_at
 from ..processes.program import Program
 from ..processes.users import User
 from ..server.protocol import WorkOrder
@@ -70,7 +70,7 @@ class Job:
         state: State,
         folder: Folder,
         user: User | None,
-        spool: Spool,
+        spool: LogBuffer,
         secrets: list[bytes],
         mark: str,
         grace: float,
@@ -304,7 +304,7 @@ class Job:
                 users=users,
                 others=others,
             )
-            left = [] if is_clean else who_is_left(None, mark, users, others)
+            left = [] if is_clean else list_remaining(None, mark, users, others)
             program.left = [(pid, started_at(pid)) for pid in left]
         self._drain(program.output)
         if program.left:

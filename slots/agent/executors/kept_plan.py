@@ -21,7 +21,7 @@ COMPARED = {
 }
 
 
-def find_kept(job: Job) -> str | None:
+def find_kept_plan(job: Job) -> str | None:
     """The folder inside the source, where the planned folder is here, untouched since. Then the
     job works there.
     """
@@ -40,7 +40,7 @@ def find_kept(job: Job) -> str | None:
     return inside
 
 
-def bring_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
+def fetch_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
     """The agent's own copy, or the server's, laid out for the task. Another digest is
     another plan.
     """
@@ -50,7 +50,7 @@ def bring_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
     if not copy.is_file() or digest_file(copy) != saved.digest:
         download(job, client, f"{job.record.path}plan/", copy, job.work.limits.plan_bytes)
         if digest_file(copy) != saved.digest:
-            raise again(
+            raise plan_again_error(
                 "The saved plan that came from the server is not the one that was approved.",
                 "plan_differs",
             )
@@ -66,8 +66,8 @@ def check_facts(saved: SavedPlan, facts: dict[str, str]) -> None:
         if planned is not None and here is not None and planned != here:
             what = f"{planned or 'none'} when planned, {here or 'none'} here"
             short = words if name.endswith("digest") else f"{words} ({what})"
-            raise again(f"It was planned with another {short}.")
+            raise plan_again_error(f"It was planned with another {short}.")
 
 
-def again(reason: str, code: str = "binary_differs") -> TaskFailed:
+def plan_again_error(reason: str, code: str = "binary_differs") -> TaskFailed:
     return TaskFailed(code, f"{reason} It is to be planned again.", outcome="plan_again")

@@ -14,7 +14,7 @@ LONGEST_REASON = 600
 
 
 @dataclass
-class Made:
+class StepOutcome:
     outcome: str
     exit_code: int | None = None
     code: str = ""
@@ -46,7 +46,7 @@ def name_platform() -> str:
     )
 
 
-def plain(data: bytes) -> str:
+def strip_ansi(data: bytes) -> str:
     return ANSI.sub("", data.decode("utf-8", "replace"))
 
 
@@ -54,7 +54,7 @@ def find_errors(tail: bytes) -> str:
     """The heads of what Terraform complains of, else its last line. Whole: what is cut before it
     is masked keeps the half of a secret.
     """
-    lines = [line.strip(FRAME) for line in plain(tail).splitlines()]
+    lines = [line.strip(FRAME) for line in strip_ansi(tail).splitlines()]
     heads = [line for line in lines if line.startswith("Error: ")]
     if heads:
         return "; ".join(dict.fromkeys(heads))

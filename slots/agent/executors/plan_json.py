@@ -37,7 +37,7 @@ START = (
 
 
 @dataclass
-class Shown:
+class PlanJson:
     summary: dict[str, int]
     drift: int
     # It lists changes; where it lists none of any kind, others know whether there are some.
@@ -45,7 +45,7 @@ class Shown:
     has_changes: bool
 
 
-def keep_shown(job: Job, raw: Path, kept: Path) -> Shown:
+def save_plan_json(job: Job, raw: Path, kept: Path) -> PlanJson:
     """The redacted JSON lies at `kept` then."""
     limits, memory = job.work.limits, find_memory()
     order = {
@@ -75,7 +75,7 @@ def keep_shown(job: Job, raw: Path, kept: Path) -> Shown:
         raise OSError(found["errno"], found["text"])
     if "code" in found:
         raise TaskFailed(found["code"], found["reason"])
-    return Shown(**found)
+    return PlanJson(**found)
 
 
 def run_beside(job: Job, order: bytes) -> tuple[bytes, int]:
@@ -152,13 +152,13 @@ def limit(name: str, value: int) -> None:
 
 def digest_shown(order: dict[str, Any]) -> dict[str, Any]:
     shown = read_json(Path(order["raw"]), order["most_raw"])
-    found = Shown(
+    found = PlanJson(
         summarize_plan(shown),
         count_drift(shown),
         "resource_changes" in shown or "output_changes" in shown,
         changes_anything(shown),
     )
-    keep_json(
+    write_redacted_json(
         shown,
         [bytes.fromhex(secret) for secret in order["secrets"]],
         Path(order["kept"]),
@@ -183,7 +183,7 @@ def read_json(path: Path, most: int) -> dict[str, Any]:
     return found
 
 
-def keep_json(plan: dict[str, Any], secrets: list[bytes], path: Path, most: int) -> None:
+def write_redacted_json(plan: dict[str, Any], secrets: list[bytes], path: Path, most: int) -> None:
     """Redacted. One that is too large is left without what repeats its changes."""
     try:
         kept = redact_plan(plan, secrets)

@@ -260,23 +260,23 @@ def mask_resource_change(entry: dict[str, Any], secrets: list[bytes]) -> dict[st
 def mask_change(change: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     kept = mask_except(OF_CHANGE, change, secrets)
     if "before" in kept and "after" in kept:
-        kept["after"] = tell_changed(
+        kept["after"] = mark_changed(
             change["before"], change["after"], kept["before"], kept["after"]
         )
     return kept
 
 
-def tell_changed(before: Any, after: Any, masked_before: Any, masked_after: Any) -> Any:
+def mark_changed(before: Any, after: Any, masked_before: Any, masked_after: Any) -> Any:
     """`masked_after`, where what differs and looks alike once it is masked says that it changes."""
     if masked_before != masked_after or before == after:
         return masked_after  # looks different already, or does not change
     if isinstance(before, dict) and isinstance(after, dict):
         return {
-            key: tell_changed(before[key], after[key], masked_before[key], masked_after[key])
+            key: mark_changed(before[key], after[key], masked_before[key], masked_after[key])
             for key in after
         }
     if isinstance(before, list) and isinstance(after, list):
-        return [tell_changed(*each) for each in zip(before, after, masked_before, masked_after)]
+        return [mark_changed(*each) for each in zip(before, after, masked_before, masked_after)]
     return f"{masked_after}{CHANGED}"
 
 

@@ -7,7 +7,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.errors import AnswerTooLarge, Away, RequestRefused, TaskFailed, TokenRejected
+from ..common.errors import (
+    AnswerTooLarge,
+    RequestRefused,
+    ServerUnavailable,
+    TaskFailed,
+    TokenRejected,
+)
 from ..server.client import BerthClient
 from ..server.protocol import DIGEST
 from ..workdir.archive import unpack
@@ -18,33 +24,35 @@ PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
 @dataclass(frozen=True)
-class Origin:
+class SourceOrigin:
     digest: str  # of the archive; of commit and path
     commit: str = ""
     inside: str = ""  # the folder in it where the task works
 
 
-def bring_source(job: Job, client: BerthClient, commit: str = "") -> Origin:
+def fetch_source(job: Job, client: BerthClient, commit: str = "") -> SourceOrigin:
     """`commit`: the one that was planned, when this is for its apply."""
     source = job.work.source
     inside = check_path(source.path)
     job.folder.make()
     if source.kind == "archive":
-        digest = bring_archive(job, client)
+        digest = fetch_archive(job, client)
         job.folder.chown(job.user)
-        origin = Origin(digest, "", inside)
+        origin = SourceOrigin(digest, "", inside)
     elif source.kind == "git":
         job.folder.chown(job.user)
         found = fetch_git(job, source.url, commit or source.ref, job.work.git_hosts)
-        origin = Origin(hashlib.sha256(f"git {found} {inside}".encode()).hexdigest(), found, inside)
+        origin = SourceOrigin(
+            hashlib.sha256(f"git {found} {inside}".encode()).hexdigest(), found, inside
+        )
     else:
         job.folder.chown(job.user)
-        origin = Origin(hashlib.sha256(b"").hexdigest(), "", inside)
-    enter(job, inside)
+        origin = SourceOrigin(hashlib.sha256(b"").hexdigest(), "", inside)
+    enter_folder(job, inside)
     return origin
 
 
-def enter(job: Job, inside: str) -> None:
+def enter_folder(job: Job, inside: str) -> None:
     job.cwd = job.folder.source / inside if inside else job.folder.source
     real = os.path.realpath(job.cwd)
     top = os.path.realpath(job.folder.source)
@@ -54,7 +62,7 @@ def enter(job: Job, inside: str) -> None:
         raise TaskFailed("source_refused", f"The folder {inside!r} of the source leads out of it.")
 
 
-def bring_archive(job: Job, client: BerthClient) -> str:
+def fetch_archive(job: Job, client: BerthClient) -> str:
     source, work = job.work.source, job.work
     if not DIGEST.match(source.digest):
         raise TaskFailed("source_refused", "The server names no digest for the archive.")
@@ -93,7 +101,7 @@ def download(job: Job, client: BerthClient, path: str, file: Path, most: int) ->
             raise TaskFailed(
                 "source_refused", f"What comes from the server is over the limit: {error}"
             ) from error
-        except (Away, TokenRejected) as error:
+        except (ServerUnavailable, TokenRejected) as error:
             job.stop.event.wait(pauses[0] if len(pauses) == 1 else pauses.pop(0))
             job.stop.check()
             job.say(f"Berth: not there yet, {error}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.state import Record
-from ..workdir.folders import PLAIN, entered, rescued_file
+from ..workdir.folders import PLAIN, open_subfolder, rescued_file
 
 if TYPE_CHECKING:
     from .job import Job
@@ -45,7 +45,7 @@ def rescue_state(state: Path, record: Record) -> str:
     # What bears the final name is whole, and is uploaded.
     partial = kept.with_name(f"{record.name}.part")
     is_whole = False
-    with contextlib.suppress(OSError, NotPlain), entered(Path(source), inside) as folder:
+    with contextlib.suppress(OSError, NotPlain), open_subfolder(Path(source), inside) as folder:
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             copy(folder, partial)
@@ -108,7 +108,7 @@ def take(folder: int, kept: Path) -> None:
 
 def stamp_of(source: Path, inside: str) -> str:
     """Which file it is; empty: there is none that could be one."""
-    with contextlib.suppress(OSError), entered(source, inside) as folder:
+    with contextlib.suppress(OSError), open_subfolder(source, inside) as folder:
         found = os.stat(RESCUED, dir_fd=folder, follow_symlinks=False)
         if is_plain(found):
             return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"

@@ -13,12 +13,12 @@ from ..server.client import BerthClient
 from ..workdir.folders import digest_file
 from .backend import check_backend
 from .job import Job
-from .kept_plan import bring_plan, check_facts, find_kept
-from .outcome import Made, find_errors, name_platform, plain
-from .plan_json import Shown, keep_shown, most_raw
+from .kept_plan import check_facts, fetch_plan, find_kept_plan
+from .outcome import StepOutcome, find_errors, name_platform, strip_ansi
+from .plan_json import PlanJson, most_raw, save_plan_json
 from .progress import Progress
 from .sensitive import find_sensitive
-from .sources import Origin, bring_source, enter
+from .sources import SourceOrigin, enter_folder, fetch_source
 from .state_rescue import mark_state, rescue_state
 
 BINARIES = ("tofu", "terraform")
@@ -53,12 +53,12 @@ RESCUED = "; the agent rescued the state and uploads it"
 ENVIRONMENT = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 
 
-def plan(job: Job, client: BerthClient) -> Made:
-    origin = bring_source(job, client)
+def plan(job: Job, client: BerthClient) -> StepOutcome:
+    origin = fetch_source(job, client)
     hide_sensitive(job)
     binary = find_binary(job)
     facts = {
-        **ask_version(job, binary),
+        **read_version(job, binary),
         "source_digest": origin.digest,
         **({"commit": origin.commit} if origin.commit else {}),
     }
@@ -79,7 +79,7 @@ def plan(job: Job, client: BerthClient) -> Made:
     if code not in (NOTHING, SOMETHING):
         raise failure(job, "plan", code)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
-    made = Made("no_changes" if code == NOTHING else "planned", code, facts=facts)
+    made = StepOutcome("no_changes" if code == NOTHING else "planned", code, facts=facts)
     size = job.folder.take_out(
         "plan", job.folder.saved_plan, job.work.limits.plan_bytes, "saved plan", "plan_too_large"
     )
@@ -97,27 +97,27 @@ def plan(job: Job, client: BerthClient) -> Made:
     return made
 
 
-def apply(job: Job, client: BerthClient) -> Made:
+def apply(job: Job, client: BerthClient) -> StepOutcome:
     saved = job.work.plan
     assert saved is not None
-    kept = find_kept(job)
+    kept = find_kept_plan(job)
     if kept is not None:
-        origin = Origin(
+        origin = SourceOrigin(
             str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept
         )
-        enter(job, kept)
+        enter_folder(job, kept)
     else:
-        origin = bring_source(job, client, str(saved.facts.get("commit") or ""))
+        origin = fetch_source(job, client, str(saved.facts.get("commit") or ""))
         check_facts(saved, {"source_digest": origin.digest})
     hide_sensitive(job)
     binary = find_binary(job)
     facts = {
-        **ask_version(job, binary),
+        **read_version(job, binary),
         "source_digest": origin.digest,
         **({"commit": origin.commit} if origin.commit else {}),
     }
     check_facts(saved, facts)
-    bring_plan(job, client, saved)
+    fetch_plan(job, client, saved)
     if kept is None:
         prepare(job, binary, origin)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
@@ -128,7 +128,9 @@ def apply(job: Job, client: BerthClient) -> Made:
     )
     if code != 0:
         raise failure(job, "apply", code)
-    return Made("applied", code, digest=saved.digest, summary=read_applied(job.tail), facts=facts)
+    return StepOutcome(
+        "applied", code, digest=saved.digest, summary=read_applied(job.tail), facts=facts
+    )
 
 
 def run_apply(job: Job, argv: list[str]) -> int:
@@ -161,7 +163,7 @@ def hide_sensitive(job: Job) -> None:
     job.hide(find_sensitive(job.cwd, job.folder.source, job.work.variables, job.environment))
 
 
-def prepare(job: Job, binary: str, origin: Origin) -> None:
+def prepare(job: Job, binary: str, origin: SourceOrigin) -> None:
     if job.work.variables:
         job.folder.write(origin.inside, VARIABLES, json.dumps(job.work.variables).encode())
         job.folder.chown(job.user)
@@ -174,7 +176,7 @@ def prepare(job: Job, binary: str, origin: Origin) -> None:
         raise failure(job, "init", code)
 
 
-def show(job: Job, binary: str, saved: str) -> Shown:
+def show(job: Job, binary: str, saved: str) -> PlanJson:
     raw = job.folder.top / "shown.json"
     most = most_raw(job.work.limits)
     try:
@@ -183,7 +185,7 @@ def show(job: Job, binary: str, saved: str) -> Shown:
         )
         if code != 0:
             raise failure(job, "show", code)
-        return keep_shown(job, raw, job.folder.plan_json)
+        return save_plan_json(job, raw, job.folder.plan_json)
     finally:
         raw.unlink()
 
@@ -206,7 +208,7 @@ def find_binary(job: Job) -> str:
     )
 
 
-def ask_version(job: Job, binary: str) -> dict[str, str]:
+def read_version(job: Job, binary: str) -> dict[str, str]:
     raw = job.folder.top / "version.json"
     job.run(
         [binary, "version", "-json"], "version", ENVIRONMENT, stdout_to=raw, most=LARGEST_VERSION
@@ -228,7 +230,7 @@ def ask_version(job: Job, binary: str) -> dict[str, str]:
 
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
-    text, said = plain(job.tail), job.clean(find_errors(job.tail))
+    text, said = strip_ansi(job.tail), job.clean(find_errors(job.tail))
     # Many errors may have pushed what says so out of the tail.
     where = where_rescued(job) if stage == "apply" else ""
     if where or (stage == "apply" and any(sign in text for sign in UNSAVED)):
@@ -259,5 +261,5 @@ def failure(job: Job, stage: str, code: int) -> TaskFailed:
 
 
 def read_applied(tail: bytes) -> dict[str, int]:
-    found = APPLIED.search(plain(tail))
+    found = APPLIED.search(strip_ansi(tail))
     return dict(zip(("add", "change", "destroy"), map(int, found.groups()))) if found else {}

@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
         return self.text.count("\n")
 
 
-class Spool:
+class LogBuffer:
     """Written by the thread that reads the task's output, read by the one that ships it.
 
     `head` holds text to be shipped, in order; `tail` is a ring whose first 8 bytes say how much
@@ -75,7 +75,7 @@ class Spool:
         self.gap = int((folder / "ended").read_text() or 0) if self.is_ended else 0
 
     @classmethod
-    def again(cls, folder: Path, masker: Masker | None = None) -> Spool:
+    def again(cls, folder: Path, masker: Masker | None = None) -> LogBuffer:
         """As an earlier start of the agent, or the thread that wrote it, left it."""
         try:
             head_bytes, tail_bytes = map(int, (folder / "limits").read_text().split())

@@ -8,20 +8,20 @@ import threading
 import time
 from typing import Any, Callable
 
-from ..common.errors import Away, RequestRefused, TokenRejected
+from ..common.errors import RequestRefused, ServerUnavailable, TokenRejected
 from ..server.client import BerthClient, RetryDelay
-from .log_buffer import Spool
+from .log_buffer import LogBuffer
 
 APART = 1.0  # seconds between chunks that are not full
 FIRST = 0.2  # for what comes with the first line
 
 
-class Shipper(threading.Thread):
+class LogUploader(threading.Thread):
     def __init__(
         self,
         client: BerthClient,
         path: str,
-        spool: Spool,
+        spool: LogBuffer,
         chunk_bytes: int,
         quit_now: threading.Event,
         log: Callable[[str], None],
@@ -49,7 +49,7 @@ class Shipper(threading.Thread):
                     if not self.step():
                         break
                     backoff.reset()
-                except (Away, TokenRejected) as error:
+                except (ServerUnavailable, TokenRejected) as error:
                     delay = backoff.next()
                     self.log(f"log not sent: {error}; again in {delay:.1f} s")
                     self.quit_now.wait(delay)
@@ -104,7 +104,7 @@ class Shipper(threading.Thread):
         ):
             self.next = at
             # With the pause that follows: it may say so for ever.
-            raise Away(f"the server lacks the log from chunk {at}")
+            raise ServerUnavailable(f"the server lacks the log from chunk {at}")
         self.log(f"the server takes no more of this log: {error}")
         self.is_refused = True
 

@@ -169,7 +169,7 @@ def relay(child: int, reader: int, handles: list[int]) -> NoReturn:
     has ended.
     """
     drop_capabilities()
-    ear = hear_signals({*handles} - {reader})
+    ear = watch_signals({*handles} - {reader})
     while True:
         readable, _, _ = select.select([ear, reader], [], [])
         if ear in readable:
@@ -194,7 +194,7 @@ def become_init(program: int, writer: int, handles: list[int]) -> NoReturn:
     """
     # What this process still remembers of the agent is out of the program's reach.
     call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
-    ear = hear_signals({*handles} - {writer})
+    ear = watch_signals({*handles} - {writer})
     is_told = False
     while True:
         for number in os.read(ear, 512):
@@ -236,7 +236,7 @@ def list_children() -> list[int]:
     return found
 
 
-def hear_signals(closed: Iterable[int]) -> int:
+def watch_signals(closed: Iterable[int]) -> int:
     """A pipe that says which signals came. What the program has open is closed here: no reader
     waits for this process.
     """
@@ -308,7 +308,7 @@ def build_view(view: View) -> None:
         mount(f"/proc/self/fd/{temporary}", path, None, MS_BIND)
     for path, handle in (*readable.items(), *writable.items()):
         if path not in own:
-            put_back(handle, path)
+            restore_path(handle, path)
     make_read_only({*own, *writable, "/dev/shm", "/dev/pts"})  # noqa: S108
     for handle in (temporary, *readable.values(), *writable.values()):
         os.close(handle)
@@ -379,7 +379,7 @@ def unescape(text: bytes) -> str:
     )
 
 
-def put_back(handle: int, path: str) -> None:
+def restore_path(handle: int, path: str) -> None:
     """What was opened before, at its own path, which may lie in an empty folder now."""
     if not os.path.lexists(path):
         if stat.S_ISDIR(os.fstat(handle).st_mode):

@@ -26,7 +26,7 @@ def why_not(temporary: str) -> str:
     except OSError as error:
         return f"no process to try it: {error.strerror}"
     if not child:
-        try_it(Path(temporary), writer)
+        probe_namespaces(Path(temporary), writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         told = stream.read().decode("utf-8", "replace")
@@ -34,7 +34,7 @@ def why_not(temporary: str) -> str:
     return told or ("" if status == 0 else f"the process that tried ended with status {status}")
 
 
-def try_it(temporary: Path, writer: int) -> NoReturn:
+def probe_namespaces(temporary: Path, writer: int) -> NoReturn:
     try:
         secret = temporary / "secret"
         secret.mkdir()

@@ -89,7 +89,7 @@ class Children:
                 if parent == os.getpid() and session != own and pid not in self.known
             }
             known = {pid for pid, since in self.left.items() if started_at(pid) == since}
-        return (first | below(first, parents)) - known
+        return (first | list_descendants(first, parents)) - known
 
 
 children = Children()
@@ -179,10 +179,10 @@ def read_command(pid: int) -> bytes:
 
 def list_tree(root: int) -> set[int]:
     """Who descends from this process."""
-    return below({root}, read_parents())
+    return list_descendants({root}, read_parents())
 
 
-def below(roots: set[int], parents: dict[int, tuple[int, int]]) -> set[int]:
+def list_descendants(roots: set[int], parents: dict[int, tuple[int, int]]) -> set[int]:
     found: set[int] = set()
     fresh = roots
     while fresh:
@@ -205,7 +205,7 @@ def read_parents() -> dict[int, tuple[int, int]]:
     return found
 
 
-def nobody() -> set[int]:
+def no_processes() -> set[int]:
     return set()
 
 
@@ -372,7 +372,7 @@ def signal_all(
     mark: str,
     number: int,
     users: frozenset[int] = frozenset(),
-    others: Callable[[], set[int]] = nobody,
+    others: Callable[[], set[int]] = no_processes,
 ) -> None:
     if group is not None and group > 1:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -390,11 +390,11 @@ def signal_all(
                 os.kill(one.pid, number)
 
 
-def who_is_left(
+def list_remaining(
     group: int | None,
     mark: str,
     users: frozenset[int] = frozenset(),
-    others: Callable[[], set[int]] = nobody,
+    others: Callable[[], set[int]] = no_processes,
 ) -> list[int]:
     found = {
         *(list_group(group) if group is not None and group > 1 else ()),
@@ -413,7 +413,7 @@ def end_all(
     patience: float = 10.0,
     pause: Callable[[float], None] = time.sleep,
     users: frozenset[int] = frozenset(),
-    others: Callable[[], set[int]] = nobody,
+    others: Callable[[], set[int]] = no_processes,
 ) -> bool:
     """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not
     even by KILL).
@@ -421,16 +421,16 @@ def end_all(
     `users`: numbers that are this task's alone. What it let go of all marks is known by them.
     `others`: who else is meant, at each look.
     """
-    if not who_is_left(group, mark, users, others):
+    if not list_remaining(group, mark, users, others):
         return True
     signal_all(group, mark, signal.SIGTERM, users, others)
     until = time.monotonic() + grace
     while time.monotonic() < until:
-        if not who_is_left(group, mark, users, others):
+        if not list_remaining(group, mark, users, others):
             return True
         pause(LOOK_EVERY)
     until = time.monotonic() + patience
-    while who_is_left(group, mark, users, others):
+    while list_remaining(group, mark, users, others):
         signal_all(group, mark, signal.SIGKILL, users, others)
         if time.monotonic() > until:
             return False

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..logs.log_buffer import Spool
+from ..logs.log_buffer import LogBuffer
 from ..logs.masking import Masker
 from .launcher import launch
 from .process_table import (
@@ -35,10 +35,10 @@ from .process_table import (
     list_children,
     list_copies,
     list_dead_children,
+    list_remaining,
     list_tree,
     pause_all,
     started_at,
-    who_is_left,
 )
 
 PIECE = 1 << 16
@@ -58,7 +58,7 @@ class Reaper:
         self.wait_s: float | None = None  # set: the program is to end, and has this long
         # Copies of a shell that had not started their own command when they were interrupted.
         self.forked: set[int] = set()
-        self.spool: Spool | None = None  # set: the agent has died, and the reaper keeps the log
+        self.spool: LogBuffer | None = None  # set: the agent has died, and the reaper keeps the log
         self.secrets = [secret.encode("latin-1") for secret in order["secrets"]]
         # Set: the begin of what the agent has not read, until its first line is whole.
         self.first: bytes | None = None
@@ -78,7 +78,7 @@ class Reaper:
             self._listen(LOOK)
         if self.wait_s is not None:
             self._interrupt(self.wait_s)
-        if who_is_left(self.pid, self.order["mark"], self.users, self._others):
+        if list_remaining(self.pid, self.order["mark"], self.users, self._others):
             self._report({"phase": "terminating"})
         is_clean = end_all(
             self.pid,
@@ -89,7 +89,9 @@ class Reaper:
             others=self._others,
         )
         left = (
-            [] if is_clean else who_is_left(self.pid, self.order["mark"], self.users, self._others)
+            []
+            if is_clean
+            else list_remaining(self.pid, self.order["mark"], self.users, self._others)
         )
         self._collect()
         self._report({"ended": self.code, "left": [[pid, started_at(pid)] for pid in left]})
@@ -232,7 +234,7 @@ class Reaper:
         os.dup2(quiet, 2)
         os.close(quiet)
         with contextlib.suppress(OSError):
-            self.spool = Spool.again(Path(self.order["log"]), Masker(self.secrets))
+            self.spool = LogBuffer.again(Path(self.order["log"]), Masker(self.secrets))
             self.spool.say(
                 "Berth: the agent has died. The program is interrupted and has "
                 f"{self.wait_s:,.0f} s to end."

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from ..common.errors import Away
+from ..common.errors import ServerUnavailable
 from ..common.log import Journal
 from .client import MOST_JSON, BerthClient, describe, parse
 
@@ -29,7 +29,7 @@ SOON = 60.0  # one that held this long was good: it is tried again soon
 TOKEN_CODES = (4401, 4410)  # there may be another one
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection is over."""
 
     def __init__(self, reason: str, code: int = 0) -> None:
@@ -69,9 +69,9 @@ class ByWebsockets:
             return None
         return text if isinstance(text, str) else ""
 
-    def why(self, error: BaseException) -> Cut:
+    def why(self, error: BaseException) -> ConnectionCut:
         frame = getattr(error, "rcvd", None)
-        return Cut(describe(error), int(getattr(frame, "code", 0) or 0))
+        return ConnectionCut(describe(error), int(getattr(frame, "code", 0) or 0))
 
     def close(self) -> None:
         self.stack.close()
@@ -88,7 +88,7 @@ class Measured:
         data = self.sock.recv(size)
         self.left -= len(data)
         if self.left < 0:
-            raise Cut("the server sends too much")
+            raise ConnectionCut("the server sends too much")
         return data
 
     def __getattr__(self, name: str) -> Any:
@@ -108,7 +108,7 @@ class ByWebsocketClient:
         options = {"timeout": timeout, "suppress_origin": True, "redirect_limit": 0}
         self.line = module.create_connection(url, socket=self.sock, header=headers, **options)
         if self.line.getstatus() != 101:
-            raise Cut(f"the server answers {self.line.getstatus()}")
+            raise ConnectionCut(f"the server answers {self.line.getstatus()}")
 
     def send(self, text: str) -> None:
         self.line.settimeout(ANSWER)
@@ -121,14 +121,14 @@ class ByWebsocketClient:
         except self.module.WebSocketTimeoutException:
             return None
         if opcode == self.module.ABNF.OPCODE_CLOSE:
-            raise Cut(
+            raise ConnectionCut(
                 data[2:].decode("utf-8", "replace") or "closed", int.from_bytes(data[:2], "big")
             )
         self.sock.left = MOST_JSON
         return data.decode("utf-8") if opcode == self.module.ABNF.OPCODE_TEXT else ""
 
-    def why(self, error: BaseException) -> Cut:
-        return Cut(describe(error))
+    def why(self, error: BaseException) -> ConnectionCut:
+        return ConnectionCut(describe(error))
 
     def close(self) -> None:
         self.line.close(timeout=1)
@@ -170,15 +170,17 @@ class Channel:
         """What the server says; None: nothing yet. Raises Cut."""
         now = time.monotonic()
         if self.unanswered_since is not None and now - self.unanswered_since > ANSWER:
-            raise Cut(f"the server has not answered for {now - self.unanswered_since:.0f} s")
+            raise ConnectionCut(
+                f"the server has not answered for {now - self.unanswered_since:.0f} s"
+            )
         text = self._guard(self.line.receive, timeout)
         if text is None:
             return None
         self.unanswered_since = None
         try:
             return parse(text.encode())
-        except Away as error:
-            raise Cut(str(error)) from error
+        except ServerUnavailable as error:
+            raise ConnectionCut(str(error)) from error
 
     @property
     def until_beat(self) -> float:
@@ -192,7 +194,7 @@ class Channel:
     def _guard(self, call: Callable[..., Any], *given: Any) -> Any:
         try:
             return call(*given)
-        except Cut:
+        except ConnectionCut:
             raise
         except Exception as error:  # each library has its own, and the socket's
             raise self.line.why(error) from error
@@ -240,7 +242,7 @@ class ChannelOpener:
             self.thread.start()
         return None
 
-    def lose(self, channel: Channel, why: Cut) -> None:
+    def lose(self, channel: Channel, why: ConnectionCut) -> None:
         """It is tried again: soon, if it was good; never all agents of a server at the
         same moment.
         """

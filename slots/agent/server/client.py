@@ -18,8 +18,8 @@ from typing import IO, Any, Callable
 
 from ..common.errors import (
     AnswerTooLarge,
-    Away,
     RequestRefused,
+    ServerUnavailable,
     TaskFailed,
     TokenRejected,
     Unusable,
@@ -47,7 +47,7 @@ class RetryDelay:
         self.failures = 0
 
 
-class Wire:
+class DeadlineSocket:
     """In the place of http.client's socket: all of a call ends at its deadline, also with a server that sends a byte now and then."""  # noqa: E501
 
     def __init__(self, sock: socket.socket) -> None:
@@ -78,7 +78,7 @@ class Wire:
 
 
 class BodyReader(io.RawIOBase):
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: DeadlineSocket) -> None:
         self.wire = wire
 
     def readable(self) -> bool:
@@ -180,7 +180,9 @@ class BerthClient:
         except TokenRejected:
             self.token, self.refused = former, fresh
             return False
-        except Away:  # what it opens is not known yet: the one that is known to open goes on
+        except (
+            ServerUnavailable
+        ):  # what it opens is not known yet: the one that is known to open goes on
             self.token = former
             raise
         return True
@@ -235,15 +237,15 @@ class BerthClient:
                 if (
                     is_last or not is_used
                 ):  # a lasting connection may have been closed by now: that says nothing yet
-                    raise Away(f"no answer: {describe(error)}") from error
+                    raise ServerUnavailable(f"no answer: {describe(error)}") from error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.close()
-                raise Away(f"no answer: {describe(error)}") from error
+                raise ServerUnavailable(f"no answer: {describe(error)}") from error
         try:
             self._judge(response, into, most)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise Away(f"broken answer: {describe(error)}") from error
+            raise ServerUnavailable(f"broken answer: {describe(error)}") from error
         except (TokenRejected, RequestRefused):
             if response.will_close:
                 self.close()
@@ -263,7 +265,9 @@ class BerthClient:
         if response.status == 401:
             raise TokenRejected("the server refuses this agent's token")
         if 300 <= response.status < 400:
-            raise Away(f"the server redirects ({response.status}): name its final address in --url")
+            raise ServerUnavailable(
+                f"the server redirects ({response.status}): name its final address in --url"
+            )
         if 400 <= response.status < 500 and response.status not in RETRY_LATER:
             body = parse(
                 text.getvalue()
@@ -272,7 +276,7 @@ class BerthClient:
                 raise RequestRefused(
                     response.status, body["code"], str(body.get("detail") or "")[:500], body
                 )
-        raise Away(f"the server answers {response.status}")
+        raise ServerUnavailable(f"the server answers {response.status}")
 
     # Connections
 
@@ -292,8 +296,8 @@ class BerthClient:
             connection.connect()
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Away(f"not reachable: {describe(error)}") from error
-        connection.sock = Wire(connection.sock)
+            raise ServerUnavailable(f"not reachable: {describe(error)}") from error
+        connection.sock = DeadlineSocket(connection.sock)
         connection.sock.deadline = deadline
         connection.auto_open = 0
         self.own.connection = connection
@@ -363,7 +367,7 @@ def copy(response: http.client.HTTPResponse, into: Any, most: int) -> None:
             raise AnswerTooLarge(f"the server sends more than {most:,} bytes")
         into.write(data)
     if response.length:  # None where chunked, 0 at the whole end
-        raise Away("the server's answer ends too early")
+        raise ServerUnavailable("the server's answer ends too early")
 
 
 def rewind(body: Any) -> Any:
@@ -376,9 +380,11 @@ def parse(data: bytes) -> dict[str, Any]:
     try:
         body = json.loads(data or b"{}")
     except (ValueError, RecursionError) as error:
-        raise Away("the server's answer is no JSON: is this address Berth's?") from error
+        raise ServerUnavailable(
+            "the server's answer is no JSON: is this address Berth's?"
+        ) from error
     if not isinstance(body, dict):
-        raise Away("the server's answer is no JSON object")
+        raise ServerUnavailable("the server's answer is no JSON object")
     return body
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from ..common.errors import Away
+from ..common.errors import ServerUnavailable
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}\Z")
 PLACE = re.compile(r"[A-Za-z0-9_.:-]{0,80}\Z")
@@ -110,7 +110,7 @@ def read_orders(body: dict[str, Any]) -> Orders:
     newer than it.
     """
     orders = []
-    for entry in want(body, "orders", list):
+    for entry in require_field(body, "orders", list):
         if not isinstance(entry, dict) or entry.get("step") not in STEPS:
             continue
         place = str(entry.get("place") or "")
@@ -128,7 +128,7 @@ def read_orders(body: dict[str, Any]) -> Orders:
         for entry in body.get("stop") or ()
         if isinstance(entry, dict)
     )
-    version = str(want(body, "version", (str, int)))[:200]
+    version = str(require_field(body, "version", (str, int)))[:200]
     keep = body.get("keep")
     kept = (
         frozenset(claim for claim in keep if isinstance(claim, int))
@@ -174,9 +174,9 @@ def read_work(body: dict[str, Any], order: Order, base: UploadLimits) -> WorkOrd
         order.claim,
         order.generation,
     ) or body.get("step") != order.step:
-        raise Away("the server sends the work of another order")
+        raise ServerUnavailable("the server sends the work of another order")
     if body.get("executor") not in EXECUTORS:
-        raise Away(
+        raise ServerUnavailable(
             "the server asks for an executor that this agent does not have: "
             f"{str(body.get('executor'))[:40]!r}"
         )
@@ -212,7 +212,7 @@ def read_source(given: Any) -> SourceOrder:
     given = given if isinstance(given, dict) else {}
     kind = given.get("kind") or "none"
     if kind not in ("none", "archive", "git"):
-        raise Away(
+        raise ServerUnavailable(
             f"the server names a kind of source that this agent does not know: {str(kind)[:40]!r}"
         )
     return SourceOrder(
@@ -225,7 +225,7 @@ def read_saved_plan(given: Any) -> SavedPlan | None:
         return None
     digest = str(given.get("digest") or "")
     if not DIGEST.match(digest):
-        raise Away("the server sends a plan without a digest")
+        raise ServerUnavailable("the server sends a plan without a digest")
     return SavedPlan(
         digest,
         int(number(given, "size", 0, 0, 1 << 50)),
@@ -245,7 +245,7 @@ def texts(body: dict[str, Any], name: str, is_wanted: Callable[[str], bool]) -> 
         if value is None:
             continue
         if not is_wanted(key) or not isinstance(value, (str, int, float)) or "\0" in str(value):
-            raise Away(f"the server sends {name} that cannot be: {key[:40]!r}")
+            raise ServerUnavailable(f"the server sends {name} that cannot be: {key[:40]!r}")
         found[key] = str(value)
     return found
 
@@ -255,21 +255,21 @@ def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Away(f"the server sends {name} that is no object")
+        raise ServerUnavailable(f"the server sends {name} that is no object")
     return value
 
 
-def want(body: dict[str, Any], name: str, kinds: Any) -> Any:
+def require_field(body: dict[str, Any], name: str, kinds: Any) -> Any:
     value = body.get(name)
     if not isinstance(value, kinds):
-        raise Away(f"the server's answer lacks {name}")
+        raise ServerUnavailable(f"the server's answer lacks {name}")
     return value
 
 
 def count(body: dict[str, Any], name: str) -> int:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise Away(f"the server's answer has no number {name}")
+        raise ServerUnavailable(f"the server's answer has no number {name}")
     return value
 
 
@@ -278,5 +278,7 @@ def number(body: dict[str, Any], name: str, default: float, low: float, high: fl
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise Away(f"the server's answer has {name} out of its range: {str(value)[:40]}")
+        raise ServerUnavailable(
+            f"the server's answer has {name} out of its range: {str(value)[:40]}"
+        )
     return value

@@ -115,7 +115,7 @@ class Folder:
         for part in PARTS:
             handle = os.open(self.top / part, FOLDER)
             try:
-                give_folder(handle, user, names)
+                chown_folder(handle, user, names)
             finally:
                 os.close(handle)
 
@@ -125,7 +125,7 @@ class Folder:
 
     def write(self, inside: str, name: str, data: bytes) -> None:
         """A new file in the source, never through a link."""
-        with entered(self.source, inside) as handle:
+        with open_subfolder(self.source, inside) as handle:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=handle)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -135,7 +135,7 @@ class Folder:
     def digest_of(self, inside: str, name: str) -> str:
         """Of a file in the source. Empty: there is none."""
         try:
-            with entered(self.source, inside) as handle, open_plain(name, handle) as file:
+            with open_subfolder(self.source, inside) as handle, open_plain(name, handle) as file:
                 return digest(file)
         except (OSError, TaskFailed):
             return ""
@@ -180,7 +180,7 @@ class Folder:
 
 
 @contextlib.contextmanager
-def entered(base: Path, inside: str) -> Iterator[int]:
+def open_subfolder(base: Path, inside: str) -> Iterator[int]:
     """The folder `inside` of `base`, step by step, through no link."""
     handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -239,7 +239,9 @@ def digest_file(path: Path) -> str:
         return digest(file)
 
 
-def give_folder(handle: int, user: User, names: dict[tuple[int, int], int], depth: int = 0) -> None:
+def chown_folder(
+    handle: int, user: User, names: dict[tuple[int, int], int], depth: int = 0
+) -> None:
     """What lies in it, too, and nothing else: through no link, and no file that has a name
     elsewhere as well.
     """
@@ -253,20 +255,20 @@ def give_folder(handle: int, user: User, names: dict[tuple[int, int], int], dept
         if stat.S_ISDIR(found.st_mode):
             below = os.open(name, FOLDER, dir_fd=handle)
             try:
-                give_folder(below, user, names, depth + 1)
+                chown_folder(below, user, names, depth + 1)
             finally:
                 os.close(below)
         elif stat.S_ISREG(found.st_mode):
             file = os.open(name, PLAIN, dir_fd=handle)
             try:
-                give_file(file, user, names)
+                chown_file(file, user, names)
             finally:
                 os.close(file)
         elif found.st_nlink == 1:
             os.chown(name, user.uid, user.gid, dir_fd=handle, follow_symlinks=False)
 
 
-def give_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None:
+def chown_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None:
     """Once all of its names were met. Until then it may be somebody else's, put there by a task."""
     found = os.fstat(file)
     key = found.st_dev, found.st_ino

@@ -9,7 +9,7 @@ from pools.lifecycle.selectors import LIVE
 from pools.models import Member
 from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError
-from slots.api.agents import make_token, start_lines
+from slots.api.agents import build_start_commands, make_token
 
 
 class Command(BaseCommand):
@@ -53,5 +53,5 @@ class Command(BaseCommand):
         self.stdout.write(secret)  # alone on stdout, for scripts
         if options["url"]:
             self.stderr.write(
-                "\n".join(start_lines(options["url"].rstrip("/") + "/", member, secret))
+                "\n".join(build_start_commands(options["url"].rstrip("/") + "/", member, secret))
             )

@@ -2,17 +2,17 @@
 
 import random
 
-from claims.allocation.estimate import Band, Holds, estimate_start
+from claims.allocation.estimate import Band, HoldTimes, estimate_start
 
-MINUTE = Holds([60.0] * 20)
+MINUTE = HoldTimes([60.0] * 20)
 
 
 def test_a_claim_that_needs_no_more_slots_starts_now() -> None:
-    assert estimate_start(0, [], Holds([])) == Band(0.0, 0.0)
+    assert estimate_start(0, [], HoldTimes([])) == Band(0.0, 0.0)
 
 
 def test_too_few_past_holds_give_no_estimate() -> None:
-    band = estimate_start(1, [5.0], Holds([60.0] * 7))
+    band = estimate_start(1, [5.0], HoldTimes([60.0] * 7))
     assert (band.start, band.end) == (None, None)
     assert "fewer than 8 claims ended recently" in band.note
 
@@ -37,7 +37,7 @@ def test_equal_past_holds_predict_an_end_at_their_length() -> None:
 
 def test_estimates_grow_with_the_place_and_start_before_they_end() -> None:
     draw = random.Random(1)
-    holds = Holds([draw.expovariate(1 / 300) for _ in range(200)])
+    holds = HoldTimes([draw.expovariate(1 / 300) for _ in range(200)])
     ages = [draw.uniform(0, 300) for _ in range(30)]
     bands = [estimate_start(n, ages, holds) for n in (1, 2, 5, 20, 60, 200)]
     starts = [band.start for band in bands if band.start is not None]
@@ -50,7 +50,7 @@ def test_estimates_grow_with_the_place_and_start_before_they_end() -> None:
 
 def test_a_weighted_sample_of_holders_stands_for_all_holders() -> None:
     draw = random.Random(2)
-    holds = Holds([draw.uniform(10, 100) for _ in range(100)])
+    holds = HoldTimes([draw.uniform(10, 100) for _ in range(100)])
     ages = [draw.uniform(0, 50) for _ in range(50)]
     few, many = estimate_start(20, ages, holds), estimate_start(20, ages, holds, weight=10)
     assert few.start is not None
@@ -64,7 +64,7 @@ def test_the_estimate_agrees_with_a_simulation() -> None:
     """
     draw = random.Random(3)
     seconds = [draw.lognormvariate(4, 0.7) for _ in range(400)]
-    holds = Holds(seconds)
+    holds = HoldTimes(seconds)
     ages = [draw.uniform(0, 60) for _ in range(20)]
     band = estimate_start(5, ages, holds)
     assert band.start is not None

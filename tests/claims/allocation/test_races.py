@@ -10,7 +10,7 @@ from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
 from claims.lifecycle.cancel import cancel_claim
-from claims.lifecycle.chores import look_at_due_claims
+from claims.lifecycle.chores import check_due_claims
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.lifecycle.release import release_claim
 from claims.lifecycle.update import acknowledge_claim, resize_claim
@@ -248,7 +248,7 @@ def test_an_acknowledged_claim_is_not_ended_by_the_finalizer() -> None:
 
     def finalize(k: int) -> None:
         while Claim.objects.filter(state="bound", acknowledged_at=None).exists():
-            look_at_due_claims()
+            check_due_claims()
 
     told = together(acknowledge, finalize, finalize)[0]
     for claim, answer in zip(claims, told, strict=True):

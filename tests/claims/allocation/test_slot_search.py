@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims.allocation import same_number
-from claims.allocation.same_number import Free, NumberMatch, bits_of, find_match, lowest, runs
+from claims.allocation.same_number import (
+    FreeNumbers,
+    NumberMatch,
+    bits_of,
+    find_match,
+    lowest,
+    runs,
+)
 
 NUMBERS = st.sets(st.integers(0, 9), max_size=10)
 POOLS = st.lists(st.lists(NUMBERS, min_size=1, max_size=3), min_size=1, max_size=3)
@@ -25,9 +32,9 @@ def test_runs_are_found_at_every_start(numbers: set[int], length: int, step: int
     assert lowest(runs(bits_of(numbers), length, step), 99) == expected
 
 
-def free(pools: list[list[set[int]]]) -> list[list[Free]]:
+def free(pools: list[list[set[int]]]) -> list[list[FreeNumbers]]:
     return [
-        [Free(10 * p + m, bits_of(numbers)) for m, numbers in enumerate(pool)]
+        [FreeNumbers(10 * p + m, bits_of(numbers)) for m, numbers in enumerate(pool)]
         for p, pool in enumerate(pools)
     ]
 
@@ -85,6 +92,11 @@ def test_find_match_of_a_run_takes_its_lowest_start(
 def test_the_search_for_a_match_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is common to any members of the last two pools, and that shows only there."""
     monkeypatch.setattr(same_number, "MOST_TRIED", 500)
-    many = [Free(m, bits_of([m, 100])) for m in range(60)]
-    pools = [many, many, [Free(1, bits_of([100, 200]))], [Free(2, bits_of([200, 100]))]]
+    many = [FreeNumbers(m, bits_of([m, 100])) for m in range(60)]
+    pools = [
+        many,
+        many,
+        [FreeNumbers(1, bits_of([100, 200]))],
+        [FreeNumbers(2, bits_of([200, 100]))],
+    ]
     assert find_match(pools, 2, is_together=True) is None

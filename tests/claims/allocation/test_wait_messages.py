@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from claims.allocation.requests.policy import Refusal, SlotDemand
-from claims.allocation.wait_messages import SlotCounts, WaitContext, describe_wait, say_blocked
+from claims.allocation.wait_messages import SlotCounts, WaitContext, describe_blocked, describe_wait
 
 FULL = WaitContext(
     pool="tf-prod", code="full", lanes=("any",), places=SlotCounts(total=11, held=3, reserved=8),
@@ -173,7 +173,7 @@ def blocked(**changes: object) -> tuple[str, str, list[str]]:
         "workspace": "net", "is_locked": False, "locked_by": "", "lock_reason": "", "holder": None,
         "holder_word": "", "back_off": None, "ahead": 0,
     }  # fmt: skip
-    code, said = say_blocked(**{**values, **changes})  # type: ignore[arg-type]
+    code, said = describe_blocked(**{**values, **changes})  # type: ignore[arg-type]
     return code, said.text, said.unblock
 
 

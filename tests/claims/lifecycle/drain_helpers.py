@@ -3,11 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
-from claims.lifecycle.chores import put_out_overdue
+from claims.lifecycle.chores import evict_overdue
 from pools.models import Member
 from project.kernel.models import Event
 from project.kernel.validation import moment
-from slots.members.chores import settle_drains, settle_leaving_members
+from slots.members.chores import finish_drains, finish_leaving_members
 from slots.members.drain import drain_member
 from slots.members.services import Removal
 from slots.models import Slot
@@ -34,9 +34,9 @@ def pass_deadline(name: str = "tf-0") -> None:
 
 
 def finalize() -> None:
-    put_out_overdue()
-    settle_drains()
-    settle_leaving_members()
+    evict_overdue()
+    finish_drains()
+    finish_leaving_members()
 
 
 def slots_of(name: str = "tf-0") -> list[str]:

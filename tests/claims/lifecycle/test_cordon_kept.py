@@ -4,7 +4,7 @@ import pytest
 
 from project.kernel.actor import acting_as
 from project.kernel.models import Event
-from slots.members.services import keep_member, remove_member
+from slots.members.services import cancel_member_removal, remove_member
 from tests.claims.helpers import sql
 from tests.claims.lifecycle.drain_helpers import drain, finalize, find
 from tests.claims.lifecycle.pages.test_drain_pages import browser_as, path_of, text_of
@@ -51,5 +51,5 @@ def test_keeping_a_leaving_member_keeps_its_cordon() -> None:
     assert "the member stays, cordoned as before." in text_of(
         browser_as("operator", pool).get(path_of("keep"))
     )
-    keep_member(member_id=member().pk)
+    cancel_member_removal(member_id=member().pk)
     assert Event.objects.get(verb="keep").after == "cordoned"

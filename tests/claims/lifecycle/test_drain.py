@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.chores import look_at_due_claims
+from claims.lifecycle.chores import check_due_claims
 from claims.lifecycle.drain import force_drain
 from claims.tasks.runs.services import confirm_stopped
 from pools.lifecycle.selectors import config_of, get_pool
@@ -19,14 +19,14 @@ from slots.members.drain import LONGEST, undrain_member
 from slots.members.selectors import snapshot_of
 from slots.members.services import (
     add_members,
+    cancel_member_removal,
     close_pool,
     cordon_member,
-    keep_member,
     remove_member,
     uncordon_member,
 )
 from slots.models import Slot
-from slots.sync.performers import settle_report
+from slots.sync.performers import record_report
 from tests.claims.helpers import make_pool
 from tests.claims.lifecycle.drain_helpers import (
     drain,
@@ -160,7 +160,9 @@ def test_a_leaving_member_may_get_a_drain_deadline() -> None:
 # -- taken back ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("take_back", [undrain_member, keep_member], ids=["undrain", "keep"])
+@pytest.mark.parametrize(
+    "take_back", [undrain_member, cancel_member_removal], ids=["undrain", "keep"]
+)
 def test_an_undrained_member_is_open_again_and_keeps_its_claims(take_back: Any) -> None:
     agents(slots=("any", "plan"))
     claim = begin(task())
@@ -289,7 +291,7 @@ def test_a_forced_drain_is_recorded_although_one_eviction_fails(
     agents()
     begin(task())
     with monkeypatch.context() as patch:
-        patch.setattr("claims.lifecycle.drain.put_out", fail)
+        patch.setattr("claims.lifecycle.drain.evict_claim", fail)
         removal = force_drain(member_id=member().pk, reason="now")
     assert (removal.state, find().is_leaving, len(removal.holders)) == ("ready", True, 1)
     finalize()
@@ -345,7 +347,7 @@ def test_the_name_of_a_gone_member_can_be_used_again() -> None:
     drain()
     found = snapshot_of(member().pk)
     assert found is not None
-    settle_report(found[1], MemberReport(is_gone=True))
+    record_report(found[1], MemberReport(is_gone=True))
     add_members(pool_id=get_pool("tf").pk, declared=[{"name": "tf-0"}])
     assert Member.objects.filter(name="tf-0").count() == 2
 
@@ -358,7 +360,7 @@ def test_a_plan_on_a_draining_member_expires_at_its_own_deadline() -> None:
         "UPDATE claims_claim SET expires_at = now() - interval '1 s', due_at = now() WHERE id = %s",
         claim.id,
     )
-    look_at_due_claims()
+    check_due_claims()
     finalize()
     assert again(claim).outcome == "expired"
     assert find().state == "deleting"

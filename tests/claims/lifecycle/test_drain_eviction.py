@@ -7,7 +7,7 @@ import pytest
 from claims.lifecycle.chores import lose_claims
 from claims.lifecycle.drain import force_drain, list_kept
 from claims.tasks.approvals.reservations import reserve_parked
-from slots.members.drain import list_stuck, settle_drain
+from slots.members.drain import finish_drain, list_stuck
 from slots.members.liveness import lose_member
 from slots.members.services import cordon_member, uncordon_member
 from tests.claims.helpers import ask, make_pool
@@ -242,7 +242,7 @@ def test_a_member_past_its_deadline_waits_for_slots_within_their_drain_limit() -
     begin(task())
     drain(force=True)
     finalize()
-    assert not settle_drain(member().pk)
+    assert not finish_drain(member().pk)
     assert slots_of() == ["draining"]
 
 
@@ -289,8 +289,8 @@ def put_out_of(claim: int, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatc
             raise RuntimeError("not this one")
         return meet(held, *args, **kwargs)
 
-    meet = __import__("claims.lifecycle.drain", fromlist=["meet_fate"]).meet_fate
-    monkeypatch.setattr("claims.lifecycle.drain.meet_fate", refuse)
+    meet = __import__("claims.lifecycle.drain", fromlist=["apply_fate"]).apply_fate
+    monkeypatch.setattr("claims.lifecycle.drain.apply_fate", refuse)
     return monkeypatch
 
 

@@ -9,7 +9,12 @@ from project.kernel.actor import acting_as
 from project.kernel.errors import Conflict
 from project.kernel.models import Event
 from slots.members.drain import undrain_member
-from slots.members.services import cordon_member, keep_member, remove_member, uncordon_member
+from slots.members.services import (
+    cancel_member_removal,
+    cordon_member,
+    remove_member,
+    uncordon_member,
+)
 from tests.api.conftest import caller  # noqa: F401
 from tests.claims.lifecycle.drain_helpers import drain, finalize, find
 from tests.claims.lifecycle.pages.test_drain_pages import browser_as, confirm, path_of, text_of
@@ -78,7 +83,7 @@ def test_keeping_a_leaving_member_restores_its_cordon_or_openness(is_cordoned: b
     if is_cordoned:
         cordon()
     remove_member(member_id=member().pk, reason="too many")
-    keep_member(member_id=member().pk)
+    cancel_member_removal(member_id=member().pk)
     assert now() == (AS_BEFORE if is_cordoned else (False, False, "", "", None))
     assert is_open() is not is_cordoned
 

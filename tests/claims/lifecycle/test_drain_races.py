@@ -11,13 +11,13 @@ import pytest
 from claims import claims_sql
 from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
-from claims.lifecycle.drain import put_out
+from claims.lifecycle.drain import evict_claim
 from claims.models import Run
 from claims.tasks.runs.services import start_run
 from pools.models import Member, Pool
 from slots.members import members_sql
-from slots.members.drain import drain_member, settle_drain, undrain_member
-from slots.members.services import cordon_member, remove_member, settle_leaving
+from slots.members.drain import drain_member, finish_drain, undrain_member
+from slots.members.services import cordon_member, finish_leaving, remove_member
 from slots.models import Slot
 from tests.claims.lifecycle.drain_helpers import drain, find, pass_deadline
 from tests.claims.tasks.approvals.helpers import (
@@ -86,7 +86,7 @@ def unclean() -> ClaimView:
     agents(members=1)
     claim = begin(task())
     drain(force=True)
-    put_out(claim_id=claim.id, member_id=member().pk)
+    evict_claim(claim_id=claim.id, member_id=member().pk)
     sql("UPDATE slots_slot SET drain_until = now() - interval '1 s'")
     return claim
 
@@ -95,7 +95,7 @@ def unclean() -> ClaimView:
 
 
 def deadline(claim: ClaimView) -> bool:
-    return put_out(claim_id=claim.id, member_id=find().pk)
+    return evict_claim(claim_id=claim.id, member_id=find().pk)
 
 
 def undrain(claim: ClaimView) -> str:
@@ -129,11 +129,11 @@ def start(claim: ClaimView) -> str:
 
 
 def leave(claim: ClaimView) -> bool:
-    return settle_leaving(find().pk)
+    return finish_leaving(find().pk)
 
 
 def give_up(claim: ClaimView) -> bool:
-    return settle_drain(find().pk)
+    return finish_drain(find().pk)
 
 
 # -- who may win -----------------------------------------------------------------------------------

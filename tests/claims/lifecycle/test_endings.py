@@ -2,14 +2,14 @@
 
 import pytest
 
-from claims.lifecycle.chores import end_claims_of_deleted_pools, look_at_due_claims, lose_claims
+from claims.lifecycle.chores import check_due_claims, end_claims_of_deleted_pools, lose_claims
 from claims.lifecycle.lost_member import lose_claim
-from claims.lifecycle.update import keep_claim, resize_claim
+from claims.lifecycle.update import record_claim_heartbeat, resize_claim
 from claims.models import Claim
 from pools.models import Pool
 from project.kernel.models import Event
 from slots.members.chores import end_pools
-from slots.members.services import beat_member, close_pool, lose_member
+from slots.members.services import close_pool, lose_member, record_heartbeat
 from tests.claims.helpers import again, ask, elapse, let_go, make_pool, member, sql
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -19,13 +19,13 @@ def test_a_heartbeat_before_a_resize_still_counts() -> None:
     make_pool(slots=2, lease={"heartbeat": "2m"})
     claim = ask(size=2)
     elapse(claim, 100)
-    keep_claim(claim_id=claim.id, generation=claim.generation)
+    record_claim_heartbeat(claim_id=claim.id, generation=claim.generation)
     elapse(claim, 100)
     resize_claim(claim_id=claim.id, generation=claim.generation, size=1)
-    look_at_due_claims()
+    check_due_claims()
     assert again(claim).state == "bound"
     elapse(claim, 20)
-    look_at_due_claims()
+    check_due_claims()
     assert again(claim).outcome == "silent"
 
 
@@ -38,7 +38,7 @@ def test_a_heartbeat_before_the_bind_does_not_count() -> None:
         claim.id,
         claim.generation,
     )
-    look_at_due_claims()
+    check_due_claims()
     assert again(claim).state == "bound"
 
 
@@ -47,7 +47,7 @@ def test_a_claim_bound_after_its_member_came_back_is_not_lost() -> None:
     first = ask()
     lose_member(member_id=member("m0").pk, reason="silent")
     let_go(first)
-    beat_member(member_id=member("m0").pk)
+    record_heartbeat(member_id=member("m0").pk)
     second = ask()
     assert second.state == "bound"
     assert not lose_claim(claim_id=second.id, member_id=member("m0").pk), (

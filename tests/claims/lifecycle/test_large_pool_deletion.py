@@ -11,9 +11,9 @@ from claims.models import Claim
 from pools.models import Member, Pool
 from project.kernel.models import Event
 from slots.members import members_sql, open_slots, store
-from slots.members.chores import end_pools, settle_drains, settle_leaving_members
-from slots.members.open_slots import align_rest_of, align_the_rest
-from slots.members.services import settle_leaving
+from slots.members.chores import end_pools, finish_drains, finish_leaving_members
+from slots.members.open_slots import align_pool_fully, align_remaining
+from slots.members.services import finish_leaving
 from slots.models import Slot
 from tests.claims.allocation.queues.test_paused_pool import (
     EACH,
@@ -38,9 +38,9 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def finalize() -> None:
     end_claims_of_deleted_pools()
-    align_the_rest()
-    settle_drains()
-    settle_leaving_members()
+    align_remaining()
+    finish_drains()
+    finish_leaving_members()
     end_pools()
 
 
@@ -62,7 +62,7 @@ def test_deleting_a_large_pool_closes_some_slots_and_the_finalizer_the_rest() ->
         == [("ready", "leaving", "moved")] * MEMBERS
     )
     assert set(Member.objects.values_list("is_leaving", "note")) == {(True, "moved")}
-    assert align_rest_of(pool.pk) > 2
+    assert align_pool_fully(pool.pk) > 2
     assert (open_now(), is_consistent()) == (0, True)
     for _ in range(4):
         finalize()
@@ -78,11 +78,11 @@ def test_a_transaction_of_a_large_deletion_takes_at_most_one_piece() -> None:
     big()
     delete_pool("lab")
     before = open_now()
-    settle_leaving_members()
-    settle_drains()
+    finish_leaving_members()
+    finish_drains()
     assert (open_now(), states()) == (before, {"ready"}), "they are closed in pieces first"
-    align_the_rest()
-    settle_leaving(Member.objects.order_by("id")[0].pk)
+    align_remaining()
+    finish_leaving(Member.objects.order_by("id")[0].pk)
     assert Slot.objects.filter(state="retired").count() == store.PIECE
 
 

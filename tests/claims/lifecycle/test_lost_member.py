@@ -15,14 +15,14 @@ from claims.lifecycle.chores import (
 from claims.lifecycle.lost_member import lose_claim
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.lifecycle.release import release_claim
-from claims.lifecycle.update import keep_claim
+from claims.lifecycle.update import record_claim_heartbeat
 from claims.models import Claim, Lease
 from pools.models import Pool
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import ProviderError, Throttled, perform_due
 from slots.members.services import lose_member
 from slots.models import Slot
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.claims.helpers import (
     again,
     ask,
@@ -134,7 +134,7 @@ def shelf(settings: Any) -> Iterator[Pool]:
     fresh()
     pool = make_pool("shelf", slots=2, members=["a"], provider="shelf")
     perform_due("shelf")
-    look_at_pool(pool)
+    observe_pool(pool)
     perform_due("shelf")
     yield pool
     fresh()
@@ -225,7 +225,7 @@ def test_ended_claims_are_deleted_after_their_retention() -> None:
     keeper = ask(heartbeat_within="1h")
     old = [ask(heartbeat_within="1h") for _ in range(5)]
     for claim in old:
-        keep_claim(claim_id=claim.id, generation=claim.generation)
+        record_claim_heartbeat(claim_id=claim.id, generation=claim.generation)
         let_go(claim)
     young = ask()
     let_go(young)

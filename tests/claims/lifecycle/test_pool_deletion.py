@@ -14,11 +14,11 @@ from pools.providers.local.provider import LocalProvider
 from project.kernel.errors import Conflict
 from project.kernel.models import Event
 from project.kernel.outbox.operations import PermanentError, Throttled
-from slots.members.chores import end_pools, settle_drains, settle_leaving_members
+from slots.members.chores import end_pools, finish_drains, finish_leaving_members
 from slots.members.selectors import snapshot_of
 from slots.models import Slot
 from slots.sync import performers
-from slots.sync.performers import settle_report
+from slots.sync.performers import record_report
 from tests.claims.helpers import ask, make_pool
 from tests.claims.tasks.approvals.helpers import (
     again,
@@ -37,12 +37,12 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 def finalize() -> None:
     end_claims_of_deleted_pools()
-    settle_drains()
-    settle_leaving_members()
+    finish_drains()
+    finish_leaving_members()
     for member in Member.objects.filter(state="deleting"):
         found = snapshot_of(member.pk)
         assert found is not None
-        settle_report(found[1], performers.ask_provider(*found))
+        record_report(found[1], performers.call_provider(*found))
     end_pools()
 
 

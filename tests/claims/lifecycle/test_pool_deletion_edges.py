@@ -8,8 +8,8 @@ from claims.lifecycle.pool_deletion import delete_pool, finish_deleting
 from pools.models import Member, Pool
 from project.kernel.errors import Conflict
 from slots.members import open_slots
-from slots.members.chores import end_pools, settle_leaving_members
-from slots.members.open_slots import align_the_rest
+from slots.members.chores import end_pools, finish_leaving_members
+from slots.members.open_slots import align_remaining
 from tests.claims.helpers import again, ask, make_pool, sql, wish
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -22,8 +22,8 @@ def test_a_pool_of_many_members_is_deleted_by_the_finalizer(
     make_pool(members=8)
     delete_pool("lab")
     assert set(Member.objects.values_list("state", "is_leaving")) == {("ready", True)}
-    align_the_rest()
-    settle_leaving_members()
+    align_remaining()
+    finish_leaving_members()
     end_pools()
     assert (
         Pool.objects.get(name="lab").state,

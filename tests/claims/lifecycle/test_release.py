@@ -10,7 +10,7 @@ from claims.models import Claim
 from pools.models import Pool
 from project.kernel.errors import BerthError, Conflict, Invalid, NotFound, Refused, StaleGeneration
 from project.kernel.models import Event, Operation
-from slots.members.services import settle_leaving
+from slots.members.services import finish_leaving
 from slots.models import Slot
 from tests.claims.helpers import (
     again,
@@ -243,7 +243,7 @@ def test_a_cascading_deletion_cancels_claims_and_removes_members() -> None:
     assert not finish_deleting(pool.pk)
     assert delete_pool("lab").state == "deleting", "said twice"
     for name in ("m0", "m1"):
-        settle_leaving(member(name).pk)
+        finish_leaving(member(name).pk)
         assert member(name).state == "gone"
 
 

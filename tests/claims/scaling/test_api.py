@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from pools.access.tokens import create_token
 from pools.lifecycle.services import update_pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.models import Event
 from tests.api.conftest import Caller
 from tests.claims.scaling.test_scaler import config, make, scale
@@ -27,7 +27,7 @@ def _worlds(settings: Any) -> None:
 @pytest.fixture
 def api(transactional_db: None) -> Caller:
     user = User.objects.create_user("olga")
-    give_grant(role="operator", user=user)
+    create_grant(role="operator", user=user)
     return Caller(create_token(user=user, name="t")[1])
 
 

@@ -26,10 +26,10 @@ from pools.providers.local import provider
 from project.kernel.embedded import detached
 from project.kernel.models import Operation
 from project.kernel.outbox.operations import perform_due
-from slots.members.liveness import welcome_member
+from slots.members.liveness import mark_ready
 from slots.members.services import clean_slot
 from slots.models import Slot
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, let_go, serve
 from tests.claims.scaling.test_scaler import old
 from tests.slots.helpers import is_consistent
@@ -144,7 +144,7 @@ def pool(
             "scaling": scaling,
         }
     )
-    look_at_pool(found)
+    observe_pool(found)
     found.refresh_from_db()
     yield found
     for folder in folders():
@@ -216,9 +216,9 @@ def settle(pool: Pool) -> None:
         assert time.monotonic() < end, "a dead scaler keeps its lock"
         time.sleep(0.02)
     work()
-    look_at_pool(pool)
+    observe_pool(pool)
     for member in Member.objects.filter(pool=pool, state="creating"):
-        welcome_member(member_id=member.pk, incarnation=member.incarnation)
+        mark_ready(member_id=member.pk, incarnation=member.incarnation)
 
 
 def work() -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from claims.models import Lift
 from claims.scaling import snapshot
 from claims.scaling.orders import lift_freeze
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.models import Event
 from tests.claims.scaling.test_lifts import BEGAN, frozen, minute, window
 from tests.claims.scaling.test_scaler import make, scale
@@ -65,7 +65,7 @@ def test_a_second_longer_window_can_be_lifted_while_the_first_is_lifted() -> Non
 def test_an_invalid_date_in_a_lift_dialog_answers_200(what: str, starts: str) -> None:
     pool = make(freeze=[window(2, 4)])
     user = User.objects.create_user("ola")
-    give_grant(role="operator", user=user, pool=pool)
+    create_grant(role="operator", user=user, pool=pool)
     browser = Client()
     browser.force_login(user)
     assert browser.get(f"/pools/lab/scaling/{what}/?starts={starts}").status_code == 200

@@ -14,7 +14,7 @@ from claims.models import Lift
 from claims.scaling.orders import lift_freeze, refreeze_pool
 from pools.access.tokens import create_token
 from pools.models import Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from pools.scaling import Window, find_open
 from project.kernel.actor import acting_as
 from project.kernel.errors import Conflict, Invalid
@@ -190,7 +190,7 @@ def test_a_window_whose_start_is_lifted_is_not_open() -> None:
 @pytest.fixture
 def api(transactional_db: None) -> Caller:
     user = User.objects.create_user("olga")
-    give_grant(role="operator", user=user)
+    create_grant(role="operator", user=user)
     return Caller(create_token(user=user, name="t")[1])
 
 
@@ -222,7 +222,7 @@ def test_a_window_is_lifted_and_refrozen_by_api(api: Caller) -> None:
 def test_a_window_is_lifted_and_refrozen_from_the_calendar() -> None:
     pool = make(freeze=[window(2, 4)])
     user = User.objects.create_user("ola")
-    give_grant(role="operator", user=user, pool=pool)
+    create_grant(role="operator", user=user, pool=pool)
     browser = Client()
     browser.force_login(user)
 
@@ -259,7 +259,7 @@ def test_a_window_is_lifted_and_refrozen_from_the_calendar() -> None:
 def test_a_viewer_may_not_lift_a_window() -> None:
     pool = make(freeze=[window(2, 4)])
     user = User.objects.create_user("vera")
-    give_grant(role="viewer", user=user, pool=pool)
+    create_grant(role="viewer", user=user, pool=pool)
     browser = Client()
     browser.force_login(user)
     for what in ("unfreeze", "refreeze"):

@@ -14,8 +14,8 @@ from pools.models import Member, Pool
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
 from project.kernel.outbox.operations import perform_due
-from slots.members.liveness import welcome_member
-from slots.sync.watcher import look_at_pool
+from slots.members.liveness import mark_ready
+from slots.sync.watcher import observe_pool
 from tests.pools.providers.local.helpers import agents_in, end_agents
 from tests.slots.helpers import is_consistent
 
@@ -49,9 +49,9 @@ def turn(pool: Pool) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
     perform_due("local")
-    look_at_pool(pool)
+    observe_pool(pool)
     for member in Member.objects.filter(pool=pool, state="creating"):
-        welcome_member(member_id=member.pk, incarnation=member.incarnation)
+        mark_ready(member_id=member.pk, incarnation=member.incarnation)
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE pools_member SET state_at = state_at - interval '1 min' WHERE pool_id = %s",
@@ -75,7 +75,7 @@ def zone_of(process: Process) -> str:
 @pytest.mark.parametrize("high", [1, 2], ids=["in its place", "one more first"])
 def test_a_roll_replaces_an_idle_agent_by_one_with_the_new_environment(high: int) -> None:
     pool = create_pool(config("UTC", 2) | {"members": {"min": 1, "max": high}})
-    look_at_pool(pool)
+    observe_pool(pool)
     turn(pool)
     before = agents()
     assert {name: zone_of(process) for name, process in before.items()} == {"lab-1": "UTC"}

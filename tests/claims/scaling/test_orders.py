@@ -22,7 +22,7 @@ from claims.scaling.scaler import scale_pools
 from pools.access.tokens import create_token
 from pools.lifecycle.services import update_pool
 from pools.models import Decision, Member, Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.errors import Conflict, Invalid, Refused
 from project.kernel.models import Event
 from tests.claims.helpers import again, ask, make_pool, serve
@@ -179,7 +179,7 @@ def api() -> Any:
 
 def calls_of(role: str) -> Any:
     user = User.objects.create_user(role)
-    give_grant(role=role, user=user)
+    create_grant(role=role, user=user)
     secret = create_token(user=user, name="t")[1]
 
     def call(method: str, path: str = "", body: Any = None, name: str = "lab") -> Any:
@@ -270,7 +270,7 @@ def test_the_scaling_api_of_a_manually_managed_pool_is_empty(api: Any) -> None:
 @pytest.fixture
 def page() -> Client:
     user = User.objects.create_user("ana")
-    give_grant(role="operator", user=user)
+    create_grant(role="operator", user=user)
     client = Client()
     client.force_login(user)
     return client

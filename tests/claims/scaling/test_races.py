@@ -18,7 +18,7 @@ from claims.scaling.scaler import scale_pools
 from pools.models import Decision, Member, Pool
 from project.kernel.outbox.operations import perform_due
 from slots.members.services import add_members
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.claims.scaling.scale_beside_bind import scale_beside_a_bind
 from tests.claims.scaling.test_scaler import config, make, names, old, work
 from tests.pools.providers.fake_providers import ALL, fresh
@@ -48,7 +48,7 @@ def idle(count: int) -> Pool:
     pool = make(low=count)
     scale_pools([pool.pk])
     work()
-    look_at_pool(pool)
+    observe_pool(pool)
     Pool.objects.filter(pk=pool.pk).update(min_members=0)
     old(pool, 700)
     return pool
@@ -71,7 +71,7 @@ def test_two_scalers_create_the_wanted_members_once(monkeypatch: pytest.MonkeyPa
 
 def test_two_scalers_remove_a_surplus_member_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = idle(3)
-    gate = Gate().before(monkeypatch, "claims.scaling.scaler.let_go")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.delete_if_empty")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     second = Actor(lambda: scale_pools([pool.pk])).begin()
     assert second.until_blocked_or_done() == "done"
@@ -86,7 +86,7 @@ def test_without_the_lock_two_scalers_decide_on_the_same_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = idle(3)
-    gate = Gate().before(monkeypatch, "claims.scaling.scaler.let_go")
+    gate = Gate().before(monkeypatch, "claims.scaling.scaler.delete_if_empty")
     first = gate.stops(lambda: scale_pools([pool.pk]))
     second = Actor(lambda: scale_pools([pool.pk])).begin()
     second.until_blocked_or_done()
@@ -130,7 +130,7 @@ def test_a_person_and_a_scaler_together_stay_within_the_maximum(
 def test_a_bind_that_is_faster_than_the_scaler_keeps_its_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """let_go closes the slots, which waits for a bind under way, and asks whether they are
+    """delete_if_empty closes the slots, which waits for a bind under way, and asks whether they are
     empty afterwards.
     """
     pool = idle(1)
@@ -148,7 +148,7 @@ def test_a_bind_that_is_slower_than_the_scaler_finds_no_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = idle(1)
-    gate = Gate().after(monkeypatch, "claims.scaling.scaler.let_go")
+    gate = Gate().after(monkeypatch, "claims.scaling.scaler.delete_if_empty")
     scaler = gate.stops(lambda: scale_pools([pool.pk]))
     with pytest.raises(AssertionError, match="no slot is free"):
         hold(pool)

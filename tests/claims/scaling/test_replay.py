@@ -25,7 +25,7 @@ from pools.scaling import (
     Warm,
 )
 from pools.scaling import replay as replays
-from pools.scaling.replay import Moment, as_it_was, pace_of, replay
+from pools.scaling.replay import DemandSample, as_it_was, pace_of, replay
 from project.kernel.errors import Conflict, Invalid
 from tests.claims.scaling.test_scaler import config, make
 
@@ -33,16 +33,16 @@ START = datetime(2026, 3, 9, tzinfo=UTC).timestamp()
 WIDE = MemberLimits(1, 12)
 
 
-def moments(*wanted: int, members: int = 2, each: int = 3) -> list[Moment]:
+def moments(*wanted: int, members: int = 2, each: int = 3) -> list[DemandSample]:
     """So much is wanted, minute by minute, and so many members were there."""
     slots = members * each
     return [
-        Moment(START + 60 * i, members, slots, min(n, slots), 0, max(0, n - slots))
+        DemandSample(START + 60 * i, members, slots, min(n, slots), 0, max(0, n - slots))
         for i, n in enumerate(wanted)
     ]
 
 
-def waves(days: float, top: int = 24) -> list[Moment]:
+def waves(days: float, top: int = 24) -> list[DemandSample]:
     """A day like any other, with the members that somebody ordered: too few at noon, too
     many at night.
     """
@@ -56,7 +56,7 @@ def waves(days: float, top: int = 24) -> list[Moment]:
 
 
 def run(
-    found: list[Moment], policy: Any, limits: MemberLimits = WIDE, **more: Any
+    found: list[DemandSample], policy: Any, limits: MemberLimits = WIDE, **more: Any
 ) -> replays.ReplayResult:
     return replay(found, policy, lambda moment: limits, each=3, **more)
 
@@ -132,14 +132,14 @@ def test_an_empty_record_gives_an_empty_replay() -> None:
 
 
 def test_a_gap_in_the_record_counts_as_no_waiting_time() -> None:
-    found = [*moments(9), Moment(START + 86400, 2, 6, 0, 0, 0)]
+    found = [*moments(9), DemandSample(START + 86400, 2, 6, 0, 0, 0)]
     assert as_it_was(found, each=3).waiting_hours < 1
 
 
 def test_a_long_record_of_a_large_pool_is_replayed_at_a_slower_pace() -> None:
     large = moments(*[30] * 10, members=1000)
     assert pace_of(large, 15.0) == 15.0
-    assert pace_of([*large, Moment(START + 7 * 86400, 1000, 3000, 0, 0, 0)], 15.0) > 60.0
+    assert pace_of([*large, DemandSample(START + 7 * 86400, 1000, 3000, 0, 0, 0)], 15.0) > 60.0
     assert len(run(waves(2), Warm()).thinned()) <= replays.POINTS
 
 

@@ -15,14 +15,14 @@ from claims.scaling import roll_orders, scaling_sql
 from claims.scaling.scaler import list_scaled, scale_pools
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event
 from project.kernel.outbox.operations import perform_due
 from slots.members.restart import restart_member
 from slots.members.services import add_members
 from slots.models import Slot
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.claims.scaling.scale_beside_bind import scale_beside_a_bind
 from tests.claims.scaling.template_provider import Foundry, MoldProvider
 from tests.pools.providers.fake_providers import ALL
@@ -65,7 +65,7 @@ def config(
 
 def make(**more: Any) -> Pool:
     pool = create_pool(config(**more))
-    look_at_pool(pool)
+    observe_pool(pool)
     turn(pool)
     return pool
 
@@ -76,7 +76,7 @@ def turn(pool: Pool) -> str:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
     perform_due("mold")
-    look_at_pool(pool)
+    observe_pool(pool)
     pass_time(pool, 60)
     last = Decision.objects.filter(pool=pool).order_by("-last_at", "-id").first()
     return "" if last is None else str(last.inputs["step"])
@@ -315,7 +315,7 @@ def test_a_digest_of_another_release_alone_outdates_no_member() -> None:
 def test_manually_managed_members_are_rebuilt_in_place() -> None:
     by_hand = {n: v for n, v in config(low=1).items() if n != "scaling"}
     pool = create_pool(by_hand)
-    look_at_pool(pool)
+    observe_pool(pool)
     add_members(pool_id=pool.pk, declared=["a", "b"])
     turn(pool)
     turn(pool)
@@ -339,7 +339,7 @@ def test_a_restart_uses_the_present_configuration() -> None:
 
 def test_roll_dialogs_show_the_affected_members(client: Client) -> None:
     user = User.objects.create_user("olga")
-    give_grant(role="operator", user=user)
+    create_grant(role="operator", user=user)
     client.force_login(user)
     pool = make()
     assert "No member is outdated" in client.get("/pools/lab/scaling/roll/").content.decode()

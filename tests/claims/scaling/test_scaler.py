@@ -11,13 +11,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from claims.allocation.scale_request import ask_for_capacity
+from claims.allocation.scale_request import request_scaling
 from claims.controllers import Scaler
 from claims.scaling.scaler import dry_run, scale_pools
 from pools.lifecycle.selectors import config_of, get_pool
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool
-from pools.pages.forms import keep_unshown
+from pools.pages.forms import preserve_unshown
 from pools.scaling import ScalingPace, ScalingTarget, Snapshot
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event, Operation
@@ -25,7 +25,7 @@ from project.kernel.outbox.operations import ProviderError, perform_due
 from slots.doctor.checks import find_too_many
 from slots.members.services import cordon_member, pause_pool
 from slots.models import Slot
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, let_go, make_pool, serve
 from tests.pools.providers.fake_providers import ALL, CraneProvider, fresh
 from tests.slots.helpers import is_consistent, open_slots
@@ -57,7 +57,7 @@ def config(
 
 def make(name: str = "lab", **more: Any) -> Pool:
     pool = create_pool(config(name, **more))
-    look_at_pool(pool)
+    observe_pool(pool)
     pool.refresh_from_db()
     assert pool.state == "active"
     return pool
@@ -67,7 +67,7 @@ def scale(pool: Pool) -> Decision:
     """One decision, as it is kept; what it needs outside is done."""
     scale_pools([pool.pk])
     work()
-    look_at_pool(pool)
+    observe_pool(pool)
     pool.refresh_from_db()
     return Decision.objects.filter(pool=pool).order_by("-last_at", "-id")[0]
 
@@ -142,10 +142,10 @@ def test_the_next_request_after_a_scale_up_is_absorbed_once() -> None:
     scale(pool)
     serve()
     scale(pool)
-    ask_for_capacity([pool.pk])
+    request_scaling([pool.pk])
     pool.refresh_from_db()
     assert (pool.scale_requested_at, pool.absorb_until) == (None, None)
-    ask_for_capacity([pool.pk])
+    request_scaling([pool.pk])
     pool.refresh_from_db()
     assert pool.scale_requested_at is not None
 
@@ -153,7 +153,7 @@ def test_the_next_request_after_a_scale_up_is_absorbed_once() -> None:
 def test_an_unused_absorb_mark_expires() -> None:
     pool = make()
     Pool.objects.filter(pk=pool.pk).update(absorb_until=timezone.now() - timedelta(seconds=1))
-    ask_for_capacity([pool.pk])
+    request_scaling([pool.pk])
     pool.refresh_from_db()
     assert pool.scale_requested_at is not None
 
@@ -301,7 +301,7 @@ def test_cordoned_members_are_no_capacity_and_unknown_labels_are_hopeless() -> N
 
 def test_blocked_claims_add_no_demand() -> None:
     pool = create_pool({**config(slots=["any"]), "name": "lab"})
-    look_at_pool(pool)
+    observe_pool(pool)
     for _ in range(3):
         ask(task="plan_and_apply", workspace="net")
     serve()
@@ -475,4 +475,4 @@ def test_the_pool_form_keeps_scaling_fields_that_it_does_not_show() -> None:
     before = config_of(get_pool("lab"))
     assert before["scaling"]["max_idle"] == 2
     assert "list" not in before["members"], "members that follow demand are not declared"
-    assert keep_unshown({"name": "lab"}, before)["scaling"] == before["scaling"]
+    assert preserve_unshown({"name": "lab"}, before)["scaling"] == before["scaling"]

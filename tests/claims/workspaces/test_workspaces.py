@@ -5,7 +5,7 @@ import pytest
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import get_workspace, list_workspaces
 from claims.lifecycle.cancel import cancel_claim, force_release
-from claims.lifecycle.chores import free_workspaces, look_at_due_claims
+from claims.lifecycle.chores import check_due_claims, free_workspaces
 from claims.lifecycle.update import prioritise_claim
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from project.kernel.errors import Conflict, Invalid, NotFound
@@ -139,10 +139,10 @@ def test_a_back_off_ends_at_its_time() -> None:
             "h' WHERE id = %s",
             claim.id,
         )
-    look_at_due_claims()
+    check_due_claims()
     free_workspaces()
     assert [again(claim).state for claim in (alone, of_workspace)] == ["blocked", "blocked"]
     assert again(alone, explain=True).wait.code == "back_off"  # type: ignore[union-attr]
     sql("UPDATE claims_claim SET due_at = now() WHERE state = 'blocked'")
-    look_at_due_claims()
+    check_due_claims()
     assert [again(claim).state for claim in (alone, of_workspace)] == ["waiting", "waiting"]

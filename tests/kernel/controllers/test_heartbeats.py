@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from project.kernel.controllers import heartbeats
-from project.kernel.controllers.heartbeats import Pulse, check_loops
+from project.kernel.controllers.heartbeats import LoopHeartbeat, check_loops
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.models import Beat
 
@@ -19,8 +19,10 @@ def session() -> Iterator[psycopg.Connection]:
         yield session
 
 
-def pulse(name: str = "allocate", stuck: float = 0.0, failures: int = 0, error: str = "") -> Pulse:
-    return Pulse(name, stuck, 1, failures, error)
+def pulse(
+    name: str = "allocate", stuck: float = 0.0, failures: int = 0, error: str = ""
+) -> LoopHeartbeat:
+    return LoopHeartbeat(name, stuck, 1, failures, error)
 
 
 def test_moving_loop_is_healthy(session):

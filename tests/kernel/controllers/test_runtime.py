@@ -116,7 +116,7 @@ def test_hint_wakes_controllers_of_its_topic(settled):
         assert deaf.wait_for(1)
         for _ in range(4):
             before = woken.ended
-            notify.hint("claims")
+            notify.publish("claims")
             assert woken.wait_for(before + 1)
         assert deaf.ended <= 2, "its start, and the wake-up that comes with LISTEN"
 
@@ -137,13 +137,13 @@ def test_hint_during_a_step_is_not_lost(settled):
     with running(controller):
         settled()
         assert controller.wait_for(1)
-        notify.hint("claims")
+        notify.publish("claims")
         assert notify.flush(PATIENCE)
         armed.set()
-        notify.hint("claims")
+        notify.publish("claims")
         assert inside.wait(PATIENCE)
         begun = controller.begun
-        notify.hint("claims")
+        notify.publish("claims")
         assert notify.flush(PATIENCE)
         with connect_direct("test") as session:
             session.execute("SELECT pg_sleep(0.05)")  # the notification has arrived by now
@@ -176,7 +176,7 @@ def test_failing_controller_backs_off_while_others_continue(settled, caplog):
         assert failing.wait_for(3)
         for _ in range(3):
             before = other.ended
-            notify.hint("claims")
+            notify.publish("claims")
             assert other.wait_for(before + 1)
         assert failing.ended < 10, "0.2 s, doubling: it cannot have run often"
     assert "failing: step failed" in caplog.text
@@ -286,7 +286,7 @@ def test_lost_listening_connection_wakes_every_controller(settled):
         assert controller.wait_for(before + 1)
         settled()
         before = controller.ended
-        notify.hint("claims")
+        notify.publish("claims")
         assert controller.wait_for(before + 1)
 
 
@@ -301,7 +301,7 @@ def test_lost_database_connection_is_replaced(impatient, settled, caplog):
         assert controller.wait_for(1)
         kill_sessions("the step")
         before = controller.ended
-        notify.hint("claims")
+        notify.publish("claims")
         assert controller.wait_for(before + 2)  # one fails, the next works
     assert "the database does not answer" in caplog.text
     assert "Traceback" not in caplog.text

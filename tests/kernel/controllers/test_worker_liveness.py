@@ -9,7 +9,7 @@ from django.utils import timezone
 from redis.exceptions import ConnectionError as BrokerAway
 
 from project.kernel.controllers import heartbeats, worker_liveness
-from project.kernel.controllers.worker_liveness import WorkerPulse
+from project.kernel.controllers.worker_liveness import WorkerLiveness
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.models import Beat
 
@@ -24,12 +24,12 @@ class Clock:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., WorkerPulse]]:
+def make() -> Iterator[Callable[..., WorkerLiveness]]:
     """Pulses that leave no connection behind."""
     made = []
 
-    def make(ask: Callable[[], bool], **options: Any) -> WorkerPulse:
-        made.append(WorkerPulse(ask, "here:1", **options))
+    def make(ask: Callable[[], bool], **options: Any) -> WorkerLiveness:
+        made.append(WorkerLiveness(ask, "here:1", **options))
         return made[-1]
 
     yield make

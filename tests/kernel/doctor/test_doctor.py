@@ -26,7 +26,12 @@ from project.kernel.events.log import (
 )
 from project.kernel.models import Event, Operation
 from project.kernel.outbox import operations as outbox
-from project.kernel.outbox.operations import Taken, add_operation, perform_due, performs
+from project.kernel.outbox.operations import (
+    AcquiredOperation,
+    add_operation,
+    perform_due,
+    register_performer,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("performers")]
 KERNEL = ["I18a", "I18b", "I22", "I23a", "I23b"]
@@ -65,8 +70,8 @@ def test_operation_open_too_long_is_found():
 
 
 def test_repeatedly_failing_operation_is_found_and_made_due_by_repair():
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise outbox.QuotaExceeded("50 listeners")
 
     number = add_operation(lane="lb-1", kind="sync", queue="q")
@@ -98,7 +103,7 @@ def fail_for_good() -> int:
 def test_permanent_error_is_found_until_acknowledged():
     number = fail_for_good()
     assert [f.subject for f in find("I18b")] == [f"operation {number}"]
-    outbox.see_operation(number)
+    outbox.acknowledge_operation(number)
     assert find("I18b") == []
     age(number, 10_000)
     assert find("I18a") == [], "it is not late, it has failed"

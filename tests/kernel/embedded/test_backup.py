@@ -22,8 +22,8 @@ from project.kernel.embedded.process import StartupError
 from tests.end_to_end.stack import OURS, ROOT
 
 KEEP = """
-from claims.tasks.files.sources import keep_files
-kept = keep_files([("main.tf", "{text}")], made_by="ana")
+from claims.tasks.files.sources import store_files
+kept = store_files([("main.tf", "{text}")], made_by="ana")
 from claims.models import Source
 print(Source.objects.get(pk=kept.id).file)
 """
@@ -218,5 +218,5 @@ def test_dumps_made_by_people_are_kept(tmp_path: Path) -> None:
     ours = [tmp_path / f"2027{n:04}T000000Z-before-migration.dump" for n in range(12)]
     for path in made + ours:
         path.touch()
-    backup.keep_newest(tmp_path)
+    backup.delete_older_dumps(tmp_path)
     assert sorted(tmp_path.iterdir()) == [*made, *ours[2:]]

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.events import notify
-from project.kernel.events.notify import Sender, hint
+from project.kernel.events.notify import Sender, publish
 
 
 class Sent:
@@ -116,7 +116,7 @@ def test_flush_waits_for_the_hint_that_is_being_sent():
 
 def test_unknown_topic_is_refused():
     with pytest.raises(ValueError, match="no such topic: claimz"):
-        hint("claims", "claimz")
+        publish("claims", "claimz")
 
 
 # On a real database -------------------------------------------------------------------------------
@@ -134,34 +134,34 @@ def heard(session: psycopg.Connection, n: int = 1, timeout: float = 10) -> list[
 
 
 def test_listener_receives_the_topic(listener):
-    hint("slots")
+    publish("slots")
     assert heard(listener) == ["slots"]
 
 
 def test_hint_is_not_sent_before_the_commit(listener):
     notify.flush()
     with transaction.atomic():
-        hint("slots")
+        publish("slots")
         assert heard(listener, timeout=0.1) == []
     assert heard(listener) == ["slots"]
 
 
 def test_rolled_back_change_sends_no_hint(listener):
     with pytest.raises(KeyError), transaction.atomic():
-        hint("pools")
+        publish("pools")
         raise KeyError
-    hint("slots")
+    publish("slots")
     assert heard(listener) == ["slots"]
 
 
 def test_lost_connection_is_replaced(listener):
-    hint("slots")
+    publish("slots")
     assert heard(listener) == ["slots"]
     listener.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name "
         "= 'berth hints'"
     )
-    hint("slots")
+    publish("slots")
     assert heard(listener) == ["slots"]
 
 
@@ -171,7 +171,7 @@ def test_caller_never_sees_an_error(monkeypatch, transactional_db):
 
     monkeypatch.setattr(notify._sender, "add", refuse)
     with transaction.atomic():
-        hint("slots")
+        publish("slots")
 
 
 # That is what this test is about.
@@ -180,13 +180,13 @@ def test_forked_child_sends_on_its_own_connection(listener):
     """The parent's thread does not exist in the child, and its connection must not be
     used there.
     """
-    hint("slots")
+    publish("slots")
     assert heard(listener) == ["slots"]
     child = os.fork()
     if child == 0:
-        hint("pools")
+        publish("pools")
         os._exit(0 if notify.flush(10) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert heard(listener) == ["pools"]
-    hint("slots")  # the parent's connection is as good as before
+    publish("slots")  # the parent's connection is as good as before
     assert heard(listener) == ["slots"]

@@ -8,13 +8,13 @@ from project.kernel.events import retention
 from project.kernel.events.log import record
 from project.kernel.events.retention import (
     RetentionRule,
-    days_kept,
     delete_chunk,
     delete_old,
-    keeps,
+    retention_days,
+    retention_rule,
 )
 from project.kernel.models import Beat, Event, Operation
-from project.kernel.outbox.operations import add_operation, settle, take
+from project.kernel.outbox.operations import acquire_operations, add_operation, finish_operation
 from tests.kernel.conftest import run_in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -79,7 +79,7 @@ def test_two_processes_delete_different_rows():
 def test_done_operations_are_deleted_after_a_week_and_open_ones_never():
     done, young, open_ = (add_operation(lane=lane, kind="sync", queue="q") for lane in "abc")
     for lane in "ab":
-        assert settle(take("q", lane)[0])
+        assert finish_operation(acquire_operations("q", lane)[0])
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE kernel_operation SET done_at = now() - interval '8 d' WHERE id = %s", [done]
@@ -106,14 +106,14 @@ def test_retention_days_are_a_setting_and_none_keeps_for_ever(settings):
     settings.BERTH_KEEP_DAYS = {"events": None}
     assert delete_chunk("events") == 0
     settings.BERTH_KEEP_DAYS = {"events": 80}
-    assert days_kept("events") == 80
+    assert retention_days("events") == 80
     assert delete_chunk("events") == 4
 
 
 def test_delete_old_deletes_a_chunk_by_every_retention_rule(monkeypatch):
     monkeypatch.setattr(
         retention,
-        "_kept",
+        "_rules",
         {
             "a": RetentionRule("a", 1, lambda days, n: 3),
             "b": RetentionRule("b", 1, lambda days, n: 0),
@@ -121,7 +121,7 @@ def test_delete_old_deletes_a_chunk_by_every_retention_rule(monkeypatch):
     )
     assert delete_old() == 3
 
-    @keeps("c", days=2)
+    @retention_rule("c", days=2)
     def delete(days: float, chunk: int) -> int:
         assert (days, chunk) == (2, retention.CHUNK)
         return 1

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from pools.access.tokens import create_token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.http.bodies import LARGE, LARGE_AT_ONCE
 from tests.claims.tasks.agent_api.conftest import agent_of, make_agents
 from tests.conftest import serve_web
@@ -34,7 +34,7 @@ def server(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def make_token(name: str) -> str:
     user = User.objects.create_user(name)
-    give_grant(role="claimant", user=user)
+    create_grant(role="claimant", user=user)
     return create_token(user=user, name="t")[1]
 
 

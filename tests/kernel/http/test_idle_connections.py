@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from websockets.sync.client import connect as open_socket
 
 from pools.access.tokens import create_token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from tests.api.helpers import make_pool
 from tests.kernel.http.conftest import Connect
 from tests.kernel.http.raw_socket import head, status_of
@@ -18,7 +18,7 @@ BEYOND = 3  # seconds; three times what an idle connection of this server has
 
 def make_token() -> str:
     user = User.objects.create_user("ana")
-    give_grant(role="claimant", user=user)
+    create_grant(role="claimant", user=user)
     return create_token(user=user, name="t")[1]
 
 

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect as open_socket
 
 from pools.access.tokens import create_token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.http import problems
 from tests.api.conftest import Callers, caller
 from tests.api.helpers import make_pool
@@ -107,7 +107,7 @@ def test_two_items_of_one_call_with_the_same_key_are_one_claim(caller: Callers) 
 # -- WebSockets ------------------------------------------------------------------------------------
 def make_headers(site: str) -> dict[str, str]:
     user = User.objects.create_user("ana")
-    give_grant(role="viewer", user=user)
+    create_grant(role="viewer", user=user)
     return {"Authorization": f"Bearer {create_token(user=user, name='t')[1]}"}
 
 

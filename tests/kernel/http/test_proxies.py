@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from pools.access.tokens import create_token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.doctor.checks import find_untrusted_proxies
 from project.kernel.doctor.registry import Finding
 from project.kernel.models import Event
@@ -74,7 +74,7 @@ def test_wrong_passwords_of_one_client_lock_out_no_other_client(
 @pytest.mark.django_db(transaction=True)
 def test_unknown_tokens_of_one_client_refuse_no_valid_token(server: str, connect: Connect) -> None:
     user = User.objects.create_user("ana")
-    give_grant(role="viewer", user=user)
+    create_grant(role="viewer", user=user)
     raw = connect(server)
     statuses = [
         status_of(

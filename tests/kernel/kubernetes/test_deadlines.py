@@ -9,13 +9,13 @@ import threading
 import time
 
 from project.kernel.kubernetes import deadline
-from project.kernel.kubernetes.deadline import SPARE, Clock, Handle, Ringer, within
+from project.kernel.kubernetes.deadline import SPARE, Deadline, DeadlineWatcher, Handle, within
 from tests.end_to_end.stack import load
 
 SOON = 30.0
 
 
-def pair_held_by(clock: Clock) -> tuple[socket.socket, socket.socket]:
+def pair_held_by(clock: Deadline) -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair()
     ours.settimeout(SOON)
     theirs.settimeout(SOON)
@@ -28,11 +28,11 @@ def clock_threads() -> int:
 
 
 def test_many_clocks_ring_on_one_thread_none_before_its_time() -> None:
-    ringer, order = Ringer(), list[int]()
+    ringer, order = DeadlineWatcher(), list[int]()
     before = clock_threads()
     rung = threading.Event()
 
-    class Telling(Clock):
+    class Telling(Deadline):
         def __init__(self, number: int) -> None:
             super().__init__(number * 0.002)
             self.number = number
@@ -102,12 +102,12 @@ def test_reused_file_descriptor_is_not_shut() -> None:
 
 
 def test_ended_clocks_do_not_accumulate() -> None:
-    ringer, most = Ringer(), 0
-    with_long = [Clock(1000.0) for _ in range(3)]
+    ringer, most = DeadlineWatcher(), 0
+    with_long = [Deadline(1000.0) for _ in range(3)]
     for clock in with_long:
         ringer.set(clock)
     for _ in range(20 * SPARE):
-        clock = Clock(1000.0)
+        clock = Deadline(1000.0)
         ringer.set(clock)
         clock.end()
         ringer.drop(clock)
@@ -138,6 +138,6 @@ def test_forked_process_has_its_own_clocks() -> None:
 def test_nested_call_has_its_own_clock_and_restores_the_outer_one() -> None:
     with within(1000.0) as outer:
         with within(900.0) as inner:
-            assert deadline.clock_here() is inner
-        assert deadline.clock_here() is outer
-    assert deadline.clock_here() is None
+            assert deadline.current_deadline() is inner
+        assert deadline.current_deadline() is outer
+    assert deadline.current_deadline() is None

@@ -9,11 +9,11 @@ import pytest
 from pools.providers.kubernetes.field_errors import fields_of
 from project.kernel.kubernetes.circuit_breaker import Breaker
 from project.kernel.kubernetes.errors import (
-    AlreadyThere,
-    AnotherByNow,
+    AlreadyExists,
     ApiCall,
     Expired,
     NamespaceGone,
+    ObjectChanged,
     explain,
 )
 from project.kernel.outbox.operations import (
@@ -93,8 +93,8 @@ def status(message: str, **details: Any) -> dict[str, Any]:
         ),
         (404, {"message": "404 page not found"}, LIST, Misconfigured, "names an API server"),
         (404, {"message": "<html>"}, DELETE, Misconfigured, "names an API server"),
-        (409, status("exists"), CREATE, AlreadyThere, "already"),
-        (409, status("uid"), DELETE, AnotherByNow, "changed meanwhile"),
+        (409, status("exists"), CREATE, AlreadyExists, "already"),
+        (409, status("uid"), DELETE, ObjectChanged, "changed meanwhile"),
         (410, status("too old"), LIST, Expired, "too old"),
         (422, status("spec is invalid"), CREATE, Misconfigured, "Mend provider.template"),
         (400, status("strict decoding error"), CREATE, Misconfigured, "Mend provider.template"),

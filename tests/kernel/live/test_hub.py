@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 from project.kernel.events.log import Position
-from project.kernel.live.hub import Hub, Joiner
-from project.kernel.live.regions import Opened
+from project.kernel.live.hub import Hub, JoiningSocket
+from project.kernel.live.regions import OpenedRegion
 
 
 class Socket:
     def __init__(self) -> None:
-        self.watching: dict[str, Opened] = {}
+        self.watching: dict[str, OpenedRegion] = {}
 
     def push(self, key: str, frame: str) -> None: ...
 
@@ -22,7 +22,7 @@ def test_socket_leaving_during_catch_up_stops_no_other() -> None:
         hub, caught = Hub(), list[Socket]()
         one, two = Socket(), Socket()
         hub.sockets = {one, two}
-        hub._joiners = [Joiner(each, [], Position(1, 0)) for each in (one, two)]
+        hub._joiners = [JoiningSocket(each, [], Position(1, 0)) for each in (one, two)]
 
         async def catch_up(joiner: Any) -> None:
             caught.append(joiner.socket)

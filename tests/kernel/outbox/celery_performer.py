@@ -5,11 +5,11 @@ is open.
 from django.db import connection
 
 from project.kernel.events.log import record
-from project.kernel.outbox.operations import Taken, performs
+from project.kernel.outbox.operations import AcquiredOperation, register_performer
 
 
-@performs("say")
-def say(taken: Taken) -> None:
+@register_performer("say")
+def say(taken: AcquiredOperation) -> None:
     record(
         "performed", claim_id=taken.claim_id, data={"in_transaction": connection.in_atomic_block}
     )

@@ -16,15 +16,15 @@ from project.kernel.db.locks import LANE, try_lock
 from project.kernel.models import Operation
 from project.kernel.outbox import operations as outbox
 from project.kernel.outbox.operations import (
-    Taken,
+    AcquiredOperation,
+    acquire_operations,
     add_operation,
+    finish_operation,
+    list_due_queues,
     perform_due,
-    performs,
-    performs_batch,
-    queues_due,
-    renew,
-    settle,
-    take,
+    register_batch_performer,
+    register_performer,
+    renew_operations,
 )
 from tests.kernel.conftest import run_in_thread, run_together
 
@@ -48,7 +48,7 @@ def due_in(operation_id: int) -> float:
 
 def test_taken_operation_carries_its_request():
     add(pool_id=1, member_id=2, claim_id=3, generation=4, body={"port": 80})
-    (taken,) = take("q", "a")
+    (taken,) = acquire_operations("q", "a")
     assert (taken.queue, taken.lane, taken.kind, taken.body, taken.attempt) == (
         "q",
         "a",
@@ -76,7 +76,9 @@ def slow_updates() -> Iterator[None]:
 
 def test_eight_threads_take_each_operation_once(slow_updates):
     wanted = {add() for _ in range(40)}
-    found = run_together(8, lambda k: [t.id for _ in range(8) for t in take("q", "a", limit=3)])
+    found = run_together(
+        8, lambda k: [t.id for _ in range(8) for t in acquire_operations("q", "a", limit=3)]
+    )
     ids = [i for some in found for i in some]
     assert sorted(ids) == sorted(wanted)
 
@@ -86,38 +88,38 @@ def test_locked_row_would_block_takers_without_skip_locked():
     first, second = add(), add()
     with transaction.atomic():
         Operation.objects.select_for_update().get(pk=first)
-        assert run_in_thread(lambda: [t.id for t in take("q", "a")]) == [second]
+        assert run_in_thread(lambda: [t.id for t in acquire_operations("q", "a")]) == [second]
 
 
 def test_operation_is_not_taken_again_during_its_lease():
     add()
-    assert len(take("q", "a", lease=60)) == 1
-    assert take("q", "a") == []
+    assert len(acquire_operations("q", "a", lease=60)) == 1
+    assert acquire_operations("q", "a") == []
 
 
 def test_lane_of_another_queue_is_not_taken():
     add(queue="other")
-    assert take("q", "a") == []
+    assert acquire_operations("q", "a") == []
 
 
 def test_attempt_with_an_expired_lease_settles_nothing():
     add()
-    (late,) = take("q", "a")
+    (late,) = acquire_operations("q", "a")
     let_lease_run_out()
-    (new,) = take("q", "a")
-    assert not settle(late)
-    assert not settle(late, outbox.Throttled("late news"))
-    assert settle(new)
-    assert not settle(new), "settled once is settled"
+    (new,) = acquire_operations("q", "a")
+    assert not finish_operation(late)
+    assert not finish_operation(late, outbox.Throttled("late news"))
+    assert finish_operation(new)
+    assert not finish_operation(new), "settled once is settled"
     assert Operation.objects.get().error == ""
 
 
 def test_lease_is_renewed_only_by_its_holder():
     add(), add()
-    old = take("q", "a")
+    old = acquire_operations("q", "a")
     Operation.objects.filter(pk=old[0].id).update(due_at=timezone.now())
-    (new,) = take("q", "a")
-    assert renew(old, lease=500) == [old[1]]
+    (new,) = acquire_operations("q", "a")
+    assert renew_operations(old, lease=500) == [old[1]]
     assert due_in(old[1].id) > 400
     assert due_in(new.id) < 100
 
@@ -125,7 +127,7 @@ def test_lease_is_renewed_only_by_its_holder():
 def test_taking_inside_a_transaction_is_refused():
     add()
     with pytest.raises(InsideTransaction), transaction.atomic():
-        take("q", "a")
+        acquire_operations("q", "a")
 
 
 def test_operation_of_a_rolled_back_change_does_not_exist():
@@ -141,8 +143,8 @@ def test_operation_of_a_rolled_back_change_does_not_exist():
 def test_performer_is_called_outside_of_any_transaction():
     seen = []
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         seen.append((taken.id, connection.in_atomic_block))
 
     number = add()
@@ -160,8 +162,8 @@ def test_performing_inside_a_transaction_is_refused():
 def test_lane_is_performed_in_request_order():
     seen = []
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         seen.append(taken.id)
 
     wanted = [add() for _ in range(outbox.BATCH * 2 + 3)]
@@ -173,8 +175,8 @@ def test_lane_is_performed_in_request_order():
 def test_batch_performer_gets_all_taken_operations_and_names_failures():
     seen = []
 
-    @performs_batch("sync")
-    def perform(taken: Sequence[Taken]) -> dict[int, Exception]:
+    @register_batch_performer("sync")
+    def perform(taken: Sequence[AcquiredOperation]) -> dict[int, Exception]:
         seen.append([t.id for t in taken])
         return {taken[1].id: outbox.ConflictError("in use")}
 
@@ -186,8 +188,8 @@ def test_batch_performer_gets_all_taken_operations_and_names_failures():
 
 
 def test_batch_performer_that_raises_fails_all_operations():
-    @performs_batch("sync")
-    def perform(taken: Sequence[Taken]) -> None:
+    @register_batch_performer("sync")
+    def perform(taken: Sequence[AcquiredOperation]) -> None:
         raise outbox.ConflictError("all of it")
 
     add(), add()
@@ -206,8 +208,8 @@ def test_batch_performer_that_raises_fails_all_operations():
     ],
 )
 def test_error_backs_off_and_stays_visible(error):
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise error
 
     number = add()
@@ -219,8 +221,8 @@ def test_error_backs_off_and_stays_visible(error):
 
 
 def test_each_attempt_waits_longer():
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise outbox.ConflictError
 
     number, waits = add(), []
@@ -233,8 +235,8 @@ def test_each_attempt_waits_longer():
 
 
 def test_retry_waits_as_long_as_the_provider_asks():
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise outbox.Throttled("slow down", retry_after=40)
 
     number = add()
@@ -243,8 +245,8 @@ def test_retry_waits_as_long_as_the_provider_asks():
 
 
 def test_bug_in_a_performer_is_recorded_and_logged(caplog):
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise ZeroDivisionError("a \x00 in the text")
 
     add()
@@ -255,8 +257,8 @@ def test_bug_in_a_performer_is_recorded_and_logged(caplog):
 
 
 def test_data_error_in_a_performer_is_an_unexpected_error():
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise DataError("too large")
 
     add()
@@ -265,8 +267,8 @@ def test_data_error_in_a_performer_is_an_unexpected_error():
 
 
 def test_lost_database_settles_nothing():
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise OperationalError("server closed the connection")
 
     add()
@@ -287,8 +289,8 @@ def test_operation_without_a_performer_is_a_permanent_error():
 def test_success_clears_the_previous_error():
     errors = [outbox.ConflictError("x")]
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         if errors:
             raise errors.pop()
 
@@ -307,8 +309,8 @@ def test_success_clears_the_previous_error():
 def test_failing_lane_delays_no_other():
     seen = []
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         seen.append(taken.lane)
         if taken.lane == "bad":
             raise outbox.Throttled
@@ -319,8 +321,8 @@ def test_failing_lane_delays_no_other():
 
 
 def test_throttled_operation_delays_the_rest_of_its_lane():
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise outbox.Throttled(retry_after=40)
 
     first, second = add(), add()
@@ -332,8 +334,8 @@ def test_throttled_operation_delays_the_rest_of_its_lane():
 
 
 def test_locked_lane_is_skipped():
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         pass
 
     busy, free = add(lane="busy"), add(lane="free")
@@ -348,8 +350,8 @@ def test_locked_lane_is_skipped():
 def test_busy_lane_with_many_operations_hides_no_other_lane(monkeypatch):
     monkeypatch.setattr(outbox, "LANES", 3)
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         pass
 
     for _ in range(10):
@@ -362,8 +364,8 @@ def test_busy_lane_with_many_operations_hides_no_other_lane(monkeypatch):
 def test_two_workers_never_write_to_one_lane_at_a_time():
     inside, most, guard = [0], [0], threading.Lock()
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         with guard:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
@@ -385,8 +387,8 @@ def test_two_workers_never_write_to_one_lane_at_a_time():
 def test_stopping_worker_releases_operations_it_has_not_begun():
     seen: list[int] = []
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         seen.append(taken.id)
 
     for _ in range(5):
@@ -399,8 +401,8 @@ def test_lease_is_renewed_while_a_batch_is_performed(monkeypatch):
     monkeypatch.setattr(outbox, "LEASE", 0.3)
     left = []
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(0.12)")
         left.append(due_in(taken.id))
@@ -415,8 +417,8 @@ def test_operation_taken_over_by_another_worker_is_not_performed(monkeypatch):
     monkeypatch.setattr(outbox, "LEASE", 0.0)  # every look finds that it is time to renew
     seen = []
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         seen.append(taken.id)
         Operation.objects.filter(pk=second).update(
             attempts=2, due_at=timezone.now() + timedelta(minutes=1)
@@ -429,6 +431,6 @@ def test_operation_taken_over_by_another_worker_is_not_performed(monkeypatch):
 
 def test_queues_with_due_operations_are_named():
     add(queue="a"), add(queue="b", delay=100), add(queue="c")
-    take("c", "a")
-    assert queues_due() == ["a"]
-    assert queues_due(late=60) == []
+    acquire_operations("c", "a")
+    assert list_due_queues() == ["a"]
+    assert list_due_queues(late=60) == []

@@ -9,14 +9,19 @@ from project.kernel.actor import acting_as
 from project.kernel.errors import Conflict
 from project.kernel.models import Event, Operation
 from project.kernel.outbox import operations as outbox
-from project.kernel.outbox.operations import Taken, add_operation, perform_due, performs
+from project.kernel.outbox.operations import (
+    AcquiredOperation,
+    add_operation,
+    perform_due,
+    register_performer,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("performers")]
 
 
 def fail_for_good() -> int:
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         raise outbox.PermanentError("no such subnet")
 
     number = add_operation(lane="a", kind="sync", queue="q", pool_id=5, claim_id=6)
@@ -36,8 +41,8 @@ def test_person_can_retry_a_permanent_error():
     with acting_as("user:1"):
         outbox.retry_operation(number, "the subnet is there now")
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         pass
 
     assert perform_due("q") == 1
@@ -48,11 +53,11 @@ def test_person_can_retry_a_permanent_error():
 def test_person_can_acknowledge_a_permanent_error():
     number = fail_for_good()
     with acting_as("user:1"):
-        outbox.see_operation(number)
+        outbox.acknowledge_operation(number)
     assert Operation.objects.get().seen_by == "user:1"
 
 
-@pytest.mark.parametrize("act", [outbox.retry_operation, outbox.see_operation])
+@pytest.mark.parametrize("act", [outbox.retry_operation, outbox.acknowledge_operation])
 def test_operation_without_an_error_cannot_be_retried_or_acknowledged(act):
     number = add_operation(lane="a", kind="sync", queue="q")
     with pytest.raises(Conflict, match=str(number)):

@@ -20,7 +20,12 @@ from project.celery import app
 from project.kernel.events.log import renumber_future_events
 from project.kernel.models import Operation
 from project.kernel.outbox import relay, tasks
-from project.kernel.outbox.operations import Taken, add_operation, performs, queues_due
+from project.kernel.outbox.operations import (
+    AcquiredOperation,
+    add_operation,
+    list_due_queues,
+    register_performer,
+)
 from project.kernel.outbox.performer import Performer
 from project.kernel.outbox.relay import LiveRelay, QueueRelay
 
@@ -31,8 +36,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 def done() -> list[int]:
     seen: list[int] = []
 
-    @performs("sync")
-    def perform(taken: Taken) -> None:
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
         seen.append(taken.id)
 
     return seen
@@ -196,7 +201,7 @@ def test_without_valkey_operations_wait_and_nothing_blocks(nowhere, caplog, monk
         assert queues.step() is False
     assert time.monotonic() - start < 10
     assert caplog.text.count("queue hints are not sent") == 1
-    assert queues_due() == ["a", "b", "c"]
+    assert list_due_queues() == ["a", "b", "c"]
     queues.close()
 
 

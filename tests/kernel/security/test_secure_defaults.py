@@ -15,7 +15,7 @@ from django.test import Client, RequestFactory
 from django.utils.module_loading import import_string
 
 from project.kernel.http.asgi import Http
-from project.kernel.logs import without_secrets
+from project.kernel.logs import strip_secrets
 from project.kernel.security import login_throttle, sessions
 from project.kernel.security.client_address import read_networks
 
@@ -214,7 +214,7 @@ def test_form_without_its_csrf_token_is_refused(person: User) -> None:
     ],
 )
 def test_logs_have_no_secrets(line: str, shown: str) -> None:
-    assert without_secrets(line) == shown
+    assert strip_secrets(line) == shown
 
 
 TOKEN = "abcd-EFGH_ijkl0123456789mnopqrstuvwxyzABCDEFG"
@@ -244,7 +244,7 @@ TOKEN = "abcd-EFGH_ijkl0123456789mnopqrstuvwxyzABCDEFG"
 def test_tokens_of_agents_and_passwords_with_any_character_are_masked(
     line: str, shown: str
 ) -> None:
-    assert without_secrets(line) == shown
+    assert strip_secrets(line) == shown
 
 
 def test_refused_host_is_not_logged() -> None:

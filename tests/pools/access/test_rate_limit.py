@@ -12,7 +12,7 @@ from django.test import RequestFactory
 from pools.access import rate_limit
 from pools.access.authentication import count
 from pools.access.rate_limit import Buckets
-from pools.access.shared_rate_limit import Shares
+from pools.access.shared_rate_limit import SharedBuckets
 from tests.api.conftest import Callers
 from tests.api.helpers import make_pool
 
@@ -124,7 +124,7 @@ def processes() -> Iterator[list[Told]]:
     """Two, each with its own buckets, on the tests' Valkey."""
     found = [Told(5), Told(5)]
     threads = [
-        Shares(os.environ["REDIS_URL"], {f"test-{id(found)}": lambda b=b: b}, every=0.01)
+        SharedBuckets(os.environ["REDIS_URL"], {f"test-{id(found)}": lambda b=b: b}, every=0.01)
         for b in found
     ]  # type: ignore[misc]
     for thread in threads:
@@ -174,7 +174,7 @@ def test_without_valkey_each_process_counts_for_itself(caplog: pytest.LogCapture
 
     with socket.socket() as nobody:  # a port on which nobody answers
         nobody.bind(("127.0.0.1", 0))
-        shares = Shares(
+        shares = SharedBuckets(
             f"redis://127.0.0.1:{nobody.getsockname()[1]}/0", {"callers": asked}, every=0.01
         )
         shares.start()
@@ -199,7 +199,7 @@ def test_without_valkey_each_process_counts_for_itself(caplog: pytest.LogCapture
 )  # fmt: skip
 def test_malformed_share_message_changes_no_bucket(said: bytes) -> None:
     buckets = Buckets(5, clock=lambda: 0.0)
-    shares = Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets})
+    shares = SharedBuckets("redis://127.0.0.1:1/0", {"callers": lambda: buckets})
     shares.hear(said)
     assert [buckets.take("ana") > 0 for _ in range(6)] == [False] * 5 + [True]
 
@@ -207,7 +207,7 @@ def test_malformed_share_message_changes_no_bucket(said: bytes) -> None:
 def test_exaggerated_share_message_costs_one_share_at_most() -> None:
     now = [0.0]
     buckets = Buckets(60, clock=lambda: now[0])
-    Shares("redis://127.0.0.1:1/0", {"callers": lambda: buckets}).hear(
+    SharedBuckets("redis://127.0.0.1:1/0", {"callers": lambda: buckets}).hear(
         b'{"from": "x", "taken": {"callers": {"ana": 1000000000}}}'
     )
     assert buckets.wait_of("ana") == pytest.approx(61.0)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from pools.access.permissions import load_identity
 from pools.access.tokens import hash_secret, identify_token
 from pools.models import Token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.models import Event
 from tests.api.conftest import Caller, Callers
 from tests.api.helpers import make_pool
@@ -105,7 +105,7 @@ def test_roles_of_a_token_are_checked_at_each_use(caller: Callers) -> None:
         "pools": {"one": ["claimant", "viewer"]},
     }
     user = User.objects.get(username=ana.get("me/").body["username"])
-    give_grant(role="admin", user=user, pool=pool)
+    create_grant(role="admin", user=user, pool=pool)
     assert ana.get("me/").body["roles"]["pools"] == {"one": ["claimant", "operator", "viewer"]}, (
         "no more than its scope"
     )
@@ -116,7 +116,7 @@ def test_roles_of_a_token_are_checked_at_each_use(caller: Callers) -> None:
 
 def test_session_needs_its_csrf_token_for_changes(db: None) -> None:
     user = User.objects.create_user("ana", password="secret enough")
-    give_grant(role="admin", user=user)
+    create_grant(role="admin", user=user)
     client = Client(enforce_csrf_checks=True)
     client.force_login(user)
     assert client.get("/api/v1/me/").status_code == 200

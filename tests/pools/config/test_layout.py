@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pools.config.layout import (
     Layout,
-    Own,
+    OwnSlots,
     Ports,
     as_config,
     count_for,
@@ -26,7 +26,7 @@ from pools.config.layout import (
     slots_of,
     tasks,
 )
-from pools.config.layout_spec import read_layout, read_own
+from pools.config.layout_spec import read_layout, read_own_slots
 from pools.config.parsing import Faults
 from pools.config.placement import ranks_of
 
@@ -76,14 +76,22 @@ def test_layout_gives_the_slots_of_a_member(
 @pytest.mark.parametrize(
     ("layout", "own", "expected"),
     [
-        (plain(3), Own(runs=(("slot", 1),)), [("slot", 0)]),
-        (APC, Own(runs=(("any", 2),)), [("any", 0), ("any", 1)]),
-        (port_lanes(PORTS, None), Own(first=30008, last=30009), [("port", 30008), ("port", 30009)]),
-        (port_lanes(Ports(1, 4), None), Own(foreign=frozenset({1, 3})), [("port", 2), ("port", 4)]),
+        (plain(3), OwnSlots(runs=(("slot", 1),)), [("slot", 0)]),
+        (APC, OwnSlots(runs=(("any", 2),)), [("any", 0), ("any", 1)]),
+        (
+            port_lanes(PORTS, None),
+            OwnSlots(first=30008, last=30009),
+            [("port", 30008), ("port", 30009)],
+        ),
+        (
+            port_lanes(Ports(1, 4), None),
+            OwnSlots(foreign=frozenset({1, 3})),
+            [("port", 2), ("port", 4)],
+        ),
     ],
 )
 def test_member_overrides_change_its_slots(
-    layout: Layout, own: Own, expected: list[tuple[str, int]]
+    layout: Layout, own: OwnSlots, expected: list[tuple[str, int]]
 ) -> None:
     assert slots_of(layout, own) == expected
 
@@ -239,6 +247,6 @@ def test_invalid_member_override_is_refused_by_field(
     layout: Layout, given_own: dict[str, Any], fields: list[str]
 ) -> None:
     faults = Faults()
-    read_own(given_own, "m", layout, faults)
+    read_own_slots(given_own, "m", layout, faults)
     assert [f.field for f in faults.found] == fields
     assert all(f.message and f.way_out for f in faults.found)

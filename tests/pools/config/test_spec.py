@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pools.config.durations import format_duration, parse_duration
 from pools.config.parsing import Faults, read_mapping
 from pools.config.spec import parse_pool, read_pool
-from pools.lifecycle.policy import FieldChange, diff_values, is_willing, list_fixed
+from pools.lifecycle.policy import FieldChange, diff_values, list_fixed, offers_slots
 from pools.providers.base import option_readers
 from project.kernel.errors import Invalid
 
@@ -319,5 +319,5 @@ def test_slot_is_open_only_if_pool_and_member_allow_it(unwilling: dict[str, Any]
         "pool_state": "active", "is_paused": False, "member_state": "ready", "is_cordoned": False,
         "is_leaving": False,
     }  # fmt: skip
-    assert is_willing(**willing)
-    assert not is_willing(**willing | unwilling)
+    assert offers_slots(**willing)
+    assert not offers_slots(**willing | unwilling)

@@ -157,7 +157,7 @@ def test_form_keeps_task_fields_that_it_does_not_show() -> None:
     before = parse(task={"env": {"A": "b"}, "timeout": "5m"}).as_config()
     shown = forms.values_of(before, parse().layout)
     assert shown["task.timeout"] == "5m"
-    after = forms.keep_unshown(
+    after = forms.preserve_unshown(
         forms.read_form({**shown, "task.timeout": "7m"}, with_members=False), before
     )
     assert after["task"]["env"] == {"A": "b"}

@@ -14,7 +14,7 @@ from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from pools.providers.base import known_providers
 from pools.providers.kubernetes import options
-from project.dashboard.installation import list_troubles
+from project.dashboard.installation import list_problems
 from project.kernel.errors import Refused
 from slots.doctor.checks import find_providers_not_allowed
 from slots.members.services import add_members
@@ -126,7 +126,7 @@ def test_admin_of_one_pool_changes_harmless_provider_options(
     caller: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # There is no cluster here.
-    monkeypatch.setattr("pools.lifecycle.preflight.ask", lambda pool: [])
+    monkeypatch.setattr("pools.lifecycle.preflight.run_preflight", lambda pool: [])
     pool = empty_pool(PODS)
     admin = caller("admin", pool)
     patch = {
@@ -260,7 +260,7 @@ def test_pool_with_a_disallowed_provider_accepts_no_new_members(
     assert b"BERTH_ALLOWED_PROVIDERS" in client.get("/pools/env/").content
     assert any(
         told.lead == "env:" and "BERTH_ALLOWED_PROVIDERS" in told.text
-        for told in list_troubles(None)
+        for told in list_problems(None)
     )
 
 

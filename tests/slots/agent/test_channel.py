@@ -19,7 +19,7 @@ from slots.agent.server.channel import (
     ByWebsockets,
     Channel,
     ChannelOpener,
-    Cut,
+    ConnectionCut,
     find_library,
 )
 from slots.agent.server.client import BerthClient
@@ -139,7 +139,7 @@ def test_channel_ends_on_cut_close_silence_or_bad_data(
             line.send({"orders": ["x" * 200_000]})
     elif how == "not json":
         line.send("<html>")
-    with pytest.raises(Cut) as cut:
+    with pytest.raises(ConnectionCut) as cut:
         while True:
             found.receive(0.1)
     assert cut.value.code == (4401 if how == "close" else cut.value.code)

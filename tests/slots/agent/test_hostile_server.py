@@ -13,8 +13,8 @@ import pytest
 from slots.agent.common.errors import (
     AgentError,
     AnswerTooLarge,
-    Away,
     RequestRefused,
+    ServerUnavailable,
     TokenRejected,
     Unusable,
 )
@@ -59,37 +59,43 @@ def endless(exchange: Exchange) -> None:
 
 
 HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
-    "not JSON": (lambda exchange: exchange.answer(200, raw=b"<html>"), Away),
-    "a list": (lambda exchange: exchange.answer(200, []), Away),
-    "nested": (lambda exchange: exchange.answer(200, raw=b"[" * 200_000), Away),
+    "not JSON": (lambda exchange: exchange.answer(200, raw=b"<html>"), ServerUnavailable),
+    "a list": (lambda exchange: exchange.answer(200, []), ServerUnavailable),
+    "nested": (lambda exchange: exchange.answer(200, raw=b"[" * 200_000), ServerUnavailable),
     "compressed anyway": (
         lambda exchange: exchange.answer(
             200, raw=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}
         ),
-        Away,
+        ServerUnavailable,
     ),
     "redirect": (
         lambda exchange: exchange.answer(
             302, headers={"Location": f"{exchange.server.url}/elsewhere"}
         ),
-        Away,
+        ServerUnavailable,
     ),
-    "500": (lambda exchange: exchange.answer(500, raw=b"oops"), Away),
-    "404 of something in between": (lambda exchange: exchange.answer(404, raw=b"not found"), Away),
-    "429": (lambda exchange: exchange.refuse(429, "too_many"), Away),
+    "500": (lambda exchange: exchange.answer(500, raw=b"oops"), ServerUnavailable),
+    "404 of something in between": (
+        lambda exchange: exchange.answer(404, raw=b"not found"),
+        ServerUnavailable,
+    ),
+    "429": (lambda exchange: exchange.refuse(429, "too_many"), ServerUnavailable),
     "409 of Berth": (lambda exchange: exchange.refuse(409, "stale_generation"), RequestRefused),
     "401": (lambda exchange: exchange.refuse(401, "bad_token"), TokenRejected),
-    "no HTTP": (lambda exchange: exchange.wfile.write(b"SSH-2.0-OpenSSH\r\n\r\n"), Away),
-    "closed": (lambda exchange: setattr(exchange, "close_connection", True), Away),
-    "too short": (short, Away),
+    "no HTTP": (
+        lambda exchange: exchange.wfile.write(b"SSH-2.0-OpenSSH\r\n\r\n"),
+        ServerUnavailable,
+    ),
+    "closed": (lambda exchange: setattr(exchange, "close_connection", True), ServerUnavailable),
+    "too short": (short, ServerUnavailable),
     "endless": (endless, AnswerTooLarge),
-    "drip": (drip, Away),
-    "drip of headers": (drip_headers, Away),
+    "drip": (drip, ServerUnavailable),
+    "drip of headers": (drip_headers, ServerUnavailable),
     "huge header": (
         lambda exchange: exchange.wfile.write(
             b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"
         ),
-        Away,
+        ServerUnavailable,
     ),
 }
 
@@ -129,7 +135,7 @@ def test_refusal_before_the_upload_ends_raises_an_error(
         exchange.refuse(413, "too_large")
 
     server.hooks["x/"] = refuse
-    with pytest.raises((RequestRefused, Away)):
+    with pytest.raises((RequestRefused, ServerUnavailable)):
         client.put("x/", file, "application/octet-stream")
     client.close()
 
@@ -164,7 +170,7 @@ GOOD = {
     ],
 )
 def test_invalid_order_list_is_rejected(change: dict[str, object]) -> None:
-    with pytest.raises(Away):
+    with pytest.raises(ServerUnavailable):
         read_orders({**GOOD, **change})
 
 
@@ -175,7 +181,7 @@ def test_unknown_steps_and_extra_fields_are_ignored() -> None:
     assert [order.claim for order in orders.orders] == [1]
     hello = read_hello({**GOOD, "limits": {"chunk_bytes": 1000}, "member": 5})
     assert (hello.limits.chunk_bytes, hello.limits.plan_bytes) == (1000, 32_000_000)
-    with pytest.raises(Away):
+    with pytest.raises(ServerUnavailable):
         read_hello({**GOOD, "limits": {"chunk_bytes": 10**9}})
 
 
@@ -199,7 +205,7 @@ def test_unknown_steps_and_extra_fields_are_ignored() -> None:
 )
 def test_invalid_work_order_is_rejected(change: dict[str, object]) -> None:
     body = {"claim": 1, "generation": 2, "step": "plan", "executor": "command", **change}
-    with pytest.raises(Away):
+    with pytest.raises(ServerUnavailable):
         read_work(json.loads(json.dumps(body)), Order(1, 2, "plan", 3), UploadLimits())
 
 

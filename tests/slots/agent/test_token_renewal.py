@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slots.agent.common.errors import Away, RequestRefused, TokenRejected
+from slots.agent.common.errors import RequestRefused, ServerUnavailable, TokenRejected
 from slots.agent.server.client import BerthClient
 
 from .fake_berth import TOKEN, Server
@@ -80,7 +80,7 @@ def test_unanswered_renewal_keeps_the_old_token_and_is_retried(
     """
     server.hooks["heartbeat/"] = lambda exchange: exchange.answer(503, {})
     file.write_text(OTHER)
-    with pytest.raises(Away):
+    with pytest.raises(ServerUnavailable):
         client.renew({})
     assert client.token == TOKEN
     door = Door(server, TOKEN)

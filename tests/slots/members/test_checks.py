@@ -11,7 +11,7 @@ from pools.lifecycle.services import create_pool
 from pools.models import Heartbeat, Member, Pool
 from project.kernel.doctor.registry import Finding
 from slots.doctor.checks import (
-    find_not_looked_at,
+    find_not_observed,
     find_old_timers,
     find_too_many,
     find_wrong_places,
@@ -19,14 +19,14 @@ from slots.doctor.checks import (
     list_operation_limits,
 )
 from slots.members.retention import delete_gone_members
-from slots.members.services import beat_member, cordon_member, remove_member
+from slots.members.services import cordon_member, record_heartbeat, remove_member
 from slots.models import Slot
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.slots.helpers import hold, is_consistent, open_slots, places
 
 pytestmark = pytest.mark.django_db
 
-CHECKS = (find_wrongly_open, find_wrong_places, find_too_many, find_old_timers, find_not_looked_at)
+CHECKS = (find_wrongly_open, find_wrong_places, find_too_many, find_old_timers, find_not_observed)
 
 
 @pytest.fixture
@@ -106,14 +106,14 @@ def test_i16_overdue_timers_are_found(pool: Pool) -> None:
 
 def test_i24_unobserved_pool_is_found(pool: Pool) -> None:
     plant("UPDATE pools_pool SET created_at = now() - interval '1 hour'")
-    assert [f.subject for f in find_not_looked_at()] == ["pool lab"]
+    assert [f.subject for f in find_not_observed()] == ["pool lab"]
     plant("UPDATE pools_pool SET observed_at = now()")
-    assert list(find_not_looked_at()) == []
+    assert list(find_not_observed()) == []
 
 
 def test_long_gone_members_are_deleted_with_their_slots(pool: Pool) -> None:
     a = Member.objects.get(name="a")
-    beat_member(member_id=a.pk)
+    record_heartbeat(member_id=a.pk)
     remove_member(member_id=a.pk, reason="sold")
     assert delete_gone_members(7, 100) == 0
     plant("UPDATE pools_member SET changed_at = now() - interval '8 days'")
@@ -128,7 +128,7 @@ def test_long_gone_members_are_deleted_with_their_slots(pool: Pool) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_static_pool_is_observed_too() -> None:
     pool = create_pool({"name": "lab", "slots": 2, "members": {"list": ["a"]}})
-    look_at_pool(pool)
+    observe_pool(pool)
     pool.refresh_from_db()
     assert pool.observed_at is not None
     assert Member.objects.get().state == "ready"

@@ -8,7 +8,7 @@ from django.db import OperationalError
 from pools.lifecycle.services import create_pool
 from pools.models import Member
 from slots.members import chores
-from slots.members.chores import FINALIZERS, settle_leaving_members
+from slots.members.chores import FINALIZERS, finish_leaving_members
 from slots.members.services import remove_member
 from tests.slots.helpers import give_back, hold
 
@@ -32,16 +32,16 @@ def leaving(*names: str) -> list[int]:
 
 def test_failing_member_is_skipped_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     first, *others = leaving("a", "b", "c")
-    settle = chores.settle_leaving
+    settle = chores.finish_leaving
 
     def stumble(member_id: int) -> Any:
         if member_id == first:
             raise Poison("bad row")
         return settle(member_id)
 
-    monkeypatch.setattr(chores, "settle_leaving", stumble)
+    monkeypatch.setattr(chores, "finish_leaving", stumble)
     with pytest.raises(Poison):
-        settle_leaving_members()
+        finish_leaving_members()
     assert set(Member.objects.filter(state="gone").values_list("pk", flat=True)) == set(others)
 
 
@@ -53,9 +53,9 @@ def test_missing_database_ends_the_step_at_once(monkeypatch: pytest.MonkeyPatch)
         asked.append(member_id)
         raise OperationalError("server closed the connection")
 
-    monkeypatch.setattr(chores, "settle_leaving", away)
+    monkeypatch.setattr(chores, "finish_leaving", away)
     with pytest.raises(OperationalError):
-        settle_leaving_members()
+        finish_leaving_members()
     assert len(asked) == 1
 
 

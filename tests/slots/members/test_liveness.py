@@ -12,10 +12,10 @@ from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Heartbeat, Member, Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, StaleGeneration
 from project.kernel.models import Event
-from slots.members.chores import look_at_members
+from slots.members.chores import check_members
 from slots.members.policy import LivenessDecision, decide_liveness
 from slots.members.selectors import list_lost_members
-from slots.members.services import beat_member, lose_member, remove_member, settle_leaving
+from slots.members.services import finish_leaving, lose_member, record_heartbeat, remove_member
 from slots.models import Slot
 from tests.slots.helpers import give_back, hold, is_consistent, open_slots
 
@@ -116,16 +116,16 @@ def test_silent_member_goes_offline_and_keeps_its_claims(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     claim, slot, _ = hold(pool)
     pass_time(60)
-    heard = beat_member(member_id=a.pk, incarnation=1, load={"cpu": 0.5})
+    heard = record_heartbeat(member_id=a.pk, incarnation=1, load={"cpu": 0.5})
     assert (heard.state, heard.next_within) == ("ready", 120.0)
-    look_at_members()
+    check_members()
     assert states() == {"a": "ready", "b": "ready"}
     pass_time(61)
-    look_at_members()
+    check_members()
     assert states() == {"a": "ready", "b": "offline"}
     assert open_slots(pool) == 1
     pass_time(60)
-    look_at_members()
+    check_members()
     assert states() == {"a": "offline", "b": "offline"}
     assert Slot.objects.get(pk=slot).claim_id == claim  # claims are kept
     event = Event.objects.filter(verb="offline").latest("id")
@@ -139,12 +139,12 @@ def test_silent_member_goes_offline_and_keeps_its_claims(pool: Pool) -> None:
 
 def test_offline_member_returns_with_the_next_heartbeat(pool: Pool) -> None:
     pass_time(121)
-    look_at_members()
+    check_members()
     a = Member.objects.get(name="a")
-    assert beat_member(member_id=a.pk).state == "ready"
+    assert record_heartbeat(member_id=a.pk).state == "ready"
     assert open_slots(pool) == 2
     pass_time(60)
-    look_at_members()
+    check_members()
     assert states() == {"a": "ready", "b": "offline"}
 
 
@@ -152,19 +152,19 @@ def test_member_offline_for_long_is_lost_and_listed_with_its_claims(pool: Pool) 
     a = Member.objects.get(name="a")
     claim, slot, generation = hold(pool)
     pass_time(121)
-    look_at_members()
+    check_members()
     pass_time(601)
-    look_at_members()
+    check_members()
     a.refresh_from_db()
     assert a.lost_at is not None
     assert list_lost_members() == [a.pk]  # b is lost, too, but nobody holds it
     assert Slot.objects.get(pk=slot).state == "held"
     assert set(Slot.objects.exclude(pk=slot).values_list("state", flat=True)) == {"retired"}
     # Its claims are lost first: until then it stays away, whatever it says.
-    assert beat_member(member_id=a.pk).state == "offline"
+    assert record_heartbeat(member_id=a.pk).state == "offline"
     give_back(claim, generation, lost_member=a.pk)
     assert list_lost_members() == []
-    assert beat_member(member_id=a.pk).state == "ready"
+    assert record_heartbeat(member_id=a.pk).state == "ready"
     a.refresh_from_db()
     assert a.lost_at is None
     assert open_slots(pool) == 2
@@ -173,9 +173,9 @@ def test_member_offline_for_long_is_lost_and_listed_with_its_claims(pool: Pool) 
 def test_members_are_never_lost_where_lost_is_never() -> None:
     create_pool(CONFIG | {"name": "lab2", "liveness": {"heartbeat": "2m", "lost": "never"}})
     pass_time(121)
-    look_at_members()
+    check_members()
     pass_time(1_000_000)
-    look_at_members()
+    check_members()
     assert states() == {"a": "offline", "b": "offline"}
     assert not Member.objects.exclude(lost_at=None).exists()
 
@@ -184,16 +184,16 @@ def test_heartbeat_of_an_earlier_incarnation_is_ignored(pool: Pool) -> None:
     a = Member.objects.get(name="a")
     Member.objects.filter(pk=a.pk).update(incarnation=3)
     with pytest.raises(StaleGeneration) as caught:
-        beat_member(member_id=a.pk, incarnation=2)
+        record_heartbeat(member_id=a.pk, incarnation=2)
     assert caught.value.data["incarnation"] == 3
     assert not Heartbeat.objects.exists()
     with pytest.raises(NotFound):
-        beat_member(member_id=a.pk + 1000)
+        record_heartbeat(member_id=a.pk + 1000)
     with pytest.raises(Invalid):
-        beat_member(member_id=a.pk, load={"x": "y" * 5000})
+        record_heartbeat(member_id=a.pk, load={"x": "y" * 5000})
     remove_member(member_id=a.pk, reason="sold")
     with pytest.raises(Conflict):
-        beat_member(member_id=a.pk)
+        record_heartbeat(member_id=a.pk)
 
 
 def test_member_gone_outside_leaves_once_its_claims_are_lost(pool: Pool) -> None:
@@ -203,7 +203,7 @@ def test_member_gone_outside_leaves_once_its_claims_are_lost(pool: Pool) -> None
     a.refresh_from_db()
     assert (a.state, a.is_leaving) == ("offline", True)
     give_back(claim, generation, lost_member=a.pk)
-    assert settle_leaving(a.pk)
+    assert finish_leaving(a.pk)
     a.refresh_from_db()
     assert a.state == "gone"
 
@@ -211,13 +211,13 @@ def test_member_gone_outside_leaves_once_its_claims_are_lost(pool: Pool) -> None
 def test_enabling_liveness_starts_the_clock_and_disabling_it_restores() -> None:
     plain = {k: v for k, v in CONFIG.items() if k != "liveness"}
     pool = create_pool(plain)
-    beat_member(member_id=Member.objects.get(name="a").pk)
+    record_heartbeat(member_id=Member.objects.get(name="a").pk)
     pass_time(5000)
     update_pool("lab", {**plain, "liveness": {"heartbeat": "1m"}})
-    look_at_members()
+    check_members()
     assert states() == {"a": "ready", "b": "ready"}
     pass_time(61)
-    look_at_members()
+    check_members()
     assert states() == {"a": "offline", "b": "offline"}
     update_pool("lab", plain)
     assert states() == {"a": "ready", "b": "ready"}

@@ -13,11 +13,11 @@ from project.kernel.errors import Conflict, Invalid, NotFound, Refused
 from project.kernel.models import Event
 from slots.members.services import (
     add_members,
+    cancel_member_removal,
     cordon_member,
     edit_member,
-    keep_member,
+    finish_leaving,
     remove_member,
-    settle_leaving,
     uncordon_member,
 )
 from slots.models import Slot
@@ -141,10 +141,10 @@ def test_removed_member_waits_for_its_holders_and_names_them() -> None:
     assert removal.state == "ready"
     assert [(h.claim_id, h.slot_id, h.state) for h in removal.holders] == [(claim, slot, "held")]
     assert open_slots(pool) == 2
-    assert not settle_leaving(removal.member_id)
+    assert not finish_leaving(removal.member_id)
     assert Slot.objects.get(pk=slot).claim_id == claim
     give_back(claim, generation)
-    assert settle_leaving(removal.member_id)
+    assert finish_leaving(removal.member_id)
     assert member("a").state == "gone"
     with pytest.raises(NotFound):
         remove_member(member_id=removal.member_id, reason="again")
@@ -154,14 +154,14 @@ def test_pending_removal_can_be_taken_back() -> None:
     pool = a_pool()
     claim, _, generation = hold(pool)
     removal = remove_member(member_id=member("a").pk, reason="sold")
-    kept = keep_member(member_id=removal.member_id, reason="not sold")
+    kept = cancel_member_removal(member_id=removal.member_id, reason="not sold")
     assert (kept.is_leaving, kept.note) == (False, "")
     give_back(claim, generation)
-    assert not settle_leaving(removal.member_id)
+    assert not finish_leaving(removal.member_id)
     assert open_slots(pool) == 4
     remove_member(member_id=removal.member_id, reason="sold after all")
     with pytest.raises(Conflict):
-        keep_member(member_id=removal.member_id)
+        cancel_member_removal(member_id=removal.member_id)
 
 
 def test_kept_member_that_is_cordoned_stays_closed() -> None:
@@ -169,7 +169,7 @@ def test_kept_member_that_is_cordoned_stays_closed() -> None:
     hold(pool)
     cordon_member(member_id=member("a").pk, reason="disk")
     remove_member(member_id=member("a").pk, reason="sold")
-    keep_member(member_id=member("a").pk)
+    cancel_member_removal(member_id=member("a").pk)
     assert open_slots(pool) == 2
     uncordon_member(member_id=member("a").pk)
     assert open_slots(pool) == 3

@@ -9,9 +9,9 @@ from pools.lifecycle.services import create_pool
 from pools.models import Member
 from project.kernel.metrics import REGISTRY
 from project.kernel.outbox.operations import ProviderError, perform_due
-from slots.members.chores import settle_leaving_members
+from slots.members.chores import finish_leaving_members
 from slots.members.services import remove_member
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.pools.providers.fake_providers import ALL, ShelfProvider, fresh
 from tests.slots.helpers import hold
 from tests.slots.sync.test_performer import let_drain, overdue, shelf
@@ -70,7 +70,7 @@ def test_found_strays_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, _ = shelf()
     (gone,) = Member.objects.filter(name="a")
     remove_member(member_id=gone.pk, reason="test")
-    settle_leaving_members()
+    finish_leaving_members()
     perform_due("shelf")
     assert Member.objects.get(pk=gone.pk).state == "gone"
     look = ShelfProvider.look
@@ -80,5 +80,5 @@ def test_found_strays_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda self, pool: replace(look(self, pool), strays=frozenset({gone.pk})),
     )
     before = value("berth_strays_found_total", provider="shelf") or 0.0
-    look_at_pool(pool)
+    observe_pool(pool)
     assert value("berth_strays_found_total", provider="shelf") == before + 1

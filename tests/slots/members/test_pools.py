@@ -14,8 +14,8 @@ from pools.lifecycle.services import check_config, create_pool, update_pool
 from pools.models import Member, Pool
 from project.kernel.errors import Conflict, Invalid, Refused
 from project.kernel.models import Event
-from slots.members.chores import end_pauses, end_pools, settle_leaving_members
-from slots.members.selectors import count_pools, view_member, view_members, who_held
+from slots.members.chores import end_pauses, end_pools, finish_leaving_members
+from slots.members.selectors import count_pools, find_holder_at, view_member, view_members
 from slots.members.services import (
     close_pool,
     cordon_member,
@@ -180,7 +180,7 @@ def test_member_list_creates_and_removes_members(pool: Pool) -> None:
     )
     assert not Member.objects.get(name="a").is_leaving
     give_back(claim, generation)
-    settle_leaving_members()
+    finish_leaving_members()
     assert open_slots(pool) == 5
 
 
@@ -217,7 +217,7 @@ def test_closed_pool_is_gone_with_its_last_member(pool: Pool) -> None:
     end_pools()
     assert Pool.objects.get().state == "deleting"
     give_back(claim, generation)
-    settle_leaving_members()
+    finish_leaving_members()
     end_pools()
     assert Pool.objects.get().state == "gone"
     create_pool(CONFIG)
@@ -254,12 +254,12 @@ def test_member_view_contains_slots_and_holders(pool: Pool, django_assert_num_qu
         assert len(view_members(Member.objects.all())) == 2
     before = timezone.now()
     give_back(claim, generation)
-    held, free = who_held(slot, before), who_held(slot, timezone.now())
+    held, free = find_holder_at(slot, before), find_holder_at(slot, timezone.now())
     assert held is not None
     assert (held.claim_id, held.generation) == (claim, generation)
     assert free is not None
     assert free.claim_id is None
-    assert who_held(slot, datetime(2020, 1, 1, tzinfo=UTC)) is None
+    assert find_holder_at(slot, datetime(2020, 1, 1, tzinfo=UTC)) is None
 
 
 @pytest.mark.parametrize("seconds", [1.0, 60.0, 600.0, 5400.0, 86400.0, 90061.5, 0.25])

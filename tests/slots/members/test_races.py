@@ -14,12 +14,12 @@ from pools.models import Member, Pool
 from project.kernel.errors import Conflict, Invalid
 from slots.members.services import (
     add_members,
+    cancel_member_removal,
     cordon_member,
-    keep_member,
+    finish_leaving,
     pause_pool,
     remove_member,
     resume_pool,
-    settle_leaving,
     uncordon_member,
 )
 from slots.models import Slot
@@ -82,8 +82,8 @@ def test_bind_does_not_take_slots_that_a_cordon_is_closing(
 
 
 def test_member_is_not_removed_under_a_bind(pool: Pool, member: Member) -> None:
-    """let_go closes, which waits for the bind, and asks afterwards. Asked before, it found the
-    member empty, and a trigger refused.
+    """delete_if_empty closes, which waits for the bind, and asks afterwards. Asked before, it
+    found the member empty, and a trigger refused.
     """
     gate = Gate()
     binder = gate.stops(lambda: bind_and_wait(pool, gate))
@@ -95,7 +95,7 @@ def test_member_is_not_removed_under_a_bind(pool: Pool, member: Member) -> None:
     assert (removal.state, [h.claim_id for h in removal.holders]) == ("ready", [claim])
     assert is_consistent()
     give_back(claim, generation)
-    assert settle_leaving(member.pk)
+    assert finish_leaving(member.pk)
 
 
 def test_bind_does_not_take_slots_of_a_leaving_member(
@@ -185,9 +185,9 @@ def test_keep_after_a_committed_removal_is_refused(
     claim, _, generation = hold(pool)
     remove_member(member_id=member.pk, reason="sold")
     give_back(claim, generation)
-    gate = Gate().before(monkeypatch, "slots.members.services.let_go")
-    settler = gate.stops(lambda: settle_leaving(member.pk))
-    keeper = Actor(lambda: keep_member(member_id=member.pk)).begin()
+    gate = Gate().before(monkeypatch, "slots.members.services.delete_if_empty")
+    settler = gate.stops(lambda: finish_leaving(member.pk))
+    keeper = Actor(lambda: cancel_member_removal(member_id=member.pk)).begin()
     keeper.until_blocked_or_done()
     gate.open()
     assert settler.result() is True

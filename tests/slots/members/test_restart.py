@@ -16,7 +16,13 @@ from project.kernel.errors import BerthError
 from project.kernel.models import Event, Operation
 from slots.members.chores import restart_unwell
 from slots.members.restart import restart_member
-from slots.members.services import beat_member, lose_member, note_down, remove_member, take_offline
+from slots.members.services import (
+    lose_member,
+    mark_down,
+    record_heartbeat,
+    remove_member,
+    take_offline,
+)
 from slots.members.tokens import BadMemberToken, identify_member, issue_token
 from slots.models import Slot
 from tests.slots.helpers import hold, is_consistent, open_slots
@@ -42,7 +48,7 @@ def pool() -> Pool:
 def member(pool: Pool) -> Member:
     """Started, and its first word was heard."""
     found = Member.objects.get(pool=pool)
-    beat_member(member_id=found.pk, incarnation=1)
+    record_heartbeat(member_id=found.pk, incarnation=1)
     found.refresh_from_db()
     return found
 
@@ -72,20 +78,20 @@ def verbs(member: Member) -> list[str]:
 def test_member_is_ready_from_its_first_heartbeat(pool: Pool) -> None:
     member = Member.objects.get(pool=pool)
     assert (member.state, open_slots(pool)) == ("creating", 0)
-    assert beat_member(member_id=member.pk, incarnation=1).state == "ready"
+    assert record_heartbeat(member_id=member.pk, incarnation=1).state == "ready"
     assert open_slots(pool) == 3
 
 
 def test_heartbeat_of_another_incarnation_opens_no_slot(pool: Pool) -> None:
     member = Member.objects.get(pool=pool)
     with pytest.raises(BerthError):
-        beat_member(member_id=member.pk, incarnation=2)
+        record_heartbeat(member_id=member.pk, incarnation=2)
     assert Member.objects.get().state == "creating"
 
 
 def test_ended_member_is_restarted_at_once_and_keeps_its_claims(pool: Pool, member: Member) -> None:
     claim, slot, _ = hold(pool, lane="plan")
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     member.refresh_from_db()
     assert (member.state, open_slots(pool)) == ("offline", 0)
     step(member)
@@ -97,7 +103,7 @@ def test_ended_member_is_restarted_at_once_and_keeps_its_claims(pool: Pool, memb
     )
     assert Slot.objects.get(pk=slot).claim_id == claim
     assert Operation.objects.filter(member_id=member.pk, queue="local", done_at=None).exists()
-    beat_member(member_id=member.pk, incarnation=2)
+    record_heartbeat(member_id=member.pk, incarnation=2)
     member.refresh_from_db()
     assert (member.state, open_slots(pool)) == ("ready", 2)
     assert verbs(member) == ["add", "ready", "offline", "restart", "ready"]
@@ -124,7 +130,7 @@ def test_silent_member_with_a_task_is_not_restarted_before_it_is_lost(
 
 def test_after_five_restarts_a_member_is_left_to_a_person(member: Member) -> None:
     for restarts, wait in enumerate([0, 60, 120, 240, 480]):
-        note_down(
+        mark_down(
             member_id=member.pk, incarnation=member.incarnation, reason="its process has ended"
         )
         if wait:
@@ -132,7 +138,7 @@ def test_after_five_restarts_a_member_is_left_to_a_person(member: Member) -> Non
             assert step(member).restarts == restarts
             later(member, 1)
         assert step(member).restarts == restarts + 1
-    note_down(member_id=member.pk, incarnation=member.incarnation, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=member.incarnation, reason="its process has ended")
     step(member)
     later(member, 3600)
     lost = step(member)
@@ -142,14 +148,14 @@ def test_after_five_restarts_a_member_is_left_to_a_person(member: Member) -> Non
     restart_member(member_id=member.pk, reason="the disk is mended")
     member.refresh_from_db()
     assert (member.incarnation, member.restarts, member.gave_up_at) == (7, 0, None)
-    beat_member(member_id=member.pk, incarnation=7)
+    record_heartbeat(member_id=member.pk, incarnation=7)
     member.refresh_from_db()
     assert (member.state, member.lost_at) == ("ready", None)
 
 
 def test_restart_count_is_reset_after_ten_minutes(member: Member) -> None:
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
-    beat_member(member_id=step(member).pk, incarnation=2)
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    record_heartbeat(member_id=step(member).pk, incarnation=2)
     later(member, 599)
     assert step(member).restarts == 1
     later(member, 1)
@@ -157,14 +163,14 @@ def test_restart_count_is_reset_after_ten_minutes(member: Member) -> None:
 
 
 def test_planned_end_does_not_count_as_a_restart(member: Member) -> None:
-    note_down(member_id=member.pk, incarnation=1, reason="it was asked to end", is_planned=True)
+    mark_down(member_id=member.pk, incarnation=1, reason="it was asked to end", is_planned=True)
     assert (step(member).incarnation, member.restarts) == (2, 0)
 
 
 def test_down_report_of_an_older_incarnation_is_ignored(member: Member) -> None:
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     step(member)
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     member.refresh_from_db()
     assert (member.state, member.down_at) == ("creating", None)
 
@@ -172,7 +178,7 @@ def test_down_report_of_an_older_incarnation_is_ignored(member: Member) -> None:
 def test_token_of_an_older_incarnation_is_refused(member: Member) -> None:
     secret = issue_token(member_id=member.pk)
     assert identify_member(secret).incarnation == 1
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     step(member)
     with pytest.raises(BadMemberToken):
         identify_member(secret)
@@ -181,7 +187,7 @@ def test_token_of_an_older_incarnation_is_refused(member: Member) -> None:
 def test_leaving_member_is_not_restarted(pool: Pool, member: Member) -> None:
     hold(pool, lane="plan")
     remove_member(member_id=member.pk, reason="too many")
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     assert step(member).incarnation == 1
 
 

@@ -11,8 +11,8 @@ from django.db.models import F
 
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
-from slots.members.restart import restart_member, settle_condition
-from slots.members.services import beat_member, bring_back, note_down, take_offline
+from slots.members.restart import apply_condition, restart_member
+from slots.members.services import mark_back_online, mark_down, record_heartbeat, take_offline
 from slots.models import Slot
 from tests.slots.concurrent_actors import Actor, Gate
 from tests.slots.helpers import hold, is_consistent, open_slots
@@ -45,13 +45,13 @@ def age(member: Member, seconds: float) -> None:
 def test_first_heartbeat_of_a_replaced_incarnation_opens_no_slot(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """welcome_member waits for the member's lock and looks at its incarnation again; looked at
+    """mark_ready waits for the member's lock and looks at its incarnation again; looked at
     before, the slots opened for a dead one.
     """
     age(member, 300)
     gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
-    restarter = gate.stops(lambda: settle_condition(member.pk))
-    agent = Actor(lambda: beat_member(member_id=member.pk, incarnation=1)).begin()
+    restarter = gate.stops(lambda: apply_condition(member.pk))
+    agent = Actor(lambda: record_heartbeat(member_id=member.pk, incarnation=1)).begin()
     assert agent.until_blocked_or_done() == "blocked"
     gate.open()
     assert restarter.result().action == "restart"
@@ -63,13 +63,13 @@ def test_first_heartbeat_of_a_replaced_incarnation_opens_no_slot(
 def test_member_whose_first_heartbeat_is_being_handled_is_not_restarted(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """settle_condition decides again under the lock; decided before, a member that had just come
+    """apply_condition decides again under the lock; decided before, a member that had just come
     was started anew.
     """
     age(member, 300)
     gate = Gate().before(monkeypatch, "slots.members.liveness.make_slots")
-    agent = gate.stops(lambda: beat_member(member_id=member.pk, incarnation=1))
-    restarter = Actor(lambda: settle_condition(member.pk)).begin()
+    agent = gate.stops(lambda: record_heartbeat(member_id=member.pk, incarnation=1))
+    restarter = Actor(lambda: apply_condition(member.pk)).begin()
     assert restarter.until_blocked_or_done() == "blocked"
     gate.open()
     assert agent.result().state == "ready"
@@ -84,11 +84,11 @@ def test_two_finalizers_restart_a_member_once(
     """The second decides again under the lock; without that the incarnation that the first had
     made was skipped, and counted.
     """
-    beat_member(member_id=member.pk, incarnation=1)
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    record_heartbeat(member_id=member.pk, incarnation=1)
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
-    first = gate.stops(lambda: settle_condition(member.pk))
-    second = Actor(lambda: settle_condition(member.pk)).begin()
+    first = gate.stops(lambda: apply_condition(member.pk))
+    second = Actor(lambda: apply_condition(member.pk)).begin()
     assert second.until_blocked_or_done() == "blocked"
     gate.open()
     assert (first.result().action, second.result().action) == ("restart", "stay")
@@ -100,12 +100,12 @@ def test_concurrent_heartbeat_and_restart_stay_consistent(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the guard of the move would do without the lock: it stayed green."""
-    beat_member(member_id=member.pk, incarnation=1)
+    record_heartbeat(member_id=member.pk, incarnation=1)
     take_offline(member_id=member.pk, reason="no heartbeat", next_look=600)
     age(member, 300)
     gate = Gate().after(monkeypatch, "slots.members.restart._start_again")
-    restarter = gate.stops(lambda: settle_condition(member.pk))
-    agent = Actor(lambda: bring_back(member_id=member.pk, reason="heartbeat")).begin()
+    restarter = gate.stops(lambda: apply_condition(member.pk))
+    agent = Actor(lambda: mark_back_online(member_id=member.pk, reason="heartbeat")).begin()
     assert agent.until_blocked_or_done() == "blocked"
     gate.open()
     restarter.result()
@@ -120,7 +120,7 @@ def test_person_cannot_restart_a_member_while_a_claim_is_being_bound(
     """restart_member locks the slots, which waits for the bind, and looks afterwards; looked at
     before, it ended an agent with a task.
     """
-    beat_member(member_id=member.pk, incarnation=1)
+    record_heartbeat(member_id=member.pk, incarnation=1)
     gate = Gate()
 
     def bind_and_wait() -> Any:

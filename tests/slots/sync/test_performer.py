@@ -13,13 +13,18 @@ from pools.models import Member, Pool
 from project.kernel.db.guards import InsideTransaction
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import ProviderError, Throttled, perform_due
-from slots.members.chores import end_pools, look_at_draining, settle_leaving_members, sync_again
-from slots.members.provider_status import note_outside
+from slots.members.chores import (
+    check_draining_slots,
+    end_pools,
+    finish_leaving_members,
+    retry_syncs,
+)
+from slots.members.provider_status import record_external_state
 from slots.members.selectors import list_lost_members, snapshot_of
 from slots.members.services import clean_slot, close_pool, remove_member
 from slots.models import Slot
-from slots.sync.performers import ask_provider
-from slots.sync.watcher import Watcher, look_at_pool
+from slots.sync.performers import call_provider
+from slots.sync.watcher import Watcher, observe_pool
 from tests.pools.providers.fake_providers import ALL, CraneProvider, ShelfProvider, World, fresh
 from tests.slots.helpers import give_back, hold, is_consistent, open_slots
 
@@ -41,7 +46,7 @@ def shelf(**more: Any) -> tuple[Pool, World]:
     )
     assert (pool.state, open_slots(pool)) == ("pending", 0)
     perform_due("shelf")
-    look_at_pool(pool)
+    observe_pool(pool)
     pool.refresh_from_db()
     assert (pool.state, open_slots(pool)) == ("active", 2)
     assert perform_due("shelf") == 0
@@ -108,7 +113,7 @@ def test_permanently_failed_cleaning_blocks_no_other_slot(settings: Any) -> None
         {"name": "jammed", "provider": "broken", "slots": 2, "members": {"list": ["a"]}}
     )
     perform_due("broken")
-    look_at_pool(pool)
+    observe_pool(pool)
     slot = let_drain(pool)
     assert perform_due("broken") == 1
     slot.refresh_from_db()
@@ -147,8 +152,8 @@ def test_finalizer_adds_one_operation_for_an_overdue_slot_without_one() -> None:
     slot = let_drain(pool)
     Operation.objects.filter(done_at=None).delete()
     overdue()
-    look_at_draining()
-    look_at_draining()
+    check_draining_slots()
+    check_draining_slots()
     assert Operation.objects.filter(done_at=None).count() == 1
     perform_due("shelf")
     slot.refresh_from_db()
@@ -168,13 +173,13 @@ def test_provider_status_of_a_starting_member_is_dropped_once_ready() -> None:
         "incarnation": member.incarnation,
         "external_id": "thing-7",
     }
-    assert note_outside(**told, state="creating", why="its agent has not come yet"), (
+    assert record_external_state(**told, state="creating", why="its agent has not come yet"), (
         "its name is news"
     )
-    assert not note_outside(**told, state="creating", why="its agent has not come yet")
+    assert not record_external_state(**told, state="creating", why="its agent has not come yet")
     member.refresh_from_db()
     assert (member.outside, member.external_id) == (before, "thing-7")
-    assert note_outside(**told, state="ready", why="its disk is full")
+    assert record_external_state(**told, state="ready", why="its disk is full")
     member.refresh_from_db()
     assert member.outside == "its disk is full"
 
@@ -196,7 +201,7 @@ def test_no_provider_is_called_inside_a_transaction() -> None:
     found = snapshot_of(Member.objects.get().pk)
     assert found is not None
     with transaction.atomic(), pytest.raises(InsideTransaction):
-        ask_provider(*found)
+        call_provider(*found)
 
 
 def test_member_is_created_at_its_provider_becomes_ready_and_is_deleted() -> None:
@@ -211,7 +216,7 @@ def test_member_is_created_at_its_provider_becomes_ready_and_is_deleted() -> Non
     perform_due("crane")
     member.refresh_from_db()
     assert (member.state, member.external_id, CraneProvider.world.made) == ("ready", "thing-1", 1)
-    look_at_pool(pool)
+    observe_pool(pool)
     assert open_slots(pool) == 1
     CraneProvider.world.errors = [ProviderError("no answer")]
     assert remove_member(member_id=member.pk, reason="sold").state == "deleting"
@@ -227,8 +232,8 @@ def test_member_is_created_at_its_provider_becomes_ready_and_is_deleted() -> Non
 def test_creating_member_without_an_operation_gets_one() -> None:
     create_pool({"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}})
     Operation.objects.all().delete()
-    sync_again()
-    sync_again()
+    retry_syncs()
+    retry_syncs()
     assert Operation.objects.filter(done_at=None).count() == 1
     perform_due("crane")
     assert Member.objects.get().state == "ready"
@@ -274,12 +279,12 @@ def test_vanished_member_leaves_placement_at_once_and_is_listed_as_lost() -> Non
     pool, world = shelf()
     claim, _, generation = hold(pool)
     world.vanished.add("a")
-    look_at_pool(pool)
+    observe_pool(pool)
     member = Member.objects.get()
     assert (member.state, member.is_leaving, open_slots(pool)) == ("offline", True, 0)
     assert list_lost_members() == [member.pk]
     give_back(claim, generation, lost_member=member.pk)
-    settle_leaving_members()
+    finish_leaving_members()
     perform_due("shelf")
     member.refresh_from_db()
     assert member.state == "gone"
@@ -288,11 +293,11 @@ def test_vanished_member_leaves_placement_at_once_and_is_listed_as_lost() -> Non
 def test_unready_member_takes_no_claims_until_it_is_ready() -> None:
     pool, world = shelf()
     world.sick.add("a")
-    look_at_pool(pool)
+    observe_pool(pool)
     assert (Member.objects.get().state, open_slots(pool)) == ("offline", 0)
     assert Event.objects.get(verb="offline").reason == "door open"
     world.sick.clear()
-    look_at_pool(pool)
+    observe_pool(pool)
     assert (Member.objects.get().state, open_slots(pool)) == ("ready", 2)
 
 

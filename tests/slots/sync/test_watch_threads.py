@@ -3,7 +3,7 @@
 import threading
 
 from pools.providers.base import Follower
-from slots.sync.watch_threads import Followers, Told
+from slots.sync.watch_threads import ChangedPools, ProviderFollowers
 
 
 class Slow(Follower):
@@ -19,7 +19,7 @@ class Slow(Follower):
 
 
 def test_followers_are_stopped_in_parallel() -> None:
-    followers = Followers(Told(lambda: None))
+    followers = ProviderFollowers(ChangedPools(lambda: None))
     followers._running.update({"one": Slow(), "two": Slow()})
     followers.stop()
     assert not Slow.both.broken

@@ -6,7 +6,12 @@ from project.kernel.actor import acting_as
 from project.kernel.discovery import discover
 from project.kernel.errors import BerthError
 from project.kernel.management.base import describe_changes, explain, read_sources, shell_actor
-from project.kernel.manifests import apply_documents, ask_outside, diff_documents, read_files
+from project.kernel.manifests import (
+    apply_documents,
+    diff_documents,
+    preflight_documents,
+    read_files,
+)
 
 
 class Command(BaseCommand):
@@ -32,7 +37,7 @@ class Command(BaseCommand):
         try:
             with acting_as(shell_actor()):
                 documents = read_files(read_sources(options["file"]))
-                ask_outside(documents)
+                preflight_documents(documents)
                 outcomes = (
                     diff_documents(documents)
                     if options["dry_run"]

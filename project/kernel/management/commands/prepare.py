@@ -66,7 +66,7 @@ class Command(BaseCommand):
         if applied and is_embedded:
             folder = Path(settings.BERTH_HOME) / "backups"
             made = backup.dump(env.database_url(), folder, backup.BEFORE_MIGRATION)
-            backup.keep_newest(folder)
+            backup.delete_older_dumps(folder)
             self.stdout.write(
                 f"Migrations to apply: {len(pending)}. The database as it was is in {made} "
                 "(without sealed files: they stay in place)"

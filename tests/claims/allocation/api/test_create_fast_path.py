@@ -15,10 +15,10 @@ from claims.allocation.requests.claim_request import parse_claim
 from claims.allocation.requests.resolve import find_route, forget_routes
 from claims.models import Claim
 from pools.access import tokens
-from pools.access.tokens import create_token, hash_secret, identify_token, recall_token
+from pools.access.tokens import create_token, find_cached_token, hash_secret, identify_token
 from pools.lifecycle.services import update_pool
 from pools.models import Grant, Token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from tests.api.conftest import Caller
 from tests.api.helpers import make_pool
 
@@ -31,8 +31,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tokens._seen.clear()
     forget_routes()
     found: list[str] = []
-    ask = tokens._ask
-    monkeypatch.setattr(tokens, "_ask", lambda hashed: found.append(hashed) or ask(hashed))
+    ask = tokens._query
+    monkeypatch.setattr(tokens, "_query", lambda hashed: found.append(hashed) or ask(hashed))
     return found
 
 
@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def ana(asked: list[str]) -> Caller:
     make_pool("lab", slots=20)
     user = User.objects.create_user("ana")
-    give_grant(role="claimant", user=user)
+    create_grant(role="claimant", user=user)
     caller = Caller(create_token(user=user, name="ci")[1])
     assert caller("POST", "claims/", {"pool": "lab"}).status == 201
     assert len(asked) == 1
@@ -123,7 +123,7 @@ def test_a_changed_pool_config_applies_to_the_next_claim(ana: Caller) -> None:
 def test_a_grant_by_group_counts_on_the_fast_path(ana: Caller) -> None:
     user, group = User.objects.get(), Group.objects.create(name="team")
     Grant.objects.all().delete()
-    give_grant(role="claimant", group=group)
+    create_grant(role="claimant", group=group)
     assert claim(ana).status == 403
     user.groups.add(group)
     assert [claim(ana).status for _ in range(2)] == [201, 201]
@@ -142,13 +142,13 @@ def test_an_expired_token_cache_entry_is_queried_again(
 def test_a_batch_leaves_out_the_create_of_a_revoked_token(ana: Caller) -> None:
     """Seen red without the comparison in create_gathered: both claims were there."""
     ben = User.objects.create_user("ben")
-    give_grant(role="claimant", user=ben)
+    create_grant(role="claimant", user=ben)
     secret = create_token(user=ben, name="ci")[1]
     identify_token(secret)
     Token.objects.filter(user=ben).update(revoked_at="2001-01-01T00:00:00Z")
     wishes = []
     for who, of in (("ana", ana.secret), ("ben", secret), ("ana", ana.secret)):
-        known = recall_token(of)
+        known = find_cached_token(of)
         assert known is not None
         request = parse_claim({"pool": "lab", "owner": who}, requested_by=who)
         wishes.append((request, known[1]))
@@ -156,7 +156,7 @@ def test_a_batch_leaves_out_the_create_of_a_revoked_token(ana: Caller) -> None:
         thread_batching.QueuedCreate(*_route_and_values(request), proof)
         for request, proof in wishes
     ]
-    thread_batching.make_batch(batch)
+    thread_batching.create_batch(batch)
     assert [wish.is_left for wish in batch] == [False, True, False]
     assert sorted(Claim.objects.exclude(owner="").values_list("owner", flat=True)) == ["ana", "ana"]
     assert create_at_once(*wishes[1]) is None

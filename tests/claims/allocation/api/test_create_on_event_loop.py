@@ -18,9 +18,9 @@ from claims.allocation.requests.claim_request import ClaimRequest, parse_claim
 from claims.allocation.requests.resolve import forget_routes
 from claims.models import Claim
 from pools.access import rate_limit, tokens
-from pools.access.tokens import Proof, create_token
+from pools.access.tokens import CachedToken, create_token
 from pools.models import Token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.http.asgi import Http
 from tests.api.helpers import make_pool
 from tests.database import helpers as model
@@ -79,7 +79,7 @@ def prepare() -> str:
     for name, slots in (("lab", 20), ("small", 1)):
         make_pool(name, slots=slots)
     user = User.objects.create_user("ana")
-    give_grant(role="claimant", user=user)
+    create_grant(role="claimant", user=user)
     return create_token(user=user, name="ci")[1]
 
 
@@ -118,7 +118,7 @@ def end_threads(http: Http) -> None:
 
 
 def is_under_way(http: Http, count: int) -> bool:
-    return batching.company_of(http.quick).under_way == count
+    return batching.batcher_of(http.quick).under_way == count
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -136,7 +136,7 @@ def statements(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     as `token`.
     """
     called: list[str] = []
-    text, asked = claims_sql.statements.text, tokens._ask
+    text, asked = claims_sql.statements.text, tokens._query
 
     def noted(name: str, n: int | None = None) -> str:
         called.append(name)
@@ -147,7 +147,7 @@ def statements(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return asked(hashed)
 
     monkeypatch.setattr(claims_sql.statements, "text", noted)
-    monkeypatch.setattr(tokens, "_ask", noted_token)
+    monkeypatch.setattr(tokens, "_query", noted_token)
     return called
 
 
@@ -269,7 +269,7 @@ async def test_a_locked_pool_delays_only_its_own_creates(ask: Asker) -> None:
 async def test_a_cancelled_caller_does_not_disturb_its_batch(ask: Asker) -> None:
     gone = asyncio.create_task(ask({"pool": "lab", "owner": "gone"}))
     stays = asyncio.create_task(ask({"pool": "lab"}))
-    await until(lambda: bool(batching.company_of(ask.http.quick).waiting))
+    await until(lambda: bool(batching.batcher_of(ask.http.quick).waiting))
     gone.cancel()
     assert (await stays)[0] == 201
     assert await away(Claim.objects.filter(owner="gone").count) == 1, "it was asked for"
@@ -289,7 +289,7 @@ async def test_a_created_claim_is_answered_when_a_later_step_fails(
         raise OperationalError("the database went away")
 
     monkeypatch.setattr(create, "explain_claims", fail)
-    monkeypatch.setattr(batching, "tell_made", fail)
+    monkeypatch.setattr(batching, "notify_made", fail)
     (first, bound), (second, waits) = await asyncio.gather(
         ask({"pool": "lab"}), ask({"pool": "small"})
     )
@@ -320,7 +320,7 @@ async def test_a_batch_without_a_thread_fails_and_the_next_create_succeeds(
 
     with monkeypatch.context() as patched:
         patched.setattr(ask.http.quick, "submit", none_left)
-        asked = [batching.company_of(ask.http.quick).join(asking(n)) for n in range(2)]
+        asked = [batching.batcher_of(ask.http.quick).join(asking(n)) for n in range(2)]
         found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), LONG)
     assert [type(error) for error in found] == [RuntimeError, RuntimeError]
     assert (await ask({"pool": "lab"}))[0] == 201, "it goes on"
@@ -328,7 +328,7 @@ async def test_a_batch_without_a_thread_fails_and_the_next_create_succeeds(
 
 def asking(n: int) -> batching.PendingCreate:
     request = parse_claim({"pool": "lab", "owner": f"o{n}"}, requested_by="ana")
-    asked = batching.ask_at_once(request, Proof("", ""))
+    asked = batching.begin_create(request, CachedToken("", ""))
     assert asked is not None
     return asked
 

@@ -21,7 +21,7 @@ from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.release import release_claim
 from pools.access.tokens import create_token
 from pools.models import Grant
-from pools.roles.services import give_grant, withdraw_grant
+from pools.roles.services import create_grant, revoke_grant
 from project.kernel.http.asgi import Http
 from tests.api.asgi_request import ask, close
 from tests.api.helpers import make_pool
@@ -37,7 +37,7 @@ def claim(pool: str = "one") -> ClaimView:
 def prepare() -> tuple[str, ClaimView, ClaimView]:
     make_pool("one", slots=1)
     user = User.objects.create_user("ana")
-    give_grant(role="claimant", user=user)
+    create_grant(role="claimant", user=user)
     return create_token(user=user, name="test")[1], claim(), claim()
 
 
@@ -123,7 +123,7 @@ async def test_a_poll_checks_permissions_again_before_its_answer(world: Any) -> 
     poll = asyncio.create_task(server.get(f"claims/{held.id}/?wait=60&until=ended"))
     await until_watched(1)
     grant = await sync_to_async(Grant.objects.get)()
-    await sync_to_async(withdraw_grant)(grant.pk)
+    await sync_to_async(revoke_grant)(grant.pk)
     await sync_to_async(release_claim)(claim_id=held.id, generation=held.generation)
     status, body = await asyncio.wait_for(poll, 20)
     assert (status, body["code"], "role" in body) == (404, "not_found", False)

@@ -17,7 +17,7 @@ from pools.models import Pool
 from project.kernel.errors import BerthError
 from slots.doctor.checks import find_wrongly_open
 from slots.members import members_sql, open_slots
-from slots.members.open_slots import align_rest_of, align_the_rest
+from slots.members.open_slots import align_pool_fully, align_remaining
 from slots.members.services import cordon_member, lose_member, pause_pool, resume_pool
 from slots.models import Slot
 from tests.claims.helpers import again, ask, held, is_sound, make_pool, member, serve, sql, wish
@@ -122,21 +122,21 @@ def waiting() -> list[Any]:
 def test_the_finalizer_closes_the_remaining_slots_in_pieces() -> None:
     pool = big()
     pause(pool)
-    assert align_rest_of(pool.pk) > 2
+    assert align_pool_fully(pool.pk) > 2
     pool.refresh_from_db()
     assert (pool.unaligned_at, open_now(), is_consistent()) == (None, 0, True)
-    assert align_rest_of(pool.pk) == 0, "nothing is left"
+    assert align_pool_fully(pool.pk) == 0, "nothing is left"
 
 
 def test_resuming_a_large_pool_opens_its_slots_and_serves_waiting_claims() -> None:
     pool = big()
     pause(pool)
-    align_the_rest()
+    align_remaining()
     claims = [ask() for _ in range(20)]
     resume_pool(pool_id=pool.pk)
     assert 0 < open_now() < MEMBERS * EACH
     assert serve() == open_now() > 0
-    align_the_rest()
+    align_remaining()
     serve()
     assert {again(claim).state for claim in claims} == {"bound"}
     assert is_consistent()
@@ -158,7 +158,7 @@ def test_a_resume_during_the_pause_reopens_what_was_closed(monkeypatch: pytest.M
         return piece(*given)
 
     monkeypatch.setattr(open_slots, "_align_some", interrupted)
-    align_rest_of(pool.pk)
+    align_pool_fully(pool.pk)
     cordon_member(member_id=member("m1").pk, reason="disk")
     assert (open_now(), is_consistent()) == ((MEMBERS - 1) * EACH, True)
 
@@ -177,7 +177,7 @@ def test_a_crash_between_two_pieces_is_found_and_completed(monkeypatch: pytest.M
 
     monkeypatch.setattr(open_slots, "_align_some", crash)
     with pytest.raises(KeyboardInterrupt):
-        align_rest_of(pool.pk)
+        align_pool_fully(pool.pk)
     assert 0 < open_now() < MEMBERS * EACH
     assert list(find_wrongly_open()) == [], "it is being done"
     sql("UPDATE pools_pool SET unaligned_at = now() - interval '2 min'")
@@ -187,7 +187,7 @@ def test_a_crash_between_two_pieces_is_found_and_completed(monkeypatch: pytest.M
         assert finding.fix is not None
         finding.fix()
     assert is_consistent()
-    align_the_rest()
+    align_remaining()
     pool.refresh_from_db()
     assert pool.unaligned_at is None
 

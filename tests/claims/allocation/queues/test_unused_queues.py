@@ -10,7 +10,7 @@ from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
 from claims.allocation.queues import unused_queues
-from claims.allocation.queues.unused_queues import Walk
+from claims.allocation.queues.unused_queues import UnusedQueueCursor
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_route
 from claims.lifecycle.cancel import cancel_claim
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 def walk() -> int:
     """One whole walk, and what it found."""
-    mine, gone = Walk(), 0
+    mine, gone = UnusedQueueCursor(), 0
     for _ in range(10_000):
         gone += mine.step()
         if mine.newest is None and not mine.unused:
@@ -100,7 +100,7 @@ def test_a_claim_created_between_walk_and_delete_keeps_its_queue() -> None:
     first = ask()
     let_go(first)
     forget_claims(first)
-    mine = Walk()
+    mine = UnusedQueueCursor()
     while not mine.unused:
         mine.step()
     claim = ask()
@@ -146,7 +146,7 @@ def test_creates_beside_deletes_of_queues_always_succeed() -> None:
         )
 
     def sweep_one(shape: int) -> list[Any]:
-        mine = Walk(unused=[shape])
+        mine = UnusedQueueCursor(unused=[shape])
         return [1] * mine.step()
 
     first, second, gone = together(come_and_go, come_and_go, sweep)

@@ -160,9 +160,9 @@ def test_only_the_first_of_many_unknown_fields_are_named(monkeypatch: pytest.Mon
     takes 40 us.
     """
     looked: list[str] = []
-    near = parsing.near
+    near = parsing.suggest_names
     monkeypatch.setattr(
-        parsing, "near", lambda name, *more: looked.append(name) or near(name, *more)
+        parsing, "suggest_names", lambda name, *more: looked.append(name) or near(name, *more)
     )  # type: ignore[func-returns-value]
     with pytest.raises(Invalid) as caught:
         parse_claim(

@@ -5,12 +5,12 @@ import pytest
 from claims.allocation.requests.policy import (
     STRICT_AFTER,
     DeadlineCheck,
-    Head,
     Offer,
     Passing,
     PoolState,
+    QueueHead,
     SlotDemand,
-    Timed,
+    TimedClaim,
     Turn,
     WaitingHead,
     check_deadlines,
@@ -19,9 +19,9 @@ from claims.allocation.requests.policy import (
     fate_of_lost,
     find_reason,
     find_refusal,
+    format_seconds,
     is_passable,
     longest_run,
-    words_for,
 )
 
 TASKS = Offer(
@@ -243,46 +243,46 @@ def test_turns_are_ordered_by_rank_and_then_by_age() -> None:
 
 
 def test_limited_tries_mix_the_first_turns_with_the_longest_untried_queues() -> None:
-    heads = [Head(Turn(100, i), shape=i, is_simple=False, tried=float(i)) for i in range(10)]
+    heads = [QueueHead(Turn(100, i), shape=i, is_simple=False, tried=float(i)) for i in range(10)]
     assert choose_heads(heads, 10) == heads
     # The first two by their turns, then those that were tried longest ago.
     assert [h.shape for h in choose_heads(heads, 4)] == [0, 1, 8, 9]
-    never = Head(Turn(100, 5), shape=5, is_simple=False, tried=None)
+    never = QueueHead(Turn(100, 5), shape=5, is_simple=False, tried=None)
     assert [h.shape for h in choose_heads([*heads[:5], never, *heads[6:]], 3)] == [0, 5, 9]
 
 
-LOOKS: list[tuple[str, Timed, DeadlineCheck]] = [
-    ("no limit", Timed(10, None, False), DeadlineCheck("", None)),
-    ("not yet", Timed(10, None, False, acknowledge=30), DeadlineCheck("", 20)),
+LOOKS: list[tuple[str, TimedClaim, DeadlineCheck]] = [
+    ("no limit", TimedClaim(10, None, False), DeadlineCheck("", None)),
+    ("not yet", TimedClaim(10, None, False, acknowledge=30), DeadlineCheck("", 20)),
     (
         "too late",
-        Timed(30, None, False, acknowledge=30),
+        TimedClaim(30, None, False, acknowledge=30),
         DeadlineCheck("unacknowledged", None, "not acknowledged within 30 s"),
     ),
     (
         "acknowledged: the limit is over",
-        Timed(99, None, True, acknowledge=30),
+        TimedClaim(99, None, True, acknowledge=30),
         DeadlineCheck("", None),
     ),
     (
         "held too long",
-        Timed(61, None, True, hold=60),
+        TimedClaim(61, None, True, hold=60),
         DeadlineCheck("expired", None, "held for 1 min 1 s, the limit is 1 min"),
     ),
     (
         "the hold counts before the silence",
-        Timed(61, 61, True, hold=60, heartbeat=10),
+        TimedClaim(61, 61, True, hold=60, heartbeat=10),
         DeadlineCheck("expired", None, "held for 1 min 1 s, the limit is 1 min"),
     ),
     (
         "never heard: since it was bound",
-        Timed(20, None, True, heartbeat=15),
+        TimedClaim(20, None, True, heartbeat=15),
         DeadlineCheck("silent", None, "silent for 20 s, the limit is 15 s"),
     ),
-    ("heard", Timed(100, 5, True, heartbeat=15, hold=200), DeadlineCheck("", 10)),
+    ("heard", TimedClaim(100, 5, True, heartbeat=15, hold=200), DeadlineCheck("", 10)),
     (
         "the nearest limit",
-        Timed(10, 5, False, acknowledge=12, heartbeat=15, hold=200),
+        TimedClaim(10, 5, False, acknowledge=12, heartbeat=15, hold=200),
         DeadlineCheck("", 2),
     ),
 ]
@@ -290,7 +290,7 @@ LOOKS: list[tuple[str, Timed, DeadlineCheck]] = [
 
 @pytest.mark.parametrize(("name", "timed", "look"), LOOKS, ids=[c[0] for c in LOOKS])
 def test_a_deadline_check_ends_keeps_or_postpones_the_claim(
-    name: str, timed: Timed, look: DeadlineCheck
+    name: str, timed: TimedClaim, look: DeadlineCheck
 ) -> None:
     assert check_deadlines(timed) == look
 
@@ -314,4 +314,4 @@ def test_a_lost_plan_is_retried_and_a_lost_apply_ends() -> None:
     ],
 )
 def test_a_duration_is_worded_with_its_units(seconds: float, words: str) -> None:
-    assert words_for(seconds) == words
+    assert format_seconds(seconds) == words

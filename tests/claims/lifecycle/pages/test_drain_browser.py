@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.chores import put_out_overdue
-from slots.members.chores import settle_drains
+from claims.lifecycle.chores import evict_overdue
+from slots.members.chores import finish_drains
 from tests.claims.lifecycle.drain_helpers import find, sql
 from tests.claims.tasks.approvals.helpers import agents, applying, begin, planned, task
 from tests.dashboard.helpers import chief, person
@@ -86,8 +86,8 @@ def test_a_forced_drain_requires_the_name_and_ends_the_claims_it_lists(
     }
     assert states == {"plan": ("waiting", ""), "apply": ("ended", "lost"), "waits": ("parked", "")}
     sql("UPDATE pools_member SET drain_until = now() - interval '10 min' WHERE name = 'tf-0'")
-    put_out_overdue()
-    settle_drains()
+    evict_overdue()
+    finish_drains()
     open_live(page, "/")
     shoot_all(page, "overview-hanging", is_whole=False)
     assert found + faults(page) == []

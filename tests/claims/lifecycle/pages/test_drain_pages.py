@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from pools.models import Member
-from project.dashboard.installation import list_troubles
+from project.dashboard.installation import list_problems
 from project.kernel.models import Event
 from slots.members.services import remove_member
 from tests.claims.helpers import make_pool
@@ -197,10 +197,10 @@ def test_a_drain_past_its_deadline_is_a_trouble_for_readers_of_its_pool() -> Non
     begin(task())
     drain()
     sql("UPDATE pools_member SET drain_until = now() - interval '5 min'")
-    said = {trouble.lead: trouble.text for trouble in list_troubles()}
+    said = {trouble.lead: trouble.text for trouble in list_problems()}
     assert said["tf-0 in tf:"].startswith("past its drain deadline since 5 min")
-    assert "tf-0 in tf:" in {trouble.lead for trouble in list_troubles({member().pool_id})}
-    assert "tf-0 in tf:" not in {trouble.lead for trouble in list_troubles(set())}, (
+    assert "tf-0 in tf:" in {trouble.lead for trouble in list_problems({member().pool_id})}
+    assert "tf-0 in tf:" not in {trouble.lead for trouble in list_problems(set())}, (
         "a viewer of other pools reads its name"
     )
 

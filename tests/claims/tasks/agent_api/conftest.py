@@ -15,11 +15,11 @@ from claims.allocation.requests.claim_request import ClaimRequest
 from claims.models import Run, Task
 from claims.tasks.run_spec import RunRequest
 from claims.tasks.runs import work_order
-from claims.tasks.runs.orders import ears
+from claims.tasks.runs.orders import heartbeat_buffer
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from project.kernel.security import encryption
-from slots.members.services import activate_pool, settle_member
+from slots.members.services import activate_pool, record_sync_result
 from slots.members.tokens import issue_token
 from tests.api.conftest import Caller, caller
 
@@ -46,9 +46,9 @@ def fresh_ears() -> None:
     are not taken for those of this one.
     """
     work_order._specs.clear()
-    ears.take()
-    ears._heard.clear()
-    ears._written_at = 0.0
+    heartbeat_buffer.take()
+    heartbeat_buffer._heard.clear()
+    heartbeat_buffer._written_at = 0.0
 
 
 def make_agents(name: str = "tf", members: tuple[str, ...] = ("a",), **config: Any) -> Pool:
@@ -63,7 +63,7 @@ def make_agents(name: str = "tf", members: tuple[str, ...] = ("a",), **config: A
     )
     activate_pool(pool_id=pool.pk)
     for member in pool.members.all():
-        settle_member(member_id=member.pk, is_gone=False, is_ready=True)
+        record_sync_result(member_id=member.pk, is_gone=False, is_ready=True)
     return Pool.objects.get(pk=pool.pk)
 
 

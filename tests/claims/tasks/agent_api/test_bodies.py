@@ -13,7 +13,7 @@ from django.db import connections
 from django.test import Client
 
 from pools.access.tokens import create_token
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.http.asgi import Http
 from project.kernel.http.bodies import UNKNOWN_MOST
 from tests.claims.tasks.agent_api.conftest import agent_of, make_agents, make_claim
@@ -73,7 +73,7 @@ def prepare() -> tuple[str, str, str, str]:
     pool = make_agents()
     agent, claim = agent_of(pool.members.get()), make_claim(pool)
     user = User.objects.create_user("ana")
-    give_grant(role="claimant", user=user, pool=pool)
+    create_grant(role="claimant", user=user, pool=pool)
     client = Client()
     client.force_login(user)
     return (

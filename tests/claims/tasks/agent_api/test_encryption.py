@@ -75,7 +75,7 @@ def test_a_key_added_to_the_file_is_used_without_a_restart() -> None:
     other = encryption.make_key()
     before = encryption.read_file()
     encryption.write_file([other, *before])
-    ring = encryption.Ring.of([other])
+    ring = encryption.KeyRing.of([other])
     elsewhere = (
         encryption.MARK
         + ring.ids[0]
@@ -98,7 +98,7 @@ def test_altered_sealed_data_is_refused(change: Any) -> None:
 def test_a_sealed_file_is_saved_read_and_deleted(size: int, tmp_path: Path) -> None:
     data = (SECRET * (size // len(SECRET) + 1))[:size]
     name = sealed_files.save_file("plan", "12-34", data)
-    assert sealed_files.read_file(name) == data and sealed_files.whose(name) == "12-34"
+    assert sealed_files.read_file(name) == data and sealed_files.owner_of(name) == "12-34"
     on_disk = [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
     assert len(on_disk) == 1 and b"password" not in on_disk[0].read_bytes()
     sealed_files.delete_file(name)

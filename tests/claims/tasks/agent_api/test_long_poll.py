@@ -18,7 +18,7 @@ from claims.tasks.logs.logs import Piece, add_log
 from claims.tasks.runs import orders
 from pools.access.tokens import create_token
 from pools.models import Member, Pool
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.http.asgi import Http
 from slots.members.services import remove_member
 from tests.api.asgi_request import ask, close
@@ -163,7 +163,7 @@ async def test_a_log_is_followed_by_long_polls_to_its_end(world: Any) -> None:
 
     def begin() -> tuple[Any, str]:
         user = User.objects.create_user("ana")
-        give_grant(role="viewer", user=user, pool=pool)
+        create_grant(role="viewer", user=user, pool=pool)
         return make_claim(pool), create_token(user=user, name="test")[1]
 
     claim, secret = await sync_to_async(begin)()

@@ -15,7 +15,7 @@ from slots.members.tokens import (
     BadMemberToken,
     identify_member,
     issue_token,
-    note_refused,
+    record_refusal,
     revoke_tokens,
 )
 from tests.api.conftest import Caller, caller  # noqa: F401
@@ -125,16 +125,16 @@ def test_a_refusal_is_recorded_once_for_each_address(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "_told", type(tokens._told)())
-    assert note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
-    assert not note_refused("wrong token", member_id=member.pk, address="10.0.0.1")
-    assert note_refused("wrong token", member_id=member.pk, address="10.0.0.2")
+    assert record_refusal("wrong token", member_id=member.pk, address="10.0.0.1")
+    assert not record_refusal("wrong token", member_id=member.pk, address="10.0.0.1")
+    assert record_refusal("wrong token", member_id=member.pk, address="10.0.0.2")
     assert Event.objects.filter(verb="refused_agent").count() == 2
 
 
 @pytest.fixture
 def strict_about_strangers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.BERTH_STRANGERS_PER_MINUTE = 3
-    monkeypatch.setattr(rate_limit, "_strangers", None)
+    monkeypatch.setattr(rate_limit, "_anonymous", None)
     monkeypatch.setattr(rate_limit, "_unknown", rate_limit.UnknownTokens())
 
 
@@ -145,7 +145,7 @@ def test_unknown_tokens_of_an_address_are_limited_without_a_query_for_repeats(
     statuses = [Caller(f"berth_{n:043}").get("me/").status for n in range(5)]
     assert statuses == [401, 401, 401, 429, 429]
     monkeypatch.setattr(
-        "pools.access.tokens._ask", lambda hashed: pytest.fail("the database was asked")
+        "pools.access.tokens._query", lambda hashed: pytest.fail("the database was asked")
     )
     assert Caller(f"berth_{4:043}").get("me/").status == 429
 

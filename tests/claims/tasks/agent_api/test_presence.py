@@ -269,7 +269,7 @@ def test_an_agent_over_its_rate_limit_is_refused_without_a_query(
 ) -> None:
     settings.BERTH_REQUESTS_PER_MINUTE, settings.BERTH_STRANGERS_PER_MINUTE = 3, 2
     monkeypatch.setattr(rate_limit, "_buckets", None)
-    monkeypatch.setattr(rate_limit, "_strangers", None)
+    monkeypatch.setattr(rate_limit, "_anonymous", None)
     other = agent_of(make_agents("other").members.get())
     assert [agent.get("orders/").status for _ in range(5)] == [200, 200, 200, 429, 429]
     assert other.get("orders/").status == 200, "the others do not notice"

@@ -11,7 +11,7 @@ from django.core.management import call_command
 import claims.checks
 from claims.allocation.claim_view import ClaimView
 from claims.models import RescuedState, Run
-from claims.tasks.runs.services import take_result
+from claims.tasks.runs.services import record_result
 from claims.tasks.states.services import delete_settled_states
 from pools.models import Member, Pool
 from project.kernel.doctor.registry import examine
@@ -213,7 +213,7 @@ def test_a_late_result_still_records_the_unsaved_state(agent: Agent, claim: Clai
 def test_forgetting_a_member_names_the_lost_state(
     agent: Agent, claim: ClaimView, capsys: Any
 ) -> None:
-    take_result(
+    record_result(
         claim_id=claim.id,
         generation=claim.generation,
         member=agent.member,

@@ -21,7 +21,7 @@ from claims.models import Approval, Claim, LogChunk, Plan, Run, Source, Task, Wo
 from claims.tasks.files import retention
 from claims.tasks.files.retention import delete_unused_sources, sweep_files
 from claims.tasks.files.sealed_files import read_file, save_file, storage
-from claims.tasks.files.sources import keep_files
+from claims.tasks.files.sources import store_files
 from claims.tasks.logs.logs import Piece, add_log, read_text
 from pools.models import Pool
 from project.kernel.doctor.restore_detection import was_restored_within
@@ -59,7 +59,7 @@ def age(files: Path, hours: float) -> None:
 
 def full_claim(pool: Pool) -> Any:
     """With all that a task may leave behind."""
-    source = keep_files([("a", "text")], made_by="ana")
+    source = store_files([("a", "text")], made_by="ana")
     claim = make_claim(pool, "plan_and_apply", source_id=source.id)
     name = save_file("plan", f"{claim.id}-{claim.generation}", b"a plan")
     json_name = save_file("json", f"{claim.id}-{claim.generation}", b"{}")
@@ -151,7 +151,7 @@ def test_no_file_is_swept_while_a_dump_is_made(files: Path) -> None:
     orphan = save_file("plan", "99999-1", b"x")
     age(files, 2)
     at = urlsplit(os.environ["DATABASE_URL"])
-    with backup.without_sweep(at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()):
+    with backup.pause_file_sweep(at._replace(path=f"/{connection.settings_dict['NAME']}").geturl()):
         sweep()
         assert storage().exists(orphan)
     sweep()
@@ -160,10 +160,10 @@ def test_no_file_is_swept_while_a_dump_is_made(files: Path) -> None:
 
 def test_unused_archives_are_deleted_after_a_day(pool: Pool, files: Path) -> None:
     full_claim(pool)
-    unused = keep_files([("b", "other")], made_by="ana")
+    unused = store_files([("b", "other")], made_by="ana")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE claims_source SET used_at = now() - interval '25 h'")
-    keep_files([("b", "other")], made_by="ben")
+    store_files([("b", "other")], made_by="ben")
     delete_unused_sources()
     assert Source.objects.count() == 2, "wanted again just now"
     with connection.cursor() as cursor:

@@ -239,12 +239,12 @@ async def test_an_address_that_tries_many_tokens_is_refused(
     world: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BERTH_STRANGERS_PER_MINUTE = 2
-    monkeypatch.setattr(rate_limit, "_strangers", None)
+    monkeypatch.setattr(rate_limit, "_anonymous", None)
     found = []
     for i in range(4):
         found.append((await Line(f"berthm_9_{i}{'x' * 42}").next())["status"])
     assert found == [401, 401, 429, 429]
-    monkeypatch.setattr(rate_limit, "_strangers", None)
+    monkeypatch.setattr(rate_limit, "_anonymous", None)
 
 
 async def test_revoking_a_token_closes_its_socket(world: Any) -> None:
@@ -335,7 +335,7 @@ async def test_too_many_messages_or_silence_close_the_socket(
     for _ in range(sockets.PACE + 1):
         line.say({"have": told["version"]})
     assert (await line.closed())[0] == sockets.TOO_FAST
-    monkeypatch.setattr(sockets, "beat_of", lambda spec: 0.05)
+    monkeypatch.setattr(sockets, "heartbeat_interval", lambda spec: 0.05)
     line, _ = await opened(agent.secret)
     assert (await line.closed())[0] == sockets.SILENT
 

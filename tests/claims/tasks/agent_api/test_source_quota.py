@@ -11,7 +11,7 @@ from django.db import connection, connections
 
 from claims.models import Source
 from claims.tasks.files import sources
-from claims.tasks.files.sources import SourceQuotaExceeded, count_kept, keep_files
+from claims.tasks.files.sources import SourceQuotaExceeded, count_stored, store_files
 from pools.models import Pool
 from project.kernel.errors import OutOfSpace
 from tests.api.conftest import Callers
@@ -96,7 +96,7 @@ def test_a_source_that_ends_within_the_disk_reserve_is_deleted_again(
         lambda path: usage._replace(free=9_990_000 if kept_files(files) else 10_100_000),
     )
     with pytest.raises(OutOfSpace):
-        keep_files([("a", "text")], made_by="ana")
+        store_files([("a", "text")], made_by="ana")
     assert not kept_files(files) and not Source.objects.exists()
 
 
@@ -111,19 +111,19 @@ def test_two_simultaneous_uploads_do_not_exceed_the_quota(
 
     def count(made_by: str) -> int:
         nonlocal counts
-        found = count_kept(made_by)
+        found = count_stored(made_by)
         if connection.in_atomic_block:
             counts += 1
             counted.release()
             assert go.wait(30)
         return found
 
-    monkeypatch.setattr(sources, "count_kept", count)
+    monkeypatch.setattr(sources, "count_stored", count)
     results: list[str] = []
 
     def add(number: int) -> None:
         try:
-            keep_files([("a", noise(number).hex())], made_by="ana")
+            store_files([("a", noise(number).hex())], made_by="ana")
             results.append("kept")
         except SourceQuotaExceeded:
             results.append("refused")

@@ -17,7 +17,7 @@ import pytest
 from claims.models import Claim, Source, Task
 from claims.tasks.files import archives
 from claims.tasks.files.archives import pack_files, repack
-from claims.tasks.files.sources import keep_files, source_of
+from claims.tasks.files.sources import source_of, store_files
 from claims.tasks.run_spec import RunRequest, RunSource
 from pools.lifecycle.services import update_pool
 from pools.models import Pool
@@ -493,7 +493,7 @@ def test_a_reused_key_returns_the_same_run_or_is_refused(pool: Pool, caller: Cal
 @pytest.mark.django_db
 def test_a_source_needs_its_uploader_or_a_pool_that_used_it(pool: Pool) -> None:
     """Who uploaded it, or the same; and whoever claims in a pool where it was used."""
-    kept = keep_files([("plan.sh", "echo hello")], made_by="ana")
+    kept = store_files([("plan.sh", "echo hello")], made_by="ana")
 
     def find(by: str, *pools: str) -> int | None:
         run = RunRequest(executor="command", source=RunSource("archive", digest=kept.digest))
@@ -507,7 +507,7 @@ def test_a_source_needs_its_uploader_or_a_pool_that_used_it(pool: Pool) -> None:
         None,
         None,
     )
-    assert keep_files([("plan.sh", "echo hello")], made_by="ben").id == kept.id
+    assert store_files([("plan.sh", "echo hello")], made_by="ben").id == kept.id
     assert (find("ben", "other"), find("eve", "other")) == (kept.id, None)
     make_claim(pool, source_id=kept.id)
     assert (find("eve", pool.name), find("eve", "other")) == (kept.id, None)

@@ -15,7 +15,7 @@ from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import PermanentError
 from project.settings.base import read_age
 from slots.members import token_rotation
-from slots.members.liveness import welcome_member
+from slots.members.liveness import mark_ready
 from slots.members.selectors import snapshot_of
 from slots.members.token_rotation import list_old_tokens, order_token, rotate_due
 from slots.members.tokens import BadMemberToken, identify_member, issue_token, revoke_tokens
@@ -34,7 +34,7 @@ def pool() -> Pool:
 def ready(provider: str, name: str = "ours") -> Pool:
     pool = create_pool({"name": name, "provider": provider, "members": {"list": ["a"]}})
     member = pool.members.get()
-    welcome_member(member_id=member.pk, incarnation=1)
+    mark_ready(member_id=member.pk, incarnation=1)
     Operation.objects.all().delete()
     return pool
 
@@ -97,7 +97,7 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 def ask(member: Member) -> None:
     found = snapshot_of(member.pk)
     assert found is not None
-    performers.ask_provider(*found)
+    performers.call_provider(*found)
 
 
 # -- which opens -----------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_a_member_that_berth_does_not_own_is_forgotten_without_a_provider_call(
     hands.fails = 1
     found = snapshot_of(pool.members.get().pk)
     assert found is not None
-    assert performers.ask_provider(*found).is_gone
+    assert performers.call_provider(*found).is_gone
     assert hands.fails == 1, "it was not asked"
 
 

@@ -12,14 +12,14 @@ from claims.allocation.selectors import view_claim
 from claims.models import Claim, Plan, Run, Workspace
 from claims.tasks.approvals.services import ApprovalResult, approve_plan, reject_plan
 from claims.tasks.plans.selectors import view_plan
-from claims.tasks.runs.services import Settled, start_run, take_result
+from claims.tasks.runs.services import RunEnd, record_result, start_run
 from claims.tasks.task_result import TaskResult
 from pools.access.permissions import APPROVER, Identity, load_identity
 from pools.lifecycle.services import create_pool
 from pools.models import Grant, Member, Pool
 from project.kernel.errors import BerthError
 from project.kernel.models import Event
-from slots.members.liveness import welcome_member
+from slots.members.liveness import mark_ready
 from slots.models import Slot
 from tests.claims.helpers import again, is_sound, serve, sql, verbs, ws
 
@@ -53,7 +53,7 @@ def agents(name: str = "tf", slots: Any = ("any",), members: int = 2, **more: An
     pool = create_pool({**config, **more})
     sql("UPDATE pools_pool SET state = 'active' WHERE id = %s", pool.pk)
     for member in Member.objects.filter(pool=pool):
-        welcome_member(member_id=member.pk, incarnation=member.incarnation)
+        mark_ready(member_id=member.pk, incarnation=member.incarnation)
     return pool
 
 
@@ -118,9 +118,9 @@ def result(outcome: str = "planned", *, text: str = "a plan", **more: Any) -> Ta
 
 def tell(
     claim: ClaimView, said: TaskResult, generation: int | None = None, by: Member | None = None
-) -> Settled:
+) -> RunEnd:
     now = view_claim(claim.id)
-    return take_result(
+    return record_result(
         claim_id=claim.id,
         generation=generation or now.generation,
         member=by or member_of(claim),

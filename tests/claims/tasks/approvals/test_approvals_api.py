@@ -9,7 +9,7 @@ from claims.lifecycle.cancel import cancel_claim
 from claims.tasks.files.sealed_files import save_file
 from pools.access.tokens import create_token
 from pools.models import Grant
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from tests.api.conftest import Caller
 from tests.claims.tasks.approvals.helpers import (
     agents,
@@ -32,7 +32,7 @@ def caller(name: str = "ben", *roles: str) -> Caller:
     user, _ = User.objects.get_or_create(username=name)
     Grant.objects.filter(user=user).delete()
     for role in roles or ("approver",):
-        give_grant(role=role, user=user)
+        create_grant(role=role, user=user)
     return Caller(create_token(user=user, name="test")[1])
 
 
@@ -173,7 +173,7 @@ def test_bulk_decisions_are_answered_each_by_the_rights_of_the_caller() -> None:
     )
     user = User.objects.get(username="ben")
     Grant.objects.filter(user=user).delete()
-    give_grant(role="approver", user=user, pool=tf)
+    create_grant(role="approver", user=user, pool=tf)
     ben = Caller(create_token(user=user, name="test")[1])
     answer: Any = ben.post(
         "approvals/bulk/",

@@ -6,8 +6,8 @@ from django.db import IntegrityError
 from claims.tasks.approvals.services import (
     ApprovalResult,
     ApprovalVote,
+    apply_votes,
     approve_plan,
-    decide_many,
     reject_plan,
 )
 from claims.workspaces.services import lock_workspace, unlock_workspace
@@ -221,7 +221,7 @@ def test_bulk_decisions_succeed_or_fail_each_on_its_own() -> None:
     )
     replaces, refused = planned(workspace="d", summary={"replace": 2}), planned(workspace="e")
     no(gone, EVE)
-    found = decide_many(
+    found = apply_votes(
         [
             ApprovalVote(fine.id, hexed(), True, known(BEN), "fine"),
             ApprovalVote(destroys.id, hexed(), True, known(BEN)),
@@ -255,7 +255,7 @@ def test_comments_and_bulk_sizes_are_limited() -> None:
     with pytest.raises(Invalid):
         reject_plan(claim_id=claim.id, digest=hexed(), by=known(BEN), comment="x" * 501)
     with pytest.raises(Invalid):
-        decide_many([ApprovalVote(1, "", True, known(BEN))] * 501)
+        apply_votes([ApprovalVote(1, "", True, known(BEN))] * 501)
 
 
 def test_the_database_refuses_an_apply_without_an_approval() -> None:

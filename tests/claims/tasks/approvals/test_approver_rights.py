@@ -9,7 +9,7 @@ from claims.tasks.plans.selectors import view_plan
 from claims.tasks.runs.services import start_run
 from pools.access.permissions import APPROVER
 from pools.models import Grant, Pool
-from pools.roles.services import give_grant, withdraw_grant
+from pools.roles.services import create_grant, revoke_grant
 from project.kernel.errors import Forbidden, StaleGeneration
 from tests.claims.tasks.approvals.helpers import (
     ANA,
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 def withdraw(name: str) -> None:
-    withdraw_grant(Grant.objects.get(user__username=name).pk, reason="left the team")
+    revoke_grant(Grant.objects.get(user__username=name).pk, reason="left the team")
 
 
 def deactivate(name: str) -> None:
@@ -81,7 +81,7 @@ def test_an_approval_counts_again_once_the_role_is_back() -> None:
     claim = planned()
     yes(claim, BEN)
     withdraw(BEN)
-    give_grant(role=APPROVER, user=User.objects.get(username=BEN), pool=Pool.objects.get())
+    create_grant(role=APPROVER, user=User.objects.get(username=BEN), pool=Pool.objects.get())
     assert yes(claim, EVE) == ApprovalResult("bound", 2, 2)
 
 
@@ -90,7 +90,7 @@ def test_a_role_by_a_group_counts_until_the_user_leaves_it() -> None:
     claim = planned()
     withdraw(BEN)
     team = Group.objects.create(name="team")
-    give_grant(role=APPROVER, group=team)
+    create_grant(role=APPROVER, group=team)
     User.objects.get(username=BEN).groups.add(team)
     assert yes(claim, BEN).given == 1
     User.objects.get(username=BEN).groups.clear()
@@ -103,7 +103,7 @@ def test_a_role_in_another_pool_does_not_count() -> None:
     claim = planned()
     yes(claim, BEN)
     withdraw(BEN)
-    give_grant(role=APPROVER, user=User.objects.get(username=BEN), pool=other)
+    create_grant(role=APPROVER, user=User.objects.get(username=BEN), pool=other)
     assert yes(claim, EVE) == ApprovalResult("reserved", 2, 1)
 
 

@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.core import mail
 
-from claims.allocation.requests.policy import PendingApproval, PendingLook, look_at_pending
-from claims.lifecycle.chores import look_at_due_claims
+from claims.allocation.requests.policy import PendingApproval, PendingCheck, check_pending_approval
+from claims.lifecycle.chores import check_due_claims
 from claims.tasks.approvals.services import extend_reservation
 from project.kernel.models import Operation
 from project.kernel.outbox.operations import perform_due
@@ -52,40 +52,40 @@ def waits(left: float, waited: float = 0.0, **more: Any) -> PendingApproval:
 @pytest.mark.parametrize(
     ("pending", "look"),
     [
-        (waits(1 * M, is_notified=True), PendingLook("", 1 * M)),  # 23:59
-        (waits(-1 * M), PendingLook("expire")),  # 24:01
-        (waits(0), PendingLook("expire")),
-        (waits(DAY), PendingLook("", DAY - 2 * HOUR)),
-        (waits(2 * HOUR), PendingLook("notify")),
-        (waits(HOUR), PendingLook("notify")),
-        (waits(HOUR, is_notified=True), PendingLook("", HOUR)),
-        (waits(HOUR, notice=0.0), PendingLook("", HOUR)),
-        (waits(DAY, hold=1800.0), PendingLook("", 1800.0)),
-        (waits(DAY, 1800.0, hold=1800.0), PendingLook("park")),
-        (waits(DAY, 1799.0, hold=1800.0), PendingLook("", 1.0)),
-        (waits(DAY, 1800.0, hold=1800.0, is_reserved=False), PendingLook("", DAY - 2 * HOUR)),
+        (waits(1 * M, is_notified=True), PendingCheck("", 1 * M)),  # 23:59
+        (waits(-1 * M), PendingCheck("expire")),  # 24:01
+        (waits(0), PendingCheck("expire")),
+        (waits(DAY), PendingCheck("", DAY - 2 * HOUR)),
+        (waits(2 * HOUR), PendingCheck("notify")),
+        (waits(HOUR), PendingCheck("notify")),
+        (waits(HOUR, is_notified=True), PendingCheck("", HOUR)),
+        (waits(HOUR, notice=0.0), PendingCheck("", HOUR)),
+        (waits(DAY, hold=1800.0), PendingCheck("", 1800.0)),
+        (waits(DAY, 1800.0, hold=1800.0), PendingCheck("park")),
+        (waits(DAY, 1799.0, hold=1800.0), PendingCheck("", 1.0)),
+        (waits(DAY, 1800.0, hold=1800.0, is_reserved=False), PendingCheck("", DAY - 2 * HOUR)),
         (
             waits(DAY, 1800.0, hold=1800.0, is_reserved=False, is_seeking=True),
-            PendingLook("stop_seeking"),
+            PendingCheck("stop_seeking"),
         ),
         (
             waits(DAY, 10.0, hold=1800.0, is_reserved=False, is_seeking=True),
-            PendingLook("", 1790.0),
+            PendingCheck("", 1790.0),
         ),
-        (waits(DAY, DAY, hold=0.0), PendingLook("park")),  # the pool has changed its mind
-        (waits(-1, DAY, hold=0.0), PendingLook("expire")),
-        (waits(HOUR, DAY, hold=1800.0, is_reserved=False), PendingLook("notify")),
+        (waits(DAY, DAY, hold=0.0), PendingCheck("park")),  # the pool has changed its mind
+        (waits(-1, DAY, hold=0.0), PendingCheck("expire")),
+        (waits(HOUR, DAY, hold=1800.0, is_reserved=False), PendingCheck("notify")),
     ],
 )
 def test_a_pending_plan_expires_notifies_or_gives_up_its_slot(
-    pending: PendingApproval, look: PendingLook
+    pending: PendingApproval, look: PendingCheck
 ) -> None:
-    assert look_at_pending(pending) == look
+    assert check_pending_approval(pending) == look
 
 
 def look() -> None:
     for _ in range(4):
-        look_at_due_claims()
+        check_due_claims()
 
 
 @pytest.mark.usefixtures("tables")

@@ -7,9 +7,9 @@ import pytest
 
 from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.cancel import cancel_claim, force_release
-from claims.lifecycle.chores import look_at_due_claims, lose_claims
+from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.lifecycle.pool_deletion import delete_pool
-from claims.tasks.approvals.services import settle_lost_apply
+from claims.tasks.approvals.services import resolve_lost_apply
 from claims.tasks.runs.services import lose_runs
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from claims.workspaces.sharing import share_workspace
@@ -49,7 +49,7 @@ def lose_its_member(claim: ClaimView) -> None:
 def expire(claim: ClaimView) -> None:
     sql("""UPDATE claims_claim SET spec = spec || '{"hold": 60}' WHERE id = %s""", claim.id)
     pass_time(claim, 61)
-    look_at_due_claims()
+    check_due_claims()
 
 
 WAYS: dict[str, tuple[Callable[[ClaimView], Any], str, str, str]] = {
@@ -169,14 +169,14 @@ def test_an_old_settle_dialog_does_not_settle_a_later_apply() -> None:
     agents()
     first, second = applying(), task()
     lose_its_member(first)
-    settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=first.id)
+    resolve_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=first.id)
     serve()
     tell(begin(second), result())
     yes(second)
     lose_its_member(begin(second))
     assert (
         code_of(
-            lambda: settle_lost_apply(
+            lambda: resolve_lost_apply(
                 workspace_id=ws("net"), what="applied", reason="x", claim=first.id
             )
         )
@@ -184,7 +184,7 @@ def test_an_old_settle_dialog_does_not_settle_a_later_apply() -> None:
     )
     assert workspace().lost_claim_id == second.id
     assert (
-        settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=second.id)
+        resolve_lost_apply(workspace_id=ws("net"), what="applied", reason="x", claim=second.id)
         == second.id
     )
 
@@ -206,23 +206,23 @@ def test_a_lost_apply_is_settled_with_a_reason_before_the_unlock() -> None:
         unlock_workspace(workspace_id=ws("net"), reason="x")
     assert (refused.value.code, refused.value.data["claim"]) == ("lost_apply", claim.id)
     assert (
-        code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="perhaps", reason="x"))
+        code_of(lambda: resolve_lost_apply(workspace_id=ws("net"), what="perhaps", reason="x"))
         == "invalid"
     )
     assert (
-        code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason=""))
+        code_of(lambda: resolve_lost_apply(workspace_id=ws("net"), what="applied", reason=""))
         == "invalid"
     )
     assert (
-        code_of(lambda: settle_lost_apply(workspace_id=ws("net") + 1, what="applied", reason="x"))
+        code_of(lambda: resolve_lost_apply(workspace_id=ws("net") + 1, what="applied", reason="x"))
         == "not_found"
     )
-    assert settle_lost_apply(workspace_id=ws("net"), what="applied", reason="I looked") == claim.id
+    assert resolve_lost_apply(workspace_id=ws("net"), what="applied", reason="I looked") == claim.id
     assert (workspace().locked_at, workspace().lost_claim_id) == (None, None)
     assert run_of(claim).facts["settled"]["what"] == "applied"
     assert (events("settle")[0].claim_id, events("settle")[0].reason) == (claim.id, "I looked")
     assert (
-        code_of(lambda: settle_lost_apply(workspace_id=ws("net"), what="applied", reason="x"))
+        code_of(lambda: resolve_lost_apply(workspace_id=ws("net"), what="applied", reason="x"))
         == "nothing_lost"
     )
     serve()

@@ -16,16 +16,16 @@ from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
 from claims.lifecycle.cancel import cancel_claim
-from claims.lifecycle.chores import look_at_due_claims, lose_claims
+from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.lifecycle.lost_member import lose_claim
 from claims.models import Plan, Run
 from claims.tasks.approvals.reservations import reserve_parked
 from claims.tasks.approvals.services import ApprovalResult, extend_reservation, plan_again
-from claims.tasks.runs.services import Settled, lose_runs, start_run
+from claims.tasks.runs.services import RunEnd, lose_runs, start_run
 from claims.workspaces.services import lock_workspace
 from pools.access import permissions_sql
 from pools.models import Grant
-from pools.roles.services import withdraw_grant
+from pools.roles.services import revoke_grant
 from project.kernel.db.sql import Statements
 from project.kernel.events.log import record
 from slots.members.services import lose_member
@@ -64,7 +64,7 @@ ORDERS = ("first leads", "second leads")
 
 def short(answer: Any) -> str:
     """What it came to, in a word: the code of a refusal, else the state."""
-    if isinstance(answer, ApprovalResult | Settled):
+    if isinstance(answer, ApprovalResult | RunEnd):
         return answer.state
     if isinstance(answer, ClaimView):
         return answer.outcome or answer.state
@@ -118,7 +118,7 @@ def waits(**approval: Any) -> Callable[[], ClaimView]:
 
 def overdue() -> ClaimView:
     claim = waits()()
-    look_at_due_claims()
+    check_due_claims()
     pass_time(claim, 86400)
     return claim
 
@@ -159,7 +159,7 @@ def held_enough() -> ClaimView:
 
 
 def finalize(claim: ClaimView) -> str:
-    look_at_due_claims()
+    check_due_claims()
     return "looked"
 
 
@@ -179,7 +179,7 @@ def cancel(claim: ClaimView) -> ClaimView:
     return cancel_claim(claim_id=claim.id)
 
 
-def report(claim: ClaimView) -> Settled:
+def report(claim: ClaimView) -> RunEnd:
     return tell(claim, result(), claim.generation, member("tf-0"))
 
 
@@ -201,7 +201,7 @@ def lock(claim: ClaimView) -> str:
 
 
 def withdraw(claim: ClaimView) -> str:
-    withdraw_grant(Grant.objects.get(user__username=BEN).pk, reason="left the team")
+    revoke_grant(Grant.objects.get(user__username=BEN).pk, reason="left the team")
     return "withdrawn"
 
 

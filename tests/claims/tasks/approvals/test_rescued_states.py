@@ -10,16 +10,16 @@ from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.drain import force_drain
 from claims.models import RescuedState
 from claims.scaling.scaler import scale_pools
-from claims.tasks.approvals.services import settle_lost_apply
+from claims.tasks.approvals.services import resolve_lost_apply
 from claims.tasks.files.sealed_files import list_names, list_shelves
 from claims.tasks.runs.services import lose_runs
 from claims.tasks.states.selectors import list_rescued
-from claims.tasks.states.services import discard_state, hear_rescued, keep_state, read_state
+from claims.tasks.states.services import discard_state, read_state, store_state, sync_rescued
 from pools.models import Member, Pool
 from project.kernel.errors import NotFound
 from project.kernel.security import encryption
-from slots.members.chores import settle_leaving_members
-from slots.members.drain import settle_drain
+from slots.members.chores import finish_leaving_members
+from slots.members.drain import finish_drain
 from slots.members.liveness import lose_member
 from slots.members.policy import STAY, RestartCondition, decide_restart
 from slots.members.restart import rebuild_if_empty
@@ -67,7 +67,7 @@ def only_on_its_agent() -> tuple[ClaimView, Member]:
 
 
 def upload(claim: ClaimView, member: Member) -> bool:
-    return keep_state(claim_id=claim.id, generation=claim.generation, member=member, data=STATE)
+    return store_state(claim_id=claim.id, generation=claim.generation, member=member, data=STATE)
 
 
 def is_there(member: Member) -> bool:
@@ -93,13 +93,13 @@ def scale_in(member: Member) -> None:
 def drain(member: Member) -> None:
     force_drain(member_id=member.pk, reason="empty it")
     sql("UPDATE pools_member SET drain_until = now() - interval '1 h' WHERE id = %s", member.pk)
-    settle_drain(member.pk)
-    settle_leaving_members()
+    finish_drain(member.pk)
+    finish_leaving_members()
 
 
 def remove(member: Member) -> None:
     remove_member(member_id=member.pk, reason="too many")
-    settle_leaving_members()
+    finish_leaving_members()
 
 
 def roll(member: Member) -> None:
@@ -127,7 +127,7 @@ def test_a_member_may_go_once_the_server_has_the_state(way: str) -> None:
     claim, member = only_on_its_agent()
     WAYS[way](member)
     assert upload(claim, member)
-    WAYS[way](member) if way == "scale-in" else settle_leaving_members()
+    WAYS[way](member) if way == "scale-in" else finish_leaving_members()
     assert not is_there(member)
     assert [e.data["size"] for e in events("state_kept")] == [len(STATE)]
 
@@ -159,7 +159,7 @@ def test_a_killed_agent_reports_its_state_before_its_slot_is_free() -> None:
     agents(members=1)
     claim = applying()
     member = member_of(claim)
-    hear_rescued(
+    sync_rescued(
         member=member,
         boot="boot-2",
         told=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
@@ -173,7 +173,7 @@ def test_a_killed_agent_reports_its_state_before_its_slot_is_free() -> None:
     remove(member)
     assert is_there(member)
     assert upload(again(claim), member)
-    settle_leaving_members()
+    finish_leaving_members()
     assert not is_there(member)
 
 
@@ -182,7 +182,7 @@ def test_a_state_reported_by_another_member_is_not_recorded() -> None:
     UnsavedState.objects.all().delete()
     RescuedState.objects.all().delete()
     other = Member.objects.exclude(pk=member.pk).get(pool__name="tf")
-    hear_rescued(
+    sync_rescued(
         member=other,
         boot="b",
         told=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
@@ -190,7 +190,7 @@ def test_a_state_reported_by_another_member_is_not_recorded() -> None:
     assert not RescuedState.objects.exists()
     assert (
         code_of(
-            lambda: keep_state(
+            lambda: store_state(
                 claim_id=claim.id, generation=claim.generation, member=other, data=STATE
             )
         )
@@ -201,9 +201,9 @@ def test_a_state_reported_by_another_member_is_not_recorded() -> None:
 def test_a_state_that_a_restarted_agent_does_not_find_is_lost() -> None:
     claim, member = only_on_its_agent()
     # The start that ran it: an older hello may come late.
-    hear_rescued(member=member, boot="boot-1", told=[])
+    sync_rescued(member=member, boot="boot-1", told=[])
     assert [view.status for view in list_rescued(claim.id)] == ["on_agent"]
-    hear_rescued(member=member, boot="boot-2", told=[])
+    sync_rescued(member=member, boot="boot-2", told=[])
     assert [view.status for view in list_rescued(claim.id)] == ["lost"]
     assert [e.claim_id for e in events("state_lost")] == [claim.id]
     remove(member)
@@ -214,7 +214,7 @@ def test_a_state_is_lost_with_a_member_that_is_gone_and_recorded() -> None:
     claim, member = only_on_its_agent()
     lose_member(member_id=member.pk, reason="its pod is gone", is_gone=True)
     assert [(e.claim_id, e.reason) for e in events("state_lost")] == [(claim.id, "its pod is gone")]
-    settle_leaving_members()
+    finish_leaving_members()
     assert not is_there(member)
 
 
@@ -226,7 +226,7 @@ def test_a_download_is_recorded_and_settling_deletes_the_state() -> None:
         (claim.id, claim.pool_id)
     ]
     assert workspace().lost_claim_id == claim.id
-    settle_lost_apply(workspace_id=ws("net"), what="applied", reason="pushed it")
+    resolve_lost_apply(workspace_id=ws("net"), what="applied", reason="pushed it")
     assert [view.status for view in list_rescued(claim.id)] == ["settled"]
     assert [name for shelf in list_shelves() for name in list_names(shelf)] == []
     with pytest.raises(NotFound):
@@ -263,14 +263,14 @@ def remove_beside_a_hello(monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     UnsavedState.objects.all().delete()
     RescuedState.objects.all().delete()
     told = [{"claim": claim.id, "generation": claim.generation, "size": 5}]
-    gate = Gate().after(monkeypatch, "claims.tasks.states.services.note_rescued")
-    agent = gate.stops(lambda: hear_rescued(member=member, boot="boot-2", told=told))
+    gate = Gate().after(monkeypatch, "claims.tasks.states.services.record_rescued")
+    agent = gate.stops(lambda: sync_rescued(member=member, boot="boot-2", told=told))
     person = Actor(lambda: remove_member(member_id=member.pk, reason="too many")).begin()
     waited = person.until_blocked_or_done()
     gate.open()
     agent.result()
     person.result()
-    settle_leaving_members()
+    finish_leaving_members()
     return waited, is_there(member)
 
 

@@ -5,17 +5,17 @@ import pytest
 from claims.allocation.claim_view import ClaimView, Wait
 from claims.allocation.selectors import view_claim
 from claims.controllers import Allocator
-from claims.lifecycle.chores import look_at_due_claims, lose_claims
+from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.tasks.approvals.services import move_reserved, plan_again
 from claims.tasks.plans.selectors import list_pending
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from pools.models import Member
-from slots.members.liveness import bring_back
+from slots.members.liveness import mark_back_online
 from slots.members.services import (
     cordon_member,
+    finish_leaving,
     lose_member,
     remove_member,
-    settle_leaving,
     take_offline,
 )
 from slots.models import Slot
@@ -134,7 +134,7 @@ def test_a_parked_plan_returns_to_its_member_when_there_is_room() -> None:
     agents(slots=["any", "any"])
     claim = planned()
     lose("tf-0")
-    bring_back(member_id=member("tf-0").pk)
+    mark_back_online(member_id=member("tf-0").pk)
     step()
     assert where(claim) == "tf-0"
 
@@ -147,7 +147,7 @@ def test_an_approved_apply_gets_a_slot_before_a_parked_plan() -> None:
     lose("tf-1")
     assert (row(keeps).is_seeking, row(approved).state, row(approved).rank) == (True, "waiting", 0)
     sql("UPDATE claims_claim SET rank = 1 WHERE id = %s", keeps.id)
-    bring_back(member_id=member("tf-0").pk)
+    mark_back_online(member_id=member("tf-0").pk)
     step()
     assert (again(approved).state, again(keeps).state) == ("bound", "parked")
 
@@ -158,7 +158,7 @@ def test_a_plan_stops_seeking_a_slot_after_the_hold_of_the_pool() -> None:
     lose("tf-0")
     assert row(claim).is_seeking
     pass_time(claim, 1801)
-    look_at_due_claims()
+    check_due_claims()
     assert not row(claim).is_seeking
     step()
     assert again(claim).state == "parked"
@@ -214,12 +214,12 @@ def test_a_plan_on_a_leaving_member_may_be_approved_and_applied() -> None:
     claim = planned()
     removal = remove_member(member_id=member().pk, reason="old")
     assert [h.claim_id for h in removal.holders] == [claim.id]
-    assert not settle_leaving(member().pk)
+    assert not finish_leaving(member().pk)
     assert yes(claim).state == "bound"
     begin(claim)
-    assert not settle_leaving(member().pk)
+    assert not finish_leaving(member().pk)
     tell(claim, result("applied"))
-    settle_leaving(member().pk)
+    finish_leaving(member().pk)
     assert Member.objects.get().state == "deleting"
 
 
@@ -236,7 +236,7 @@ def test_a_plan_approved_on_an_offline_member_is_applied_when_it_is_back() -> No
     claim = planned()
     take_offline(member_id=member().pk, reason="silent")
     assert yes(claim).state == "bound"
-    bring_back(member_id=member().pk)
+    mark_back_online(member_id=member().pk)
     begin(claim)
     assert tell(claim, result("applied")).outcome == "applied"
 
@@ -268,7 +268,7 @@ def test_a_plan_without_a_free_slot_moves_only_from_a_leaving_member() -> None:
     remove_member(member_id=member().pk, reason="old")
     assert move_reserved(claim_id=claim.id, reason="x").state == "parked"
     assert row(claim).is_seeking
-    settle_leaving(member().pk)
+    finish_leaving(member().pk)
     assert Member.objects.get().state == "deleting"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from claims.lifecycle.cancel import cancel_claim
-from claims.lifecycle.chores import look_at_due_claims, lose_claims
+from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.lifecycle.release import release_claim, release_claims
 from claims.tasks.runs.services import confirm_stopped, lose_runs, start_run
 from project.kernel.errors import Conflict, StaleGeneration
@@ -193,7 +193,7 @@ def test_a_lost_plan_is_retried_with_growing_waits_five_times() -> None:
         )
         stop_all()
         sql("UPDATE claims_claim SET due_at = now()")
-        look_at_due_claims()
+        check_due_claims()
         serve()
         assert again(claim).state == "bound"
     assert waits == [5, 10, 20, 40]
@@ -205,7 +205,7 @@ def test_a_reported_plan_resets_the_attempts() -> None:
     claim = begin(task())
     lose_runs(member(), "another", [])
     sql("UPDATE claims_claim SET due_at = now()")
-    look_at_due_claims()
+    check_due_claims()
     serve()
     assert row(claim).attempts == 1
     begin(claim)
@@ -217,10 +217,10 @@ def test_a_claim_that_backs_off_keeps_its_workspace() -> None:
     agents()
     first, second = begin(task()), task()
     lose_runs(member(), "another", [])
-    look_at_due_claims()
+    check_due_claims()
     assert (again(first).state, again(second).state) == ("blocked", "blocked")
     sql("UPDATE claims_claim SET due_at = now() WHERE id = %s", first.id)
-    look_at_due_claims()
+    check_due_claims()
     assert (again(first).state, again(second).state) == ("waiting", "blocked")
 
 

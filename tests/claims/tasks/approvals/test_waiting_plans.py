@@ -9,14 +9,14 @@ from django.db import transaction
 from claims.allocation import decisions_sql
 from claims.controllers import Allocator
 from claims.lifecycle import chores
-from claims.lifecycle.chores import look_after_changes, look_at_due_claims
+from claims.lifecycle.chores import apply_pool_changes, check_due_claims
 from claims.models import Plan
-from claims.tasks.agent_api.tasks import keep
+from claims.tasks.agent_api.tasks import save_files
 from claims.tasks.approvals import reservations
 from claims.tasks.files.sealed_files import read_file
 from claims.tasks.runs import agents_sql
 from claims.tasks.runs.services import confirm_stopped
-from claims.tasks.runs.work_order import Hold
+from claims.tasks.runs.work_order import TaskHold
 from claims.tasks.task_result import parse_result
 from pools.lifecycle.selectors import spec_of
 from pools.lifecycle.services import update_pool
@@ -66,8 +66,8 @@ def hold(pool: Pool, value: str) -> None:
 
 
 def turn() -> None:
-    look_after_changes()
-    look_at_due_claims()
+    apply_pool_changes()
+    check_due_claims()
     Allocator().step()
 
 
@@ -131,11 +131,11 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
     """
     agents()
     claim = begin(task())
-    held = Hold(
+    held = TaskHold(
         agents_sql.hold(claim=claim.id, generation=claim.generation, member=member().pk), {}
     )
     about = {"plan_digest": digest().hex(), "plan_size": 6}
-    keep(held, {"plan": b"a plan"}, about)
+    save_files(held, {"plan": b"a plan"}, about)
     gate = Gate()
     read = decisions_sql.lock_run if is_locked else decisions_sql.run_of
 
@@ -152,7 +152,7 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
     def send() -> Any:
         try:
             with transaction.atomic():
-                keep(held, {"plan": b"a plan"}, about)
+                save_files(held, {"plan": b"a plan"}, about)
         except BerthError as error:
             return error.code
         return "kept"

@@ -17,12 +17,12 @@ from claims.tasks.files.sealed_files import save_file
 from claims.tasks.logs.logs import Piece, add_log
 from claims.tasks.plans.outlines import outline_plan
 from claims.tasks.plans.plan_outline import NotAPlan
-from claims.tasks.runs.services import start_run, take_result
+from claims.tasks.runs.services import record_result, start_run
 from claims.tasks.task_result import TaskResult
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from project.kernel.actor import acting_as
-from slots.members.services import beat_member
+from slots.members.services import record_heartbeat
 from slots.models import Slot
 
 LOG = 64_000_000
@@ -42,7 +42,7 @@ def make_task_pool(
     # As once its provider was looked at.
     Pool.objects.filter(pk=pool.pk).update(state="active", observed_at=Now())
     for member in Member.objects.filter(pool=pool):
-        beat_member(member_id=member.pk, incarnation=member.incarnation)
+        record_heartbeat(member_id=member.pk, incarnation=member.incarnation)
     Member.objects.filter(pool=pool).update(state="ready")
     Slot.objects.filter(pool=pool).update(is_open=True)
     return pool
@@ -123,7 +123,7 @@ def finish(
         **more,
     )
     with acting_as(f"agent/{member.name}"):
-        take_result(claim_id=claim.id, generation=run.generation, member=member, result=result)
+        record_result(claim_id=claim.id, generation=run.generation, member=member, result=result)
     return view_claim(claim.id)
 
 

@@ -11,12 +11,12 @@ from django.utils import timezone
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import get_workspace, view_claim
 from claims.lifecycle.cancel import force_release
-from claims.lifecycle.claim_steps import ApprovalSummary, Ran, steps_of_task
+from claims.lifecycle.claim_steps import AgentRun, ApprovalSummary, steps_of_task
 from claims.models import Claim, Plan, Run
 from claims.tasks.approvals.services import approve_plan
 from claims.tasks.files.sealed_files import delete_file
 from claims.tasks.pages import plan_page
-from claims.tasks.runs.interrupt import note_interrupt
+from claims.tasks.runs.interrupt import record_interrupt
 from claims.tasks.runs.services import confirm_stopped
 from pools.models import Member
 from project.kernel.actor import acting_as
@@ -566,7 +566,7 @@ def test_an_interrupted_apply_shows_its_limit_until_its_slot_is_free() -> None:
     run = Run.objects.filter(claim_id=claim.id).latest("generation")
     member = Member.objects.get(pk=run.member_id)
     force_release(claim_id=claim.id, reason="gone")
-    note_interrupt(
+    record_interrupt(
         claim_id=claim.id, generation=run.generation, member=member, why="the server ended it",
         wait_s=600, waits_for=["a.<b> (create)"], more=2,
     )  # fmt: skip
@@ -609,8 +609,10 @@ def test_steps_of_a_task_are_listed_in_order_of_time() -> None:
     claim = view_claim(waiting.id)
     claim.created_at = start
     runs = [
-        Ran("plan", "tf-01", start + timedelta(seconds=10), start + timedelta(seconds=20), "lost"),
-        Ran(
+        AgentRun(
+            "plan", "tf-01", start + timedelta(seconds=10), start + timedelta(seconds=20), "lost"
+        ),
+        AgentRun(
             "plan", "tf-02", start + timedelta(seconds=30), start + timedelta(seconds=90), "planned"
         ),
     ]
@@ -624,7 +626,7 @@ def test_steps_of_a_task_are_listed_in_order_of_time() -> None:
     ]  # fmt: skip
     assert steps[-1].text == "then 88 of its workspace goes on"
     many = [
-        Ran(
+        AgentRun(
             "plan",
             f"tf-{n}",
             start + timedelta(seconds=n),

@@ -10,7 +10,7 @@ from pools.lifecycle.services import update_pool
 from pools.models import Member, Pool
 from pools.providers.kubernetes import reconcile
 from project.kernel.outbox.operations import ConflictError, perform_due
-from slots.members.chores import settle_deleting
+from slots.members.chores import finish_deleting_pool
 from slots.members.provider_status import forget_member
 from slots.sync.watcher import Watcher
 from tests.pools.providers.harness import KubeHarness
@@ -26,7 +26,7 @@ def end_pool(pool: Pool, member: Member) -> None:
     update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": []}})
     assert forget_member(member_id=member.pk, reason="the cluster is gone")
     Pool.objects.filter(pk=pool.pk).update(state="deleting")
-    assert settle_deleting(pool.pk)
+    assert finish_deleting_pool(pool.pk)
 
 
 @pytest.mark.django_db(transaction=True)

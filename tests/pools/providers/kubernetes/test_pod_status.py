@@ -8,7 +8,7 @@ import pytest
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.names import labels_of, pod_name
-from pools.providers.kubernetes.pod_status import Mine, judge, judge_pod, sort_pods
+from pools.providers.kubernetes.pod_status import MemberPods, judge, judge_pod, sort_pods
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOL = PoolSnapshot(7, "infra", "kubernetes")
@@ -178,13 +178,15 @@ SECOND = replace(MEMBER, incarnation=2, state="creating")
 
 
 def test_missing_pod_is_gone_only_if_it_was_created() -> None:
-    assert judge(Mine(), POOL, replace(MEMBER, external_id=f"{NAME}/u1"), NOW).kind == "gone"
-    assert judge(Mine(), POOL, replace(MEMBER, state="creating"), NOW).kind == "none"
+    assert judge(MemberPods(), POOL, replace(MEMBER, external_id=f"{NAME}/u1"), NOW).kind == "gone"
+    assert judge(MemberPods(), POOL, replace(MEMBER, state="creating"), NOW).kind == "none"
     assert (
-        judge(Mine(), POOL, replace(MEMBER, state="creating", external_id=f"{NAME}/u1"), NOW).kind
+        judge(
+            MemberPods(), POOL, replace(MEMBER, state="creating", external_id=f"{NAME}/u1"), NOW
+        ).kind
         == "gone"
     )
-    assert judge(Mine(), POOL, replace(SECOND, external_id=f"{NAME}/u1"), NOW).kind == "none"
+    assert judge(MemberPods(), POOL, replace(SECOND, external_id=f"{NAME}/u1"), NOW).kind == "none"
 
 
 def test_pod_with_another_uid_is_foreign_whatever_its_labels() -> None:
@@ -216,4 +218,4 @@ def test_pods_of_another_installation_are_ignored() -> None:
         **strange["metadata"]["labels"],
         "berth.dev/installation": "another",
     }
-    assert sort_pods([strange], POOL, MEMBER) == Mine()
+    assert sort_pods([strange], POOL, MEMBER) == MemberPods()

@@ -12,7 +12,7 @@ from django.utils import timezone
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from project.kernel.outbox.operations import Misconfigured
-from slots.members.provider_status import clear_provider_error, note_provider_error
+from slots.members.provider_status import clear_provider_error, record_provider_error
 from tests.dashboard.helpers import chief
 from tests.dashboard.screenshots import shoot_all
 from tests.dashboard.test_browser import faults, open_live
@@ -72,7 +72,7 @@ def test_provider_error_is_shown_on_the_pool_page_until_fixed(
     sign_in(page, chief())
     open_live(page, "/pools/infra/?member=a")
     assert page.get_by_text("0/3 nodes are available").first.is_visible()
-    note_provider_error(
+    record_provider_error(
         pool,
         Misconfigured(
             "There is no namespace agents of context prod. Make the namespace, with its role."

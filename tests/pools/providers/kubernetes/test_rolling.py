@@ -13,13 +13,13 @@ from claims import claims_sql
 from claims.scaling.scaler import scale_pools
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool
-from project.dashboard.installation import list_troubles
+from project.dashboard.installation import list_problems
 from project.kernel.outbox.operations import perform_due
-from slots.members.liveness import welcome_member
-from slots.members.restart import settle_condition
+from slots.members.liveness import mark_ready
+from slots.members.restart import apply_condition
 from slots.members.services import clean_slot
 from slots.models import Slot
-from slots.sync.watcher import look_at_pool
+from slots.sync.watcher import observe_pool
 from tests.kubernetes_cluster.clusters import Thing
 from tests.kubernetes_cluster.kubelet import Kubelet
 from tests.kubernetes_cluster.namespace import Space
@@ -67,7 +67,7 @@ class Fleet:
         }
 
     def make(self) -> None:
-        look_at_pool(create_pool(self.config(OLD, LOW, STAYS)))
+        observe_pool(create_pool(self.config(OLD, LOW, STAYS)))
         self.turn()
         self.turn()
         assert self.images() == {"lab-1": OLD, "lab-2": OLD}
@@ -103,14 +103,14 @@ class Fleet:
                 cursor.execute("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
             perform_due("kubernetes")
             self.space.until(self.is_quiet)
-        look_at_pool(self.pool)
+        observe_pool(self.pool)
         running = Member.objects.filter(state="creating", external_id__in=self.list_running())
         assert {member.outside for member in running} <= {"its agent has not come yet"}
         for member in Member.objects.exclude(state="gone"):
-            settle_condition(member.pk)
+            apply_condition(member.pk)
         for member in Member.objects.filter(state="creating", external_id__in=self.list_running()):
             if not self.hushed:
-                welcome_member(member_id=member.pk, incarnation=member.incarnation)
+                mark_ready(member_id=member.pk, incarnation=member.incarnation)
         assert not Member.objects.filter(state="ready").exclude(outside="").exists()
         with connection.cursor() as cursor:
             cursor.execute(
@@ -253,7 +253,7 @@ def test_pod_that_never_becomes_ready_stops_the_roll_with_a_reason(fleet: Fleet,
     assert pool.roll_stop_reason.startswith("lab-3 is not ready after ")
     assert NEVER[how] in pool.roll_stop_reason
     assert any(
-        trouble.lead == "roll of lab:" and NEVER[how] in trouble.text for trouble in list_troubles()
+        trouble.lead == "roll of lab:" and NEVER[how] in trouble.text for trouble in list_problems()
     )
     assert NEVER[how] in Member.objects.get(name="lab-3").outside
     assert before.items() <= fleet.uids().items(), "the others are as they were"

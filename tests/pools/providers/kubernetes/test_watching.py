@@ -22,8 +22,8 @@ from project.kernel.controllers.runtime import Loop, StopRequest
 from project.kernel.errors import Refused
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import perform_due
-from slots.members.liveness import beat_member
-from slots.members.restart import settle_condition
+from slots.members.liveness import record_heartbeat
+from slots.members.restart import apply_condition
 from slots.members.selectors import list_lost_members
 from slots.models import Slot
 from slots.sync.watcher import Watcher
@@ -63,7 +63,7 @@ def run_pods(pool: Pool, space: Space) -> list[Member]:
     members = list(Member.objects.filter(pool=pool, state="creating"))
     for member in members:
         space.run(member.external_id.partition("/")[0])
-        beat_member(member_id=member.pk, incarnation=member.incarnation)
+        record_heartbeat(member_id=member.pk, incarnation=member.incarnation)
     return list(Member.objects.filter(pool=pool))
 
 
@@ -119,7 +119,7 @@ def test_gone_pod_ends_its_claims_and_is_recreated(bench: KubeHarness, watcher: 
     )
     assert "is gone" in member.outside
     assert list_lost_members() == [member.pk], "no folder is left that could tell what became of it"
-    settle_condition(member.pk)
+    apply_condition(member.pk)
     member.refresh_from_db()
     assert (member.state, member.incarnation, member.outside) == ("creating", 2, "")
     perform_due("kubernetes")
@@ -133,14 +133,14 @@ def test_evicted_pod_gets_no_new_claims_despite_heartbeats(
     pool, member = ready(bench, watcher)
     bench.space.evict(member.external_id.partition("/")[0])
     look_again(watcher)
-    beat_member(member_id=member.pk, incarnation=1)
+    record_heartbeat(member_id=member.pk, incarnation=1)
     member.refresh_from_db()
     assert (member.state, member.is_ending, open_slots(pool)) == ("offline", True, 0)
     bench.space.confirm_deletion(member.external_id.partition("/")[0])
     look_again(watcher)
     member.refresh_from_db()
     assert member.is_down_planned, "that is no sign of trouble"
-    settle_condition(member.pk)
+    apply_condition(member.pk)
     member.refresh_from_db()
     assert (member.state, member.is_ending, member.restarts) == ("creating", False, 0)
 

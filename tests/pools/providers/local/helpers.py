@@ -93,7 +93,7 @@ def processes_of(home: Path) -> list[int]:
     found = list_marked(home)
     for place in (home / provider.FOLDER).glob("*"):
         process = detached.read(place)
-        found += detached.members_of(process) if process else []
+        found += detached.list_session_processes(process) if process else []
         outsider = int((place / "outsider").read_text()) if (place / "outsider").exists() else 0
         found += [outsider] if outsider and detached.start_time(outsider) else []
     return sorted(set(found))
@@ -116,7 +116,7 @@ def own_home(
         for pid in (left := processes_of(home)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        detached.wait_gone(left, PATIENCE)
+        detached.wait_until_gone(left, PATIENCE)
         provider.AGENT = before
         os.environ.pop("BERTH_AGENT_URL")
         if told is not None:

@@ -11,10 +11,10 @@ from django.core.management import CommandError, call_command
 from pools.access.tokens import create_token
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
-from pools.roles.services import give_grant
-from project.dashboard.installation import list_troubles
+from pools.roles.services import create_grant
+from project.dashboard.installation import list_problems
 from project.kernel.models import Event
-from slots.members.services import note_down
+from slots.members.services import mark_down
 from slots.members.tokens import BadMemberToken, identify_member
 from tests.api.conftest import Caller
 from tests.dashboard.plain_browser import browser_as
@@ -35,7 +35,7 @@ def id_of(name: str) -> int:
 
 def caller_as(role: str, pool: Pool) -> Caller:
     user = User.objects.create_user(role)
-    give_grant(role=role, user=user, pool=pool)
+    create_grant(role=role, user=user, pool=pool)
     return Caller(create_token(user=user, name="test")[1])
 
 
@@ -70,7 +70,7 @@ def test_previous_token_stays_valid_unless_ended_explicitly(pool: Pool) -> None:
 
 
 def test_member_without_an_agent_has_no_token(pool: Pool) -> None:
-    give_grant(role="admin", user=User.objects.create_user("all"))
+    create_grant(role="admin", user=User.objects.create_user("all"))
     caller = Caller(create_token(user=User.objects.get(username="all"), name="t")[1])
     answer = caller.post(f"members/{id_of('x')}/token/", {})
     assert (answer.status, answer.body["code"]) == (409, "no_agents")
@@ -126,15 +126,15 @@ def test_command_prints_only_the_token(pool: Pool) -> None:
 def test_member_that_gave_up_is_listed_among_the_troubles(pool: Pool) -> None:
     member = Member.objects.get(name="l")
     Member.objects.filter(pk=member.pk).update(restarts=5)
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     Member.objects.filter(pk=member.pk).update(gave_up_at=member.created_at)
-    said = {trouble.lead: trouble.text for trouble in list_troubles()}
+    said = {trouble.lead: trouble.text for trouble in list_problems()}
     assert said["l in ours:"] == "5 starts failed, Berth does not start it again"
 
 
 def test_panel_of_a_member_that_gave_up_offers_a_restart(pool: Pool) -> None:
     member = Member.objects.get(name="l")
-    note_down(member_id=member.pk, incarnation=1, reason="its process has ended")
+    mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     Member.objects.filter(pk=member.pk).update(restarts=5, gave_up_at=member.created_at)
     page = (
         browser_as("admin", Pool.objects.get(name="ours"))

@@ -22,13 +22,13 @@ from pools.models import Pool
 from pools.providers.local import protection, provider
 from pools.providers.local.protection import Protection, find_protection
 from pools.providers.local.provider import LocalProvider
-from pools.roles.services import give_grant
+from pools.roles.services import create_grant
 from project.kernel.embedded import detached
 from project.kernel.errors import Refused
 from project.kernel.outbox.operations import ProviderError
 from project.sample.services import ROLES
 from slots.agent_build import build_agent
-from slots.doctor.checks import find_unprotected, tell_protection
+from slots.doctor.checks import describe_protection, find_unprotected
 from tests.dashboard.helpers import chief, person
 from tests.pools.providers.local.helpers import POOL, folder, is_up, member, own_home, until
 from tests.slots.agent import ordinary_user as agent_ordinary_user
@@ -230,7 +230,7 @@ def test_direct_and_group_roles_count_as_people_who_start_tasks(pool: Pool) -> N
     User.objects.filter(pk=person("gone", "claimant", pool=pool).pk).update(is_active=False)
     group = Group.objects.create(name="team")
     person("in-group").groups.add(group)
-    give_grant(role="claimant", group=group, pool=pool)
+    create_grant(role="claimant", group=group, pool=pool)
     assert list_claimants(pool.pk) == ["root", "ana", "ben-of-all", "in-group"]
 
 
@@ -249,13 +249,13 @@ def test_second_claimant_is_refused_without_protection(
     chief("root")
     ana, team = person("ana"), Group.objects.create(name="team")
     other = create_pool({"name": "other", "slots": 1})
-    give_grant(role="viewer", user=ana)
-    give_grant(role="claimant", user=ana, pool=other)
-    give_grant(role="claimant", group=team, pool=pool)  # nobody is in it
+    create_grant(role="viewer", user=ana)
+    create_grant(role="claimant", user=ana, pool=other)
+    create_grant(role="claimant", group=team, pool=pool)  # nobody is in it
     person("ben").groups.add(team)
     for given in ({"user": ana, "pool": pool}, {"user": ana}):
         with pytest.raises(Refused, match="people may start tasks") as refused:
-            give_grant(role="claimant", **given)
+            create_grant(role="claimant", **given)
         assert (refused.value.code, refused.value.fields[0].field) == ("tasks_unprotected", "user")
         assert "BERTH_TRUST_CLAIMANTS" in refused.value.way_out
     form = GrantForm({"user": ana.pk, "pool": pool.pk, "role": "operator", "reason": "x"})
@@ -264,7 +264,7 @@ def test_second_claimant_is_refused_without_protection(
         "the group has got a person since"
     )
     settings.BERTH_TRUST_CLAIMANTS = True
-    give_grant(role="claimant", user=ana, pool=pool)
+    create_grant(role="claimant", user=ana, pool=pool)
 
 
 def test_namespaces_allow_roles_for_several_people(
@@ -272,7 +272,7 @@ def test_namespaces_allow_roles_for_several_people(
 ) -> None:
     with_namespaces(ordinary_user)
     chief("root")
-    give_grant(role="claimant", user=person("ana"), pool=pool)
+    create_grant(role="claimant", user=person("ana"), pool=pool)
     assert not list(find_unprotected())
 
 
@@ -293,10 +293,11 @@ def test_pool_and_doctor_name_the_active_protection(
         and NO_NAMESPACES in page()
         and "Only one person can start tasks" in page()
     )
-    assert NO_NAMESPACES in tell_protection()
+    assert NO_NAMESPACES in describe_protection()
     settings.BERTH_TRUST_CLAIMANTS = True
     assert (
-        "every claimant is trusted" in page() and "every claimant is trusted" in tell_protection()
+        "every claimant is trusted" in page()
+        and "every claimant is trusted" in describe_protection()
     )
     settings.BERTH_TRUST_CLAIMANTS = False
     with_namespaces(ordinary_user)
@@ -305,6 +306,8 @@ def test_pool_and_doctor_name_the_active_protection(
     call_command("doctor", "I41", stdout=told)
     assert "Tasks on this machine: Each task runs in namespaces of its own" in told.getvalue()
     ordinary_user.setattr(protection, "is_root", lambda: True)
-    assert "a system user of its own" in page() and "a system user of its own" in tell_protection()
+    assert (
+        "a system user of its own" in page() and "a system user of its own" in describe_protection()
+    )
     create_pool({"name": "other", "slots": 1})
     assert "Each task runs" not in client.get("/pools/other/").content.decode()

@@ -103,7 +103,7 @@ def test_token_is_needed_once_per_incarnation(provider: LocalProvider) -> None:
 
 def test_concurrent_starts_run_one_agent(provider: LocalProvider) -> None:
     folder().mkdir(parents=True)
-    with local_provider.only_one(folder()), pytest.raises(ConflictError):
+    with local_provider.start_lock(folder()), pytest.raises(ConflictError):
         provider.sync(POOL, member())
     assert processes_of(folder().parent.parent) == []
     start(provider)

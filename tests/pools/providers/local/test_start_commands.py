@@ -11,7 +11,7 @@ import pytest
 
 from pools.lifecycle.services import create_pool
 from pools.models import Heartbeat, Member
-from slots.api.agents import start_lines
+from slots.api.agents import build_start_commands
 from slots.members.tokens import issue_token
 
 
@@ -38,7 +38,7 @@ def test_copied_command_fetches_the_agent_with_python3_alone(
     site: str, tmp_path: Path, only_python: dict[str, str]
 ) -> None:
     member = make_member(provider="agents")
-    fetch, keep, start = start_lines(f"{site}/", member, issue_token(member_id=member.pk))
+    fetch, keep, start = build_start_commands(f"{site}/", member, issue_token(member_id=member.pk))
     run(fetch, tmp_path, only_python)
     run(keep, tmp_path, only_python)
     assert "__main__.py" in zipfile.ZipFile(tmp_path / "berth-agent.pyz").namelist()
@@ -51,6 +51,6 @@ def test_copied_command_sends_a_heartbeat_with_python3_alone(
 ) -> None:
     member = make_member(slots=1, liveness={"heartbeat": "1m"})
     assert not Heartbeat.objects.filter(member=member).exists()
-    for line in start_lines(f"{site}/", member, issue_token(member_id=member.pk)):
+    for line in build_start_commands(f"{site}/", member, issue_token(member_id=member.pk)):
         run(line, tmp_path, only_python)
     assert Heartbeat.objects.filter(member=member).exists()

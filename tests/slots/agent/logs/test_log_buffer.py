@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slots.agent.logs.log_buffer import Spool, fit
+from slots.agent.logs.log_buffer import LogBuffer, fit
 from slots.agent.logs.masking import Masker
 
 MOST = 1000
 
 
-def read_all(spool: Spool, most: int = MOST) -> str:
+def read_all(spool: LogBuffer, most: int = MOST) -> str:
     text, seq = "", 0
     while (chunk := spool.chunk(seq, most)) is not None:
         assert len(chunk.text.encode()) <= most
@@ -29,8 +29,8 @@ def filled(
     head: int = 10_000,
     tail: int = 1000,
     secrets: tuple[bytes, ...] = (),
-) -> Spool:
-    spool = Spool(folder, head, tail, Masker(list(secrets)))
+) -> LogBuffer:
+    spool = LogBuffer(folder, head, tail, Masker(list(secrets)))
     for piece in pieces:
         spool.write(piece)
     return spool
@@ -110,13 +110,13 @@ def test_chunks_stay_unchanged_after_a_restart(tmp_path: Path) -> None:
     assert spool.chunk(1, MOST).text == "two"  # type: ignore[union-attr]
     spool.write(b"three" + b"x" * 20_000)
     spool.close()
-    again = Spool.again(tmp_path)
+    again = LogBuffer.again(tmp_path)
     again.end()
     assert again.chunk(0, MOST) == first
     text = read_all(again)
     assert text.startswith("onetwothree") and "bytes are left out here" in text
     again.close()
-    assert read_all(Spool.again(tmp_path)) == text  # and a third time
+    assert read_all(LogBuffer.again(tmp_path)) == text  # and a third time
 
 
 def test_full_disk_stops_no_task_and_is_counted(
