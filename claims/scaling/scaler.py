@@ -31,8 +31,8 @@ from project.kernel.controllers.periodic import is_unavailable
 from project.kernel.errors import BerthError, Conflict
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
+from slots.members.open_slots import align_pool
 from slots.members.restart import rebuild_if_empty
-from slots.members.services import align_pool
 from slots.members.store import add_member_rows, align_slots, delete_if_empty
 
 logger = logging.getLogger(__name__)

@@ -34,6 +34,7 @@ from project.kernel.validation import LONGEST_REASON
 from slots.api import schemas as shapes
 from slots.api.authentication import MemberAuthentication
 from slots.members import services
+from slots.members.liveness import record_heartbeat
 from slots.members.selectors import (
     MemberView,
     find_holder_at,
@@ -228,7 +229,7 @@ class MemberHeartbeat(MemberEndpoint):
         own token, or as an operator of its pool.
         """
         body = read_body(request, shapes.BeatBody)
-        heard = services.record_heartbeat(
+        heard = record_heartbeat(
             member_id=member_id,
             incarnation=self.speaks_for(member_id, body["incarnation"]),
             load=body["load"],

@@ -7,7 +7,8 @@ from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
 from pools.lifecycle.services import on_configuration_change, raise_revision
 from pools.models import Member, Pool
 from project.kernel.errors import FieldError, Invalid
-from slots.members.services import align_pool, apply_member_spec
+from slots.members.open_slots import align_pool
+from slots.members.services import apply_member_spec
 from slots.members.store import (
     add_member_rows,
     change_member,

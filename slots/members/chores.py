@@ -17,17 +17,11 @@ from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from slots.members import members_sql
 from slots.members.drain import finish_drain, list_finishable
+from slots.members.liveness import lose_member, mark_back_online, take_offline
 from slots.members.open_slots import align_remaining
 from slots.members.policy import decide_liveness
 from slots.members.restart import apply_condition
-from slots.members.services import (
-    clean_slot,
-    finish_leaving,
-    lose_member,
-    mark_back_online,
-    resume_pool,
-    take_offline,
-)
+from slots.members.services import clean_slot, finish_leaving, resume_pool
 from slots.members.store import lane_of, request_sync, seconds_from_now
 
 BATCH = 50

@@ -32,12 +32,7 @@ from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.validation import moment, require_future, require_reason
 from slots.members import members_sql, open_slots
-from slots.members.liveness import lose_member as lose_member
-from slots.members.liveness import mark_back_online as mark_back_online
-from slots.members.liveness import mark_down as mark_down
-from slots.members.liveness import record_heartbeat as record_heartbeat
-from slots.members.liveness import take_offline as take_offline
-from slots.members.open_slots import align_pool as align_pool
+from slots.members.open_slots import align_pool
 from slots.members.store import (
     add_member_rows,
     align_slots,

@@ -19,9 +19,10 @@ from project.kernel.outbox.operations import (
     register_performer,
 )
 from slots.members import members_sql
+from slots.members.liveness import mark_down
 from slots.members.provider_status import record_external_state, record_failure, record_lost
 from slots.members.selectors import snapshot_of
-from slots.members.services import clean_slot, mark_down, record_sync_result
+from slots.members.services import clean_slot, record_sync_result
 from slots.members.store import lane_of, request_sync
 from slots.members.tokens import issue_token
 from slots.models import Slot

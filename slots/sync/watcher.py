@@ -33,6 +33,7 @@ from project.kernel.db.guards import outside_transaction
 from project.kernel.db.locks import CONTROLLER, try_lock
 from project.kernel.outbox.operations import ProviderError
 from project.kernel.retry import Backoff, delay_after
+from slots.members.liveness import lose_member, mark_back_online, mark_down, take_offline
 from slots.members.provider_status import (
     clear_provider_error,
     record_ending,
@@ -42,14 +43,7 @@ from slots.members.provider_status import (
     sync_member_now,
 )
 from slots.members.selectors import snapshot_whole
-from slots.members.services import (
-    activate_pool,
-    lose_member,
-    mark_back_online,
-    mark_down,
-    record_sync_result,
-    take_offline,
-)
+from slots.members.services import activate_pool, record_sync_result
 from slots.members.token_rotation import rotate_due
 from slots.sync.metrics import STRAYS, timed_call
 from slots.sync.orphans import EVERY, delete_orphans, list_deleted_pools

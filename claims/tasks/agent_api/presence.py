@@ -20,7 +20,7 @@ from pools.http.endpoint import describe, in_query, read_text
 from pools.http.fast_view import answer
 from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.version import __version__
-from slots.members.services import record_heartbeat, take_offline
+from slots.members.liveness import record_heartbeat, take_offline
 from slots.members.tokens import AgentIdentity, record_refusal
 
 BIGINT = 2**63 - 1

@@ -34,7 +34,7 @@ from pools.access.rate_limit import count_request
 from project.kernel.actor import acting_as
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.live.socket import refuse_handshake
-from slots.members.services import record_heartbeat
+from slots.members.liveness import record_heartbeat
 from slots.members.tokens import AgentIdentity, BadMemberToken, identify_member
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from claims.models import Claim, Shape
 from pools.lifecycle.services import create_pool
 from pools.models import Pool
 from project.kernel.errors import BerthError, Invalid, Refused
-from slots.members.services import add_members, lose_member
+from slots.members.liveness import lose_member
+from slots.members.services import add_members
 from slots.models import Slot
 from tests.claims.helpers import (
     again,

@@ -18,7 +18,8 @@ from claims.allocation.selectors import (
 )
 from claims.workspaces.services import lock_workspace
 from project.kernel.errors import NotFound
-from slots.members.services import cordon_member, pause_pool, take_offline
+from slots.members.liveness import take_offline
+from slots.members.services import cordon_member, pause_pool
 from tests.claims.helpers import (
     again,
     age,

@@ -9,7 +9,8 @@ from claims.models import Claim
 from pools.models import Pool
 from project.kernel.models import Event
 from slots.members.chores import end_pools
-from slots.members.services import close_pool, lose_member, record_heartbeat
+from slots.members.liveness import lose_member, record_heartbeat
+from slots.members.services import close_pool
 from tests.claims.helpers import again, ask, elapse, let_go, make_pool, member, sql
 
 pytestmark = pytest.mark.usefixtures("tables")

@@ -20,7 +20,7 @@ from claims.models import Claim, Lease
 from pools.models import Pool
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import ProviderError, Throttled, perform_due
-from slots.members.services import lose_member
+from slots.members.liveness import lose_member
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
 from tests.claims.helpers import (

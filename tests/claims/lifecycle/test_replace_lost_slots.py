@@ -8,7 +8,7 @@ from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.chores import lose_claims
 from project.kernel.errors import StaleGeneration
 from project.kernel.models import Event
-from slots.members.services import lose_member
+from slots.members.liveness import lose_member
 from slots.models import Slot
 from tests.claims.helpers import again, ask, is_sound, let_go, make_pool, member, places, sql
 

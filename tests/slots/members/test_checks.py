@@ -18,8 +18,9 @@ from slots.doctor.checks import (
     find_wrongly_open,
     list_operation_limits,
 )
+from slots.members.liveness import record_heartbeat
 from slots.members.retention import delete_gone_members
-from slots.members.services import cordon_member, record_heartbeat, remove_member
+from slots.members.services import cordon_member, remove_member
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
 from tests.slots.helpers import hold, is_consistent, open_slots, places

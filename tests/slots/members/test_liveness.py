@@ -13,9 +13,10 @@ from pools.models import Heartbeat, Member, Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, StaleGeneration
 from project.kernel.models import Event
 from slots.members.chores import check_members
+from slots.members.liveness import lose_member, record_heartbeat
 from slots.members.policy import LivenessDecision, decide_liveness
 from slots.members.selectors import list_lost_members
-from slots.members.services import finish_leaving, lose_member, record_heartbeat, remove_member
+from slots.members.services import finish_leaving, remove_member
 from slots.models import Slot
 from tests.slots.helpers import give_back, hold, is_consistent, open_slots
 

@@ -15,14 +15,9 @@ from pools.models import Member, Pool
 from project.kernel.errors import BerthError
 from project.kernel.models import Event, Operation
 from slots.members.chores import restart_unwell
+from slots.members.liveness import lose_member, mark_down, record_heartbeat, take_offline
 from slots.members.restart import restart_member
-from slots.members.services import (
-    lose_member,
-    mark_down,
-    record_heartbeat,
-    remove_member,
-    take_offline,
-)
+from slots.members.services import remove_member
 from slots.members.tokens import BadMemberToken, identify_member, issue_token
 from slots.models import Slot
 from tests.slots.helpers import hold, is_consistent, open_slots

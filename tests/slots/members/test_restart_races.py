@@ -11,8 +11,8 @@ from django.db.models import F
 
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
+from slots.members.liveness import mark_back_online, mark_down, record_heartbeat, take_offline
 from slots.members.restart import apply_condition, restart_member
-from slots.members.services import mark_back_online, mark_down, record_heartbeat, take_offline
 from slots.models import Slot
 from tests.slots.concurrent_actors import Actor, Gate
 from tests.slots.helpers import hold, is_consistent, open_slots

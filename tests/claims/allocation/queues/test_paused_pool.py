@@ -17,8 +17,9 @@ from pools.models import Pool
 from project.kernel.errors import BerthError
 from slots.doctor.checks import find_wrongly_open
 from slots.members import members_sql, open_slots
+from slots.members.liveness import lose_member
 from slots.members.open_slots import align_pool_fully, align_remaining
-from slots.members.services import cordon_member, lose_member, pause_pool, resume_pool
+from slots.members.services import cordon_member, pause_pool, resume_pool
 from slots.models import Slot
 from tests.claims.helpers import again, ask, held, is_sound, make_pool, member, serve, sql, wish
 from tests.slots.helpers import is_consistent

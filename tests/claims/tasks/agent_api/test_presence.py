@@ -11,7 +11,8 @@ from claims.tasks.runs.orders import HeartbeatBuffer, read_orders
 from pools.access import rate_limit
 from pools.models import Heartbeat, Member, Pool
 from project.kernel.models import Event
-from slots.members.services import remove_member, take_offline
+from slots.members.liveness import take_offline
+from slots.members.services import remove_member
 from slots.models import Slot
 from tests.api.conftest import Caller, Callers
 from tests.claims.tasks.agent_api.conftest import Agent, agent_of, make_agents, make_claim

@@ -14,7 +14,7 @@ from claims.tasks.runs.services import lose_runs
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from claims.workspaces.sharing import share_workspace
 from project.kernel.errors import Conflict
-from slots.members.services import lose_member
+from slots.members.liveness import lose_member
 from tests.claims.tasks.approvals.helpers import (
     again,
     agents,

@@ -28,7 +28,7 @@ from pools.models import Grant
 from pools.roles.services import revoke_grant
 from project.kernel.db.sql import Statements
 from project.kernel.events.log import record
-from slots.members.services import lose_member
+from slots.members.liveness import lose_member
 from slots.models import Slot
 from tests.claims.tasks.approvals.helpers import (
     BEN,

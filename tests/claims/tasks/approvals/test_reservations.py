@@ -10,14 +10,8 @@ from claims.tasks.approvals.services import move_reserved, plan_again
 from claims.tasks.plans.selectors import list_pending
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from pools.models import Member
-from slots.members.liveness import mark_back_online
-from slots.members.services import (
-    cordon_member,
-    finish_leaving,
-    lose_member,
-    remove_member,
-    take_offline,
-)
+from slots.members.liveness import lose_member, mark_back_online, take_offline
+from slots.members.services import cordon_member, finish_leaving, remove_member
 from slots.models import Slot
 from tests.claims.tasks.approvals.helpers import (
     again,

@@ -9,7 +9,7 @@ from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.lifecycle.release import release_claim, release_claims
 from claims.tasks.runs.services import confirm_stopped, lose_runs, start_run
 from project.kernel.errors import Conflict, StaleGeneration
-from slots.members.services import lose_member
+from slots.members.liveness import lose_member
 from slots.models import Slot
 from tests.claims.tasks.approvals.helpers import (
     BOOT,

@@ -22,7 +22,7 @@ from claims.tasks.task_result import TaskResult
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from project.kernel.actor import acting_as
-from slots.members.services import record_heartbeat
+from slots.members.liveness import record_heartbeat
 from slots.models import Slot
 
 LOG = 64_000_000

@@ -14,7 +14,7 @@ from pools.models import Member, Pool
 from pools.roles.services import create_grant
 from project.dashboard.installation import list_problems
 from project.kernel.models import Event
-from slots.members.services import mark_down
+from slots.members.liveness import mark_down
 from slots.members.tokens import BadMemberToken, identify_member
 from tests.api.conftest import Caller
 from tests.dashboard.plain_browser import browser_as
