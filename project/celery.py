@@ -25,9 +25,8 @@ def add_queues(sender: Celery, **_: Any) -> None:
     loaded stops the worker: Celery would log the error and serve the default queue alone.
     """
     try:
-        if not (
-            apps.ready or apps.loading
-        ):  # a worker reads its settings before Celery sets up Django
+        # A worker reads its settings before Celery sets up Django.
+        if not (apps.ready or apps.loading):
             django.setup()
         queues = {provider.queue for provider in known_providers().values()}
     except Exception as error:

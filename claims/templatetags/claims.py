@@ -68,9 +68,7 @@ def lowered(text: str) -> str:
 @register.simple_tag
 def claim_links(ids: Sequence[int], most: int | None = None) -> SafeString:
     """Links to the first `most` claims, and how many more there are."""
-    return _listed(
-        [format_html('<a class="mono" href="/claims/{}/">{}</a>', id, id) for id in ids], most
-    )
+    return holder_links([(id, "") for id in ids], most)
 
 
 @register.simple_tag

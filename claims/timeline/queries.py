@@ -17,7 +17,7 @@ from claims.timeline.messages import (
 )
 from project.kernel.db.sql import run
 from project.kernel.events.log import EventRow, first_id_at, row_of
-from project.kernel.events.verbs import FORMER_PRIVATE, verbs_with
+from project.kernel.events.verbs import private_verbs, verbs_with
 
 # The tests are written below, every value is a parameter.
 LIST = """
@@ -62,7 +62,7 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
     if not wanted.is_admin:
         test(
             "(verb <> ALL (%(access)s::text[]) OR actor = %(reader)s)",
-            access=list(verbs_with("is_private") | FORMER_PRIVATE),
+            access=list(private_verbs()),
             reader=wanted.reader,
         )
     for name in ("pool_id", "member_id", "slot_id", "claim_id"):

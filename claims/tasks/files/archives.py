@@ -19,6 +19,7 @@ from typing import IO
 from claims.tasks.source_paths import why_not_path
 from project.kernel.errors import Refused
 from project.kernel.security.sandbox import ChildFailed, SandboxLimits, run_limited
+from slots.agent.workdir.archive import BoundedGzip
 from slots.agent.workdir.tar_headers import CheckedTarInfo
 
 MB = 10**6
@@ -105,7 +106,7 @@ def _repack_tar(data: bytes, most: int) -> Archive:
     with (
         gzip.open(io.BytesIO(data)) as packed,
         tarfile.open(
-            fileobj=BoundedArchive(packed, most), mode="r|", tarinfo=CheckedTarInfo
+            fileobj=BoundedGzip(packed, most, too_large(most)), mode="r|", tarinfo=CheckedTarInfo
         ) as tar,  # type: ignore[call-overload]
     ):
         for member in tar:
@@ -155,20 +156,6 @@ def _repack_zip(data: bytes, most: int) -> Archive:
             with archive.open(info) as content:
                 into.add_file(path, content, info.file_size, is_program=bool(mode & 0o100))
     return into.close()
-
-
-class BoundedArchive:
-    """What comes out of gzip, up to a limit."""
-
-    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
-        self.stream, self.left, self.most = stream, most, most
-
-    def read(self, size: int) -> bytes:
-        data = self.stream.read(size)
-        self.left -= len(data)
-        if self.left < 0:
-            raise too_large(self.most)
-        return data
 
 
 @dataclass

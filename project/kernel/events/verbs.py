@@ -16,6 +16,8 @@ Subject = Literal[
     "claim", "slot", "member", "pool", "operation", "session", "access", "workspace", "secret",
     "installation",
 ]  # fmt: skip
+# Written by early versions only; their rows name users and tokens.
+FORMER_PRIVATE = frozenset({"token_create", "token_revoke", "user_change"})
 Flag = Literal["is_problem", "is_private", "changes_access", "is_override", "is_routine"]
 
 
@@ -58,6 +60,11 @@ def verbs_with(flag: Flag) -> frozenset[str]:
     return frozenset(verb.name for verb in _registered.values() if getattr(verb, flag))
 
 
+def private_verbs() -> frozenset[str]:
+    """Only administrators and its actor read such an event."""
+    return verbs_with("is_private") | FORMER_PRIVATE
+
+
 register("operation", "give_up", "has an operation that failed for good", "lost", is_problem=True)
 register("operation", "retry", "has a failed operation tried again", "ready")
 register("operation", "see_error", "has a failed operation marked as seen", "ready")
@@ -65,8 +72,5 @@ register("session", "sign_in", "signed in", "ready", is_private=True)
 register("session", "sign_out", "signed out", "ready", is_private=True, changes_access=True)
 register("access", "change_user", "user changed", "ready", is_private=True, changes_access=True)
 register("installation", "untrusted_proxy", "unknown proxy", "ready", is_private=True)
-# Written by early versions only; their rows name users and tokens.
-FORMER_PRIVATE = frozenset({"token_create", "token_revoke", "user_change"})
-
 register("installation", "renumber", "log renumbered", "ready")
 register("claim", "bench", "measured")

@@ -24,7 +24,8 @@ MARK = "BERTH_RUN"
 PROC = Path("/proc")
 LOOK_EVERY = 0.05
 PAUSING = 1.0  # seconds
-RUNNING = (b"R", b"S", b"D")
+RUNNING = ([b"R"], [b"S"], [b"D"])
+ENDED = (b"Z", b"X")  # states of a process that is only a name, waiting to be collected
 SHELLS = ("sh", "dash", "bash", "ash", "busybox", "ksh", "mksh", "zsh")
 KILLING = 5.0  # seconds; it may be stopped by those it is to kill
 BECOME = (
@@ -113,14 +114,9 @@ def list_children(parent: int) -> set[int]:
 
 def list_dead_children() -> set[int]:
     """Children of this process that have ended and were not waited for."""
-    dead = set()
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError):
-            stat = (entry / "stat").read_bytes() if entry.name.isdigit() else b""
-            fields = stat[stat.rindex(b")") + 2 :].split()
-            if fields[0] == b"Z" and int(fields[1]) == os.getpid():
-                dead.add(int(entry.name))
-    return dead
+    return {
+        pid for pid, fields in list_stats() if fields[0] == b"Z" and int(fields[1]) == os.getpid()
+    }
 
 
 def ignores_interrupt(pid: int) -> bool:
@@ -155,19 +151,29 @@ def pause_all(pids: Iterable[int]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGSTOP)
     until = time.monotonic() + PAUSING
-    while (
-        waiting := {pid for pid in waiting if read_state(pid) in RUNNING}
-    ) and time.monotonic() < until:
+    while time.monotonic() < until:
+        waiting = {pid for pid in waiting if read_stat(pid)[:1] in RUNNING}
+        if not waiting:
+            return
         time.sleep(LOOK_EVERY / 10)
 
 
-def read_state(pid: int) -> bytes:
-    """One letter, as in proc(5). Empty: there is no such process."""
+def read_stat(pid: int) -> list[bytes]:
+    """The fields of /proc/<pid>/stat from the state on, see proc(5). Empty: there is no such
+    process.
+    """
     try:
         stat = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
-        return b""
-    return stat[stat.rindex(b")") + 2 :][:1]
+        return []
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def list_stats() -> Iterator[tuple[int, list[bytes]]]:
+    """Of every process: its number and `read_stat`."""
+    for entry in PROC.iterdir() if PROC.is_dir() else ():
+        if entry.name.isdigit() and (fields := read_stat(int(entry.name))):
+            yield int(entry.name), fields
 
 
 def read_command(pid: int) -> bytes:
@@ -195,14 +201,11 @@ def list_descendants(roots: set[int], parents: dict[int, tuple[int, int]]) -> se
 
 def read_parents() -> dict[int, tuple[int, int]]:
     """Of all that live: parent and session."""
-    found = {}
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError):
-            stat = (entry / "stat").read_bytes() if entry.name.isdigit() else b""
-            fields = stat[stat.rindex(b")") + 2 :].split()
-            if fields[0] not in (b"Z", b"X"):
-                found[int(entry.name)] = int(fields[1]), int(fields[3])
-    return found
+    return {
+        pid: (int(fields[1]), int(fields[3]))
+        for pid, fields in list_stats()
+        if fields[0] not in ENDED
+    }
 
 
 def no_processes() -> set[int]:
@@ -213,12 +216,10 @@ def started_at(pid: int) -> str:
     """Since when this process is that process: its start, and which boot of the machine. Empty:
     there is none.
     """
-    try:
-        stat = (PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    fields = read_stat(pid)
+    if not fields:
         return "" if PROC.is_dir() else started_at_by_ps(pid)
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    if fields[0] in (b"Z", b"X"):
+    if fields[0] in ENDED:
         return ""
     return f"{fields[19].decode()}@{boot_of_machine()}"
 
@@ -260,17 +261,9 @@ def list_marked(ending: str) -> list[int]:
 
 def list_group(group: int) -> list[int]:
     """Members of the process group that are more than a name waiting to be collected."""
-    found = []
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_bytes()
-        except OSError:
-            continue
-        fields = stat[stat.rindex(b")") + 2 :].split()
-        if int(fields[2]) == group and fields[0] not in (b"Z", b"X"):
-            found.append(int(entry.name))
+    found = [
+        pid for pid, fields in list_stats() if int(fields[2]) == group and fields[0] not in ENDED
+    ]
     if not PROC.is_dir() and is_group_there(group):
         found.append(group)
     return found
@@ -290,7 +283,7 @@ def list_owned(users: Container[int]) -> Iterator[Owned]:
             for name, _, value in (line.partition(b":") for line in status.splitlines())
         }
         real, _effective, saved = map(int, fields[b"Uid"][:3])
-        if (real in users or saved in users) and fields[b"State"][0] not in (b"Z", b"X"):
+        if (real in users or saved in users) and fields[b"State"][0] not in ENDED:
             is_nested = len(fields.get(b"NSpid", ())) > 1
             yield Owned(
                 int(entry.name),

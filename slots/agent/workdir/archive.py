@@ -23,27 +23,29 @@ PIECE = 1 << 16
 
 
 class BoundedGzip:
-    """What comes out of gzip, up to a limit: a bomb ends here and not on the disk."""
+    """What comes out of gzip, up to a limit: a bomb ends here and not on the disk. More than that
+    raises `error`.
+    """
 
-    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
-        self.stream = stream
-        self.left = most
+    def __init__(self, stream: gzip.GzipFile, most: int, error: Exception) -> None:
+        self.stream, self.left, self.error = stream, most, error
 
     def read(self, size: int) -> bytes:
         data = self.stream.read(size)
         self.left -= len(data)
         if self.left < 0:
-            raise TaskFailed("source_refused", "The archive unpacks to more than is allowed.")
+            raise self.error
         return data
 
 
 def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Into an empty folder. Links are made last, so that nothing is written through one."""
     most = min(most_bytes, max(FREE_BYTES, archive.stat().st_size * HIGHEST_RATIO))
+    too_large = TaskFailed("source_refused", "The archive unpacks to more than is allowed.")
     links: list[tuple[list[str], str]] = []
     try:
         with gzip.open(archive, "rb") as packed, tarfile.open(
-            fileobj=BoundedGzip(packed, most), mode="r|", tarinfo=CheckedTarInfo
+            fileobj=BoundedGzip(packed, most, too_large), mode="r|", tarinfo=CheckedTarInfo
         ) as tar:  # type: ignore[call-overload]
             for count, member in enumerate(tar, 1):
                 if count > MOST_FILES:
