@@ -164,13 +164,13 @@ from django.db import connection
 connection.settings_dict["NAME"] = sys.argv[1]
 from claims.scaling import scaler
 from project.kernel.actor import acting_as
-act = scaler.carry_out
+act = scaler.execute_decision
 def stop(subject, decision):
     print("deciding", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
     return act(subject, decision)
 if sys.argv[3] == "before":
-    scaler.carry_out = stop
+    scaler.execute_decision = stop
 with acting_as("scale"):
     try:
         print(scaler.scale_pools([int(sys.argv[2])]), flush=True)
