@@ -67,8 +67,13 @@ TASK_KINDS = {kind for kinds in layouts.TASKS.values() for kind in kinds}
 NEVER = "never"
 
 # Reads the options of a provider (all of `provider:` but its kind) and answers them in canonical
-# form. One whose members are agents says so: its attribute `has_agents` is true.
+# form. Its attribute `has_agents` is true where members run agents; see `turns_agents_off`.
 OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
+
+
+def turns_agents_off(options: Mapping[str, Any]) -> bool:
+    """Whether a pool with these provider options says `agent: false`: its members run no agent."""
+    return options.get("agent") is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +238,17 @@ def read_pool(
     provider, options = _read_provider(
         given.get("provider", "static"), field_path(where, "provider"), providers, faults
     )
-    has_agents = bool(getattr(providers.get(provider), "has_agents", False))
+    is_off = turns_agents_off(options)
+    has_agents = bool(getattr(providers.get(provider), "has_agents", False)) and not is_off
     layout = _read_layout(
         given.get("slots"), field_path(where, "slots"), faults, has_agents=has_agents
     )
+    if is_off and layout is not None and set(layouts.kinds(layout)) & TASK_KINDS:
+        faults.add(
+            field_path(where, "slots"),
+            "These slots take tasks, and provider.agent: false leaves no agent to run them.",
+            "Write the number of slots of a member, like slots: 2, or leave provider.agent out.",
+        )
     members = _read_members(given.get("members"), field_path(where, "members"), layout, faults)
     placement = read_choice(given, where, "placement", faults, PLACEMENTS, DEFAULT_PLACEMENT)
     lease = _read_lease(given.get("lease"), field_path(where, "lease"), faults)

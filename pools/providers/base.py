@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 
 from pools.config.parsing import Faults, read_mapping
 from pools.config.roll_spec import fingerprint
-from pools.config.spec import PoolSpec
+from pools.config.spec import PoolSpec, turns_agents_off
 from pools.providers.display import OptionForm, ProviderTexts
 from project.kernel.errors import FieldError
 from project.kernel.outbox.operations import PermanentError
@@ -149,8 +149,9 @@ class Provider(ABC):
     # and every other option decide what code runs, or where: they need `configure` in all
     # pools (pools.lifecycle.provider_rights).
     free_options: ClassVar[tuple[str, ...]] = ()
-    # Members are agents: they do tasks, sign in with a token of their own, and are ready from their
-    # first word on, not before.
+    # Members run agents, which do tasks, sign in with a token of the member, and make it ready by
+    # their first heartbeat. A provider that can do without lists `agent` in `option_fields`: the
+    # members of a pool with `agent: false` run none.
     has_agents: ClassVar[bool] = False
     runs_here: ClassVar[bool] = False  # tasks run on Berth's own machine
     # A new token reaches an agent that runs: `needs_token` says yes to one that is ready and due.
@@ -340,10 +341,12 @@ def digest_of(spec: PoolSpec) -> str:
     return fingerprint(spec.provider, spec.options, provider.rolled, spec.member_labels)
 
 
-def has_agents(kind: str) -> bool:
-    """False also for a provider that this process does not know."""
-    provider = known_providers().get(kind)
-    return provider is not None and provider.has_agents
+def has_agents(spec: PoolSpec) -> bool:
+    """Whether the members of a pool run agents. False also for a provider that this process does
+    not know.
+    """
+    provider = known_providers().get(spec.provider)
+    return provider is not None and provider.has_agents and not turns_agents_off(spec.options)
 
 
 def texts_of(kind: str) -> ProviderTexts:

@@ -9,7 +9,7 @@ from pools.access.permissions import Identity
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
 from pools.pages.base import why_not
-from pools.providers.base import known_providers
+from pools.providers.base import has_agents, known_providers
 from project.kernel.ui import formatting
 from slots.pages.dashboard_queries import MemberCard, count_members
 
@@ -209,7 +209,7 @@ def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Act
     """Of a member that is an agent: a new start and another token where it is ours, a token for
     it where it is somebody else's.
     """
-    provider = known_providers().get(pool.provider)
+    provider, spec = known_providers().get(pool.provider), spec_of(pool)
     may_edit = why_not(identity, "edit_member", pool.pk)
     token = Action(
         "Token…",
@@ -218,8 +218,9 @@ def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Act
         why=may_edit,
         is_page=True,
     )
+    heartbeat = [] if has_agents(spec) or spec.liveness is None else [token]
     if provider is None or not provider.has_agents:
-        return [] if spec_of(pool).liveness is None else [token]
+        return heartbeat
     if not provider.is_owner:
         return [replace(token, text="Creates a token and shows the commands that start the agent.")]
     running = (
@@ -229,15 +230,17 @@ def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Act
     )
     leaving = "The member is being removed." if board.is_leaving else ""
     why = why_not(identity, "cordon", pool.pk) or running or leaving
+    process = "agent process" if has_agents(spec) else "pod or machine"
     found = [
         Action(
             "Restart…",
             reverse("member-restart", args=[board.id]),
-            "Starts a new agent process; reserved slots stay reserved.",
+            f"Starts a new {process}; reserved slots stay reserved.",
             why=why,
-        )
+        ),
+        *heartbeat,
     ]
-    if provider.rotates:
+    if has_agents(spec) and provider.rotates:
         away = "" if board.state == "ready" else "The agent gets a new token at its next start."
         text = "Gives the agent a new token; running tasks continue."
         found.append(

@@ -154,7 +154,7 @@ def header_context(identity: Identity, pool: Pool) -> dict[str, Any]:
         "group": spec.group or "Pools",
         "spec": spec,
         "layout": describe_layout(pool),
-        "has_agents": has_agents(pool.provider),
+        "has_agents": has_agents(spec),
         "members": count_members([pool.pk])[pool.pk],
         "actions": pool_actions(identity, pool),
         "trouble": find_trouble(pool),
@@ -377,7 +377,7 @@ def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
         "spec": spec,
         "placement": PLACEMENTS[spec.placement],
         "layout": describe_layout(pool),
-        "has_agents": has_agents(pool.provider),
+        "has_agents": has_agents(spec),
         "task": spec.task.as_config(),
         "file": yaml.safe_dump(
             config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None

@@ -18,7 +18,7 @@ from django.db import transaction
 
 from claims.lifecycle.pool_deletion import delete_pool
 from pools.access.tokens import create_token, revoke_token
-from pools.lifecycle.selectors import LIVE
+from pools.lifecycle.selectors import LIVE, spec_of
 from pools.lifecycle.services import create_pool
 from pools.models import Grant, Pool, Token
 from pools.providers.base import has_agents
@@ -47,7 +47,7 @@ def load_sample() -> list[str]:
             pools.append(pool)
             said.append(f"pool {pool.name} {'is made' if is_new else 'is there already'}")
         secret = _make_token(USER, pools)
-        approver = _make_token(APPROVER, [pool for pool in pools if has_agents(pool.provider)])
+        approver = _make_token(APPROVER, [pool for pool in pools if has_agents(spec_of(pool))])
     write_private(approver_file(), f"{approver}\n")
     write_private(token_file(), f"{secret}\n")
     return [*said, f"the driver's token is in {token_file()}"]
@@ -72,7 +72,7 @@ def remove_sample() -> list[str]:
             delete_pool(pool_name=pool.name, cascade=True, reason="the sample is removed")
         said.append(
             f"pool {pool.name} is being deleted, with its "
-            f"claims{' and agents' if has_agents(pool.provider) else ''}"
+            f"claims{' and agents' if has_agents(spec_of(pool)) else ''}"
         )
     shutil.rmtree(site_folder(), ignore_errors=True)
     return said or ["there is no sample here"]

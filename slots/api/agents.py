@@ -141,7 +141,7 @@ def make_token(member: Member, *, reason: str = "", ends_previous: bool = False)
             code="no_agents",
             way_out=way_out,
         )
-    if rotates(member.pool.provider):  # its agent would be left with one that ends in an hour
+    if rotates(spec_of(member.pool)):  # its agent would be left with one that ends in an hour
         text = (
             f"Berth itself hands the agent of {member.name} its token, and nobody else "
             "is to know it."
@@ -154,7 +154,8 @@ def make_token(member: Member, *, reason: str = "", ends_previous: bool = False)
 
 def may_sign_in(member: Member) -> bool:
     """An agent does, and whoever says for a member that it lives."""
-    return has_agents(member.pool.provider) or spec_of(member.pool).liveness is not None
+    spec = spec_of(member.pool)
+    return has_agents(spec) or spec.liveness is not None
 
 
 def build_start_commands(host: str, member: Member, secret: str) -> list[str]:
@@ -162,7 +163,7 @@ def build_start_commands(host: str, member: Member, secret: str) -> list[str]:
     everybody's to read.
     """
     name = f"berth-{member.pool.name}-{member.name}"
-    if not has_agents(member.pool.provider):
+    if not has_agents(spec_of(member.pool)):
         sign = f"'Authorization': 'Bearer ' + open('{name}.token').read().strip()"
         headers = f"{{{sign}, 'Content-Type': 'application/json'}}"
         url = f"{host}api/v1/members/{member.pk}/heartbeat/"

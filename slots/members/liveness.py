@@ -88,7 +88,7 @@ def mark_ready(*, member_id: int, incarnation: int) -> str:
         if (
             member.state == "creating"
             and member.incarnation == incarnation
-            and has_agents(pool.provider)
+            and has_agents(spec_of(pool))
         ):
             _open(pool, member, "ready", "its agent is here")
         return member.state

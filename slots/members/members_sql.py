@@ -721,7 +721,7 @@ class OldRow(NamedTuple):
 
 
 def old(
-    n: int, *, ours: list[str], theirs: list[str], age: float, notice: float, untaken: float
+    n: int, *, ours: list[int], theirs: list[int], age: float, notice: float, untaken: float
 ) -> list[OldRow]:
     """Tokens that are worth a look: of agents that somebody else starts, those that are due
     soon; of ours, what did not get there.

@@ -345,13 +345,13 @@ ORDER BY m.id LIMIT {n}
 
 -- old: tokens that are worth a look: of agents that somebody else starts, those that are due soon; of ours, what did not get there.
 -- @not_null age
-SELECT m.id, m.name, m.pool_id, p.name AS pool, p.provider = ANY (%(ours)s::varchar[]) AS is_ours,
+SELECT m.id, m.name, m.pool_id, p.name AS pool, m.pool_id = ANY (%(ours)s::bigint[]) AS is_ours,
   extract(epoch FROM now() - m.token_since)::float8 AS age, m.token_used_at IS NULL AS is_untaken
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.state IN ('ready', 'offline') AND m.token_hash <> '' AND p.state <> 'deleting' AND (
-  p.provider = ANY (%(theirs)s::varchar[]) AND m.token_since <= now() - make_interval(secs => %(age)s::float8 - %(notice)s::float8)
-  OR p.provider = ANY (%(ours)s::varchar[]) AND m.state = 'ready' AND m.previous_token_hash <> '' AND m.token_used_at IS NULL
+  m.pool_id = ANY (%(theirs)s::bigint[]) AND m.token_since <= now() - make_interval(secs => %(age)s::float8 - %(notice)s::float8)
+  OR m.pool_id = ANY (%(ours)s::bigint[]) AND m.state = 'ready' AND m.previous_token_hash <> '' AND m.token_used_at IS NULL
     AND m.token_since <= now() - make_interval(secs => %(untaken)s::float8)
-  OR p.provider = ANY (%(ours)s::varchar[]) AND m.state = 'ready'
+  OR m.pool_id = ANY (%(ours)s::bigint[]) AND m.state = 'ready'
     AND m.token_since <= now() - make_interval(secs => %(age)s::float8 + 3600))
 ORDER BY m.token_since, m.id LIMIT {n}

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.db.models.functions import Now
 
-from pools.lifecycle.selectors import lock_member
+from pools.config.spec import PoolSpec
+from pools.lifecycle.selectors import list_pools, lock_member, spec_of
 from pools.models import Member, Pool
-from pools.providers.base import kinds_with, known_providers
+from pools.providers.base import has_agents, known_providers
 from project.kernel.errors import Conflict
 from project.kernel.validation import require_reason
 from slots.members import members_sql
@@ -37,10 +38,9 @@ class OldToken:
     pool_id: int
 
 
-def rotates(provider: str) -> bool:
-    """Whether we can hand a new token to an agent of such a pool."""
-    known = known_providers().get(provider)
-    return known is not None and known.rotates
+def rotates(spec: PoolSpec) -> bool:
+    """Whether Berth hands new tokens to the agents of such a pool."""
+    return has_agents(spec) and known_providers()[spec.provider].rotates
 
 
 def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> Member:
@@ -50,7 +50,7 @@ def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> 
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
-        if not rotates(pool.provider):
+        if not rotates(spec_of(pool)):
             way_out = (
                 "Make one on its page, or with 'manage.py member_token', and put it where its "
                 "agent reads it."
@@ -82,7 +82,7 @@ def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> 
 
 def rotate_due(pool: Pool) -> int:
     """Asked with each look at a pool. Answers how many are under way."""
-    if not rotates(pool.provider):
+    if not rotates(spec_of(pool)):
         return 0
     rows = members_sql.due(AT_ONCE, pool=pool.pk, **token_limits())
     for row in rows:
@@ -98,15 +98,16 @@ def rotate_due(pool: Pool) -> int:
 def list_old_tokens(limit: int = 50) -> list[OldToken]:
     """What a person should look at."""
     limits = token_limits()
-    agents = kinds_with(lambda provider: provider.has_agents and not provider.rotates)
-    ours = kinds_with(lambda provider: provider.rotates)
+    specs = {pool.pk: spec_of(pool) for pool in list_pools()}
+    ours = [pool_id for pool_id, spec in specs.items() if rotates(spec)]
+    theirs = [pool_id for pool_id, spec in specs.items() if has_agents(spec) and not rotates(spec)]
     rows = members_sql.old(
         limit,
         age=limits["age"],
         untaken=UNTAKEN,
         notice=NOTICE if token_age() else 0.0,
         ours=ours,
-        theirs=agents,
+        theirs=theirs,
     )
     return [
         OldToken(

@@ -9,6 +9,8 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_variables
 
 from pools.access.permissions import require
+from pools.config.spec import PoolSpec
+from pools.lifecycle.selectors import spec_of
 from pools.models import Member
 from pools.pages.base import frame, page, signed_in
 from pools.providers.base import has_agents, known_providers
@@ -53,8 +55,8 @@ def token(request: Any, member_id: int) -> HttpResponse:
         "pool": member.pool,
         "lines": lines,
         "problems": problems,
-        "is_ours": rotates(member.pool.provider),
-        "is_agent": has_agents(member.pool.provider),
+        "is_ours": rotates(spec_of(member.pool)),
+        "is_agent": has_agents(spec_of(member.pool)),
     }
     return page(
         request, "slots/member_token_page.html", "overview", 409 if problems else 200, **context
@@ -64,12 +66,13 @@ def token(request: Any, member_id: int) -> HttpResponse:
 @signed_in
 def restart(request: Any, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "cordon")
+    what = "agent" if has_agents(spec_of(pool)) else "member"
     question = Question(
         title=f"Restart {board.name}",
         verb="Restart",
         href=request.path,
         intro=(
-            "The agent is stopped and started again. Reserved slots stay reserved; the count of "
+            f"The {what} is stopped and started again. Reserved slots stay reserved; the count of "
             "failed starts is reset."
         ),
         facts=[
@@ -82,7 +85,8 @@ def restart(request: Any, member_id: int) -> HttpResponse:
     def perform(given: ConfirmInput) -> Done:
         restart_member(member_id=board.id, reason=given.reason)
         return Done(
-            f"The agent of {board.name} is being restarted.", reverse("pool", args=[pool.name])
+            f"{'The agent of ' * (what == 'agent')}{board.name} is being restarted.",
+            reverse("pool", args=[pool.name]),
         )
 
     return confirm_action(request, question, perform, frame(request, "overview"))
@@ -117,7 +121,7 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
             )
         ],
         note="The event log records the rotation, not the token.",
-        nothing=why_no_rotation(pool.provider, board),
+        nothing=why_no_rotation(spec_of(pool), board),
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -131,8 +135,8 @@ def rotate(request: Any, member_id: int) -> HttpResponse:
     return confirm_action(request, question, perform, frame(request, "overview"))
 
 
-def why_no_rotation(provider: str, board: MemberCard) -> str:
-    if not rotates(provider):
+def why_no_rotation(spec: PoolSpec, board: MemberCard) -> str:
+    if not rotates(spec):
         return "Berth does not deliver tokens to this agent: create one on the member’s page."
     return (
         ""

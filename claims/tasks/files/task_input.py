@@ -60,7 +60,7 @@ def list_faults(run: RunRequest, route: Route) -> list[FieldError]:
     if pool is None:
         text = f"There is no pool {route.names[0]} yet, so nobody knows whether it has agents."
         return [FieldError(run.where, text, "Make the pool first, or name another one.")]
-    if not has_agents(pool.provider):
+    if not has_agents(pool.spec):
         text = f"Pool {pool.name} has no agents, so nothing runs there."
         return [
             FieldError(run.where, text, "Leave it out to hold a slot, or name a pool with agents.")
@@ -88,9 +88,7 @@ def list_source_faults(run: RunRequest, pool: PoolFacts) -> list[FieldError]:
 
 def is_run_missing(request: ClaimRequest, route: Route) -> bool:
     pool = route.pools[0]
-    return bool(
-        request.run is None and request.task and pool is not None and has_agents(pool.provider)
-    )
+    return bool(request.run is None and request.task and pool is not None and has_agents(pool.spec))
 
 
 def refuse_without_run(request: ClaimRequest, route: Route) -> None:

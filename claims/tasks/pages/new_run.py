@@ -15,7 +15,7 @@ from claims.allocation.requests.claim_request import TASKS, parse_claim
 from claims.tasks.files.sources import SOURCE_BYTES, store_source
 from claims.tasks.pages.variables import read_variables
 from pools.access.permissions import Identity, require_anywhere
-from pools.lifecycle.selectors import list_pools
+from pools.lifecycle.selectors import list_pools, spec_of
 from pools.models import Pool
 from pools.pages.base import page, signed_in
 from pools.providers.base import has_agents
@@ -115,7 +115,7 @@ def pools_with_agents(identity: Identity) -> list[Pool]:
     return [
         pool
         for pool in found
-        if pool.state != "deleting" and has_agents(pool.provider) and identity.may("claim", pool.pk)
+        if pool.state != "deleting" and has_agents(spec_of(pool)) and identity.may("claim", pool.pk)
     ]
 
 

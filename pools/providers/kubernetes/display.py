@@ -5,8 +5,8 @@ from pools.providers.display import OptionField, OptionForm, ProviderTexts
 TEXTS = ProviderTexts(
     choice="pods that Berth creates in a namespace",
     adding="Berth creates a pod for each in the pool’s namespace.",
-    takes_claims="They take claims once the agents in their pods have connected.",
-    creating="Its agent is being started.",
+    takes_claims="They take claims once their pods are ready.",
+    creating="Its pod is being started.",
 )
 FORM = OptionForm(
     "Pods",

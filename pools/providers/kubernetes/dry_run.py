@@ -7,6 +7,7 @@ fault of it."""
 from typing import Any
 
 from pools.config.parsing import field_path
+from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.field_errors import fields_of
 from pools.providers.kubernetes.manifests import pod_manifest, secret_manifest
@@ -31,10 +32,11 @@ def check(pool: PoolSnapshot, url: str) -> list[FieldError]:
         return [FieldError(field_path(WHERE, "context"), str(error))]
     try:
         api.check_namespace()
-        if missing := _find_missing(api):
+        if missing := _find_missing(api, needs_secrets=not turns_agents_off(pool.options)):
             what = f"Our account may not {', '.join(missing)} in {api.place}."
             return [FieldError(_where(pool), what, f"Give it the role in {ROLE}.")]
-        api.create_secret(secret_manifest(pool, EXAMPLE, api.namespace), is_dry=True)
+        if not turns_agents_off(pool.options):
+            api.create_secret(secret_manifest(pool, EXAMPLE, api.namespace), is_dry=True)
         api.create_pod(pod_manifest(pool, EXAMPLE, api.namespace, url), is_dry=True)
     except AlreadyExists:
         return []
@@ -49,12 +51,12 @@ def check(pool: PoolSnapshot, url: str) -> list[FieldError]:
     return []
 
 
-def _find_missing(api: Api) -> list[str]:
+def _find_missing(api: Api, *, needs_secrets: bool) -> list[str]:
     return [
         f"{verb} {resource}"
         for resource, verbs in RIGHTS.items()
         for verb in verbs
-        if api.may(verb, resource) is False
+        if (needs_secrets or resource != "secrets") and api.may(verb, resource) is False
     ]
 
 

@@ -7,7 +7,13 @@ from typing import Protocol
 from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen
 from pools.providers.kubernetes.cluster_identity import Located, find_place
 from pools.providers.kubernetes.names import MEMBER, number_in, select_pool
-from pools.providers.kubernetes.pod_status import MemberPods, judge, sort_pods, wait_for_agent
+from pools.providers.kubernetes.pod_status import (
+    MemberPods,
+    describe_readiness,
+    is_member_ready,
+    judge,
+    sort_pods,
+)
 from pools.providers.kubernetes.unlisted_pods import complete, list_strays
 from project.kernel.kubernetes.objects import Object
 
@@ -52,11 +58,9 @@ def observe_member(
         return Seen(member.id, is_ready=False, external_id=found.external_id, why=found.why)
     return Seen(
         member.id,
-        # What may run is taken to: whether its agent is alive, its heartbeats say. Ready it is from
-        # its first word on.
-        is_ready=member.state != "creating" and found.kind in ("running", "pending", "silent"),
+        is_ready=is_member_ready(found, pool, member),
         external_id=found.external_id,
-        why=found.why or mine.odd or wait_for_agent(found, member),
+        why=found.why or mine.odd or describe_readiness(found, pool, member),
         is_down=found.is_down,
         is_planned=found.is_planned,
         is_lost=found.is_down,

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import Any
 
+from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.names import (
     MEMBER_NAME,
@@ -61,19 +62,11 @@ def pod_manifest(
         "automountServiceAccountToken": bool(template.get("service_account")),
         "enableServiceLinks": False,
         "securityContext": _pod_security(template),
-        "containers": [_container(template, url)],
-        "volumes": [
-            {"name": "state", "emptyDir": {}},
-            {"name": "tmp", "emptyDir": {}},
-            {
-                "name": "token",
-                "secret": {"secretName": pod_name(pool, member), "defaultMode": 0o440},
-            },
-        ],
+        "containers": [_container(template)],
+        "volumes": [{"name": "state", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}],
     }
-    if _is_root(template):  # where its tasks' folders are: their users can't enter its state
-        spec["volumes"].append({"name": "work", "emptyDir": {}})
-        spec["containers"][0]["volumeMounts"].append({"name": "work", "mountPath": WORK})
+    if not turns_agents_off(pool.options):
+        _add_agent(spec, pod_name(pool, member), template, url)
     if template.get("service_account"):
         spec["serviceAccountName"] = template["service_account"]
     if template.get("node_selector"):
@@ -149,23 +142,33 @@ def _pod_security(template: Any) -> dict[str, Any]:
     }
 
 
-def _is_root(template: Any) -> bool:
-    return bool(template.get("user", DEFAULT_USER) == 0)
-
-
-def _container(template: Any, url: str) -> dict[str, Any]:
-    capabilities: dict[str, Any] = {
-        "drop": ["ALL"],
-        **({"add": ROOT_NEEDS} if _is_root(template) else {}),
-    }
-    env = {"HOME": STATE, **template.get("env", {})}
-    # Ours come last: nothing of the template stands in for them.
-    env |= {
+def _add_agent(spec: dict[str, Any], secret: str, template: Any, url: str) -> None:
+    """What the agent needs: its token, its settings, and as root the means to isolate tasks."""
+    (container,) = spec["containers"]
+    spec["volumes"].append(
+        {"name": "token", "secret": {"secretName": secret, "defaultMode": 0o440}}
+    )
+    # The folder, not the file: the kubelet updates a new token only in a mounted folder.
+    container["volumeMounts"].append({"name": "token", "mountPath": TOKENS, "readOnly": True})
+    # The template can't set variables with these names: options.py refuses BERTH_*.
+    settings = {
         "BERTH_URL": url,
         "BERTH_AGENT_TOKEN_FILE": f"{TOKENS}/{TOKEN_KEY}",
         "BERTH_AGENT_STATE": f"{STATE}/agent",
         "BERTH_AGENT_END_WITHIN": str(template.get("grace", DEFAULT_GRACE)),
     }
+    container["env"] += [{"name": name, "value": value} for name, value in settings.items()]
+    if not template.get("command") and not template.get("args"):
+        container["command"] = ["python3", "-c", FETCH]
+    if template.get("user", DEFAULT_USER) == 0:
+        container["securityContext"]["capabilities"]["add"] = ROOT_NEEDS
+        # The folders of tasks: the users of tasks can't enter the state of the agent.
+        spec["volumes"].append({"name": "work", "emptyDir": {}})
+        container["volumeMounts"].append({"name": "work", "mountPath": WORK})
+
+
+def _container(template: Any) -> dict[str, Any]:
+    env = {"HOME": STATE, **template.get("env", {})}
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": template["image"],
@@ -173,17 +176,13 @@ def _container(template: Any, url: str) -> dict[str, Any]:
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": not template.get("writable_root", False),
-            "capabilities": capabilities,
+            "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
             {"name": "state", "mountPath": STATE},
             {"name": "tmp", "mountPath": TEMPORARY},
-            # The folder, not the file: only so a new token reaches it.
-            {"name": "token", "mountPath": TOKENS, "readOnly": True},
         ],
     }
-    if not template.get("command") and not template.get("args"):
-        container["command"] = ["python3", "-c", FETCH]
     for name in ("command", "args"):
         if template.get(name):
             container[name] = list(template[name])

@@ -25,7 +25,7 @@ from pools.config.parsing import (
 )
 from pools.providers.kubernetes.names import OURS, is_reserved
 
-FIELDS = ("context", "namespace", "url", "template")
+FIELDS = ("context", "namespace", "url", "template", "agent")
 TEMPLATE_FIELDS = (
     "image", "command", "args", "env", "resources", "node_selector", "tolerations",
     "service_account", "image_pull_secrets", "labels", "annotations", "grace", "user",
@@ -91,6 +91,8 @@ def read_options(options: Mapping[str, Any], where: str, faults: Faults) -> Mapp
             read[name] = text
     if url := _read_url(given, where, faults):
         read["url"] = url
+    if given.get("agent") is not None and not read_flag(given, where, "agent", faults):
+        read["agent"] = False
     if given.get("template") is None:
         faults.add(
             field_path(where, "template"),

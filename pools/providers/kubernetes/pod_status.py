@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.manifests import CONTAINER
 from pools.providers.kubernetes.names import (
@@ -47,6 +48,7 @@ class PodCondition:
     why: str = ""
     external_id: str = ""
     is_planned: bool = False  # it ended, and that is no sign of trouble
+    is_ready: bool = False  # the condition Ready: its readiness probes succeed
 
     @property
     def is_down(self) -> bool:
@@ -116,13 +118,22 @@ def judge(
     )
 
 
-def wait_for_agent(found: PodCondition, member: MemberSnapshot) -> str:
-    """Its pod runs, and that is all that the cluster knows."""
-    return (
-        "its agent has not come yet"
-        if found.kind == "running" and member.state == "creating"
-        else ""
-    )
+def is_member_ready(found: PodCondition, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
+    """Without an agent the condition Ready of the pod decides. With an agent its heartbeats do: the
+    first makes a new member ready, and later a pod that may run counts as ready.
+    """
+    if turns_agents_off(pool.options):
+        return found.kind == "running" and found.is_ready
+    return member.state != "creating" and found.kind in ("running", "pending", "silent")
+
+
+def describe_readiness(found: PodCondition, pool: PoolSnapshot, member: MemberSnapshot) -> str:
+    """What a member waits for whose pod runs; empty: nothing."""
+    if found.kind != "running":
+        return ""
+    if turns_agents_off(pool.options):
+        return "" if found.is_ready else "its pod runs and is not ready"
+    return "its agent has not come yet" if member.state == "creating" else ""
 
 
 def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
@@ -137,7 +148,11 @@ def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
     if is_ending(pod):
         return PodCondition("ending", _clip(_why_ending(pod, now)), outside)
     if phase == "Running":
-        return PodCondition("running", "", outside)
+        is_ready = any(
+            each.get("type") == "Ready" and each.get("status") == "True"
+            for each in status.get("conditions") or ()
+        )
+        return PodCondition("running", "", outside, is_ready=is_ready)
     if phase == "Pending":
         return PodCondition("pending", _clip(_why_pending(pod)), outside)
     return PodCondition("silent", _clip(f"its node {_node(pod)} does not answer"), outside)

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from pools.config.parsing import Faults
+from pools.config.spec import turns_agents_off
 from pools.providers.base import (
     Follower,
     MemberReport,
@@ -56,6 +57,8 @@ class KubernetesProvider(Provider):
 
     @classmethod
     def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
+        if turns_agents_off(options):
+            return "", None
         return "template.grace", (options.get("template") or {}).get("grace")
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
@@ -102,10 +105,10 @@ def api_for(pool: PoolSnapshot) -> Any:
 
 
 def url_of(pool: PoolSnapshot) -> str:
-    """Where its pods find Berth."""
+    """The address of Berth for agents in the pods; empty where no agent runs."""
     told = pool.options.get("url")
-    if told:
-        return str(told)
+    if told or turns_agents_off(pool.options):
+        return str(told or "")
     try:
         return find_url()
     except PermanentError:

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.cluster_identity import check_place
 from pools.providers.kubernetes.manifests import (
@@ -28,12 +29,13 @@ from pools.providers.kubernetes.names import (
 from pools.providers.kubernetes.pod_status import (
     OVERDUE,
     MemberPods,
+    describe_readiness,
+    is_member_ready,
     judge,
     judge_pod,
     read_moment,
     recorded,
     sort_pods,
-    wait_for_agent,
 )
 from pools.providers.kubernetes.unlisted_pods import complete, list_strays, refuse_unlabelled
 from project.kernel.kubernetes.errors import AlreadyExists
@@ -68,6 +70,8 @@ def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> boo
     """Its pod is to be made, and there is no Secret yet that an earlier try left for it; or the
     one it has is to be replaced.
     """
+    if turns_agents_off(pool.options):
+        return False
     if member.is_token_due and member.state == "ready":
         return True
     if member.state != "creating" or recorded(member)[0] == pod_name(pool, member):
@@ -99,8 +103,8 @@ def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: s
 
 def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
     found = judge(mine, pool, member, datetime.now(UTC))
+    draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
     if found.is_down:
-        draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         # Its folder went with it: who is started next knows nothing.
         return MemberReport(
             clean=draining,
@@ -109,10 +113,15 @@ def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> Memb
             is_planned=found.is_planned,
             is_lost=True,
         )
-    # Ready it is from its first word on; its slots are clean once its agent says so.
-    is_ready = member.state != "creating" and found.kind == "running"
-    why = found.why or mine.odd or wait_for_agent(found, member)
-    return MemberReport(is_ready=is_ready, external_id=found.external_id, why=why, again=PATIENCE)
+    why = found.why or mine.odd or describe_readiness(found, pool, member)
+    return MemberReport(
+        # An agent reports its slots clean. Without one, a released slot is clean.
+        clean=draining if turns_agents_off(pool.options) else frozenset(),
+        is_ready=is_member_ready(found, pool, member),
+        external_id=found.external_id,
+        why=why,
+        again=PATIENCE,
+    )
 
 
 # -- in --------------------------------------------------------------------------------------------
@@ -135,7 +144,8 @@ def start(
         remove_secret(api, pool, member, member.incarnation - 1)
     if mine.older and any(is_in_the_way(api.get_pod(name_of(pod)), pod) for pod in mine.older):
         return MemberReport(why="the pod before it is being ended", again=SOON)
-    write_secret(api, pool, member)
+    if not turns_agents_off(pool.options):
+        write_secret(api, pool, member)
     pod = create_pod(api, pool, member, url)
     adopt_secret(api, pool, member, pod)
     return MemberReport(
@@ -215,7 +225,7 @@ def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int])
     for pod in list_strays(api.list_pods(select_pool(pool)), pool):
         if number_in(pod, MEMBER) not in member_ids or is_ending(pod):
             continue
-        secret = api.get_secret(name_of(pod))
+        secret = find_secret(api, pool, name_of(pod))
         if secret is not None and secret["metadata"].get("labels", {}).get(
             INSTALLATION
         ) == installation_of(pool):
@@ -278,7 +288,7 @@ class SecretGone(ProviderError):
 
 def adopt_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
     """From now on it goes with its pod, whoever deletes that."""
-    secret = api.get_secret(pod_name(pool, member))
+    secret = find_secret(api, pool, pod_name(pool, member))
     if secret is None or not is_ours(secret, pool, member):
         return
     if not any(
@@ -287,9 +297,14 @@ def adopt_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: 
         api.patch_secret(secret, {"metadata": {"ownerReferences": [owner_reference(pod)]}})
 
 
+def find_secret(api: Cluster, pool: PoolSnapshot, name: str) -> Object | None:
+    """None also in a pool without agents: it has no Secrets, and needs no right to read them."""
+    return None if turns_agents_off(pool.options) else api.get_secret(name)
+
+
 def remove_secret(
     api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, incarnation: int
 ) -> None:
-    secret = api.get_secret(pod_name(pool, member, incarnation))
+    secret = find_secret(api, pool, pod_name(pool, member, incarnation))
     if secret is not None and is_ours(secret, pool, member):
         api.delete_secret(secret)

@@ -55,6 +55,7 @@ DECIDING: dict[str, Any] = {
     },
     "provider.template.user": {"template": {"user": 0}},
     "provider.template.writable_root": {"template": {"writable_root": True}},
+    "provider.agent": {"agent": False},
 }
 
 
@@ -118,7 +119,8 @@ def test_environment_of_local_agents_needs_an_admin_of_all_pools(caller: Callers
 @pytest.mark.parametrize("field", sorted(DECIDING))
 def test_admin_of_one_pool_cannot_change_deciding_pod_options(caller: Callers, field: str) -> None:
     pool = empty_pool(PODS)
-    answer = change(caller("admin", pool), pool, "PATCH", {"provider": DECIDING[field]})
+    body = {"provider": DECIDING[field]} | ({"slots": 1} if field == "provider.agent" else {})
+    answer = change(caller("admin", pool), pool, "PATCH", body)
     assert answer.status == 403 and answer.body["errors"][0]["field"].startswith(field), answer.body
 
 
@@ -148,7 +150,7 @@ def test_admin_of_one_pool_changes_harmless_provider_options(
 def test_every_option_of_every_provider_is_classified() -> None:
     assert {kind: set(provider.option_fields) for kind, provider in known_providers().items()} == {
         "static": set(), "agents": set(), "local": {"env"},
-        "kubernetes": {"context", "namespace", "url", "template"},
+        "kubernetes": {"context", "namespace", "url", "template", "agent"},
     }  # fmt: skip
     told = {field.removeprefix("provider.") for field in DECIDING}
     free = known_providers()["kubernetes"].free_options
@@ -156,6 +158,7 @@ def test_every_option_of_every_provider_is_classified() -> None:
         "context",
         "namespace",
         "url",
+        "agent",
         *(f"template.{name}" for name in options.TEMPLATE_FIELDS),
     }
     assert not any(

@@ -6,6 +6,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
+from pools.config.layout import tasks
+from pools.config.spec import PoolSpec
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
@@ -337,9 +339,8 @@ def test_a_member_that_berth_does_not_own_is_forgotten_without_a_provider_call(
 
 
 def test_the_local_provider_rotates_tokens_and_agents_and_static_do_not() -> None:
-    assert [token_rotation.rotates(kind) for kind in ("local", "agents", "static", "nobody")] == [
-        True,
-        False,
-        False,
-        False,
+    specs = [
+        PoolSpec("lab", tasks(["any"]), provider=kind)
+        for kind in ("local", "agents", "static", "nobody")
     ]
+    assert [token_rotation.rotates(spec) for spec in specs] == [True, False, False, False]
