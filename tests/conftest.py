@@ -15,7 +15,6 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.backends.base.operations import BaseDatabaseOperations
 from django.test import Client
 from hypothesis import HealthCheck
 from hypothesis import settings as trials
@@ -61,26 +60,6 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """
     yield
     notify.disconnect()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def insistent() -> Iterator[None]:
-    """A test's tables are emptied while the web process may still answer a page that nobody waits
-    for any more. TRUNCATE locks them in one order, a page reads them in another: of that deadlock
-    the page is the victim, not the test that has ended.
-    """
-    empty = BaseDatabaseOperations.execute_sql_flush
-    patience = [
-        f"SET LOCAL {name}"
-        for name in ("deadlock_timeout = '10min'", "lock_timeout = '1min'", "statement_timeout = 0")
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            BaseDatabaseOperations,
-            "execute_sql_flush",
-            lambda self, statements: empty(self, [*patience, *statements]),
-        )
-        yield
 
 
 @contextmanager
