@@ -1067,6 +1067,26 @@ def pool_states(*, pools: list[int]) -> PoolStatesRow | None:
     return statements.fetch_one("pool_states", PoolStatesRow, {"pools": pools})
 
 
+class ReadLimitsRow(NamedTuple):
+    id: int
+    provider: str
+    min_members: int
+    max_members: int
+    pin_count: int | None
+    pin_reason: str
+    paused: str | None
+    scaling_paused: str | None
+    is_unfrozen: bool
+    moment: datetime
+
+
+def read_limits(*, pool: int) -> ReadLimitsRow | None:
+    """What the limits of an active pool's members depend on, for
+    claims.allocation.member_limits.
+    """
+    return statements.fetch_one("read_limits", ReadLimitsRow, {"pool": pool})
+
+
 class LabelStatesRow(NamedTuple):
     has_labels: bool
     is_labelled_willing: bool

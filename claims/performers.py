@@ -1,4 +1,5 @@
-"""Modules that register themselves with the kernel or the allocator when they are imported."""
+"""Modules that register with the kernel, the allocator or the kinds of claims on import."""
 
 from claims.lifecycle.deadline_notices import send_notice as send_notice
 from claims.tasks.approvals import reservations as reservations
+from claims.tasks.runs import task_kind as task_kind

@@ -795,6 +795,14 @@ SELECT p.id, p.name, p.state, coalesce(p.paused_until, p.frozen_until) IS NOT NU
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving) AS is_any_willing
 FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[])
 
+-- read_limits^: what the limits of an active pool's members depend on, for claims.allocation.member_limits.
+SELECT p.id, p.provider, p.min_members, p.max_members,
+  CASE WHEN p.pin_until IS NULL OR p.pin_until > now() THEN p.pin_count END AS pin_count, p.pin_reason,
+  CASE WHEN p.paused_until > now() THEN coalesce(nullif(p.pause_reason, ''), 'the pool is paused') END AS paused,
+  CASE WHEN p.scaling_paused_until > now() THEN coalesce(nullif(p.scaling_pause_reason, ''), 'no reason was given') END AS scaling_paused,
+  coalesce(p.unfrozen_until > now(), false) AS is_unfrozen, clock_timestamp() AS moment
+FROM pools_pool p WHERE p.id = %(pool)s AND p.state = 'active'
+
 -- label_states^: the same for members with labels.
 SELECT EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state NOT IN ('deleting', 'gone') AND m.labels @> %(labels)s::jsonb) AS has_labels,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving

@@ -15,8 +15,8 @@ from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_route
 from claims.allocation.selectors import view_claims
 from claims.allocation.wait_reason import explain_claims
+from claims.kinds import is_work_missing
 from claims.statements import repeat
-from claims.tasks.files.task_input import is_run_missing
 from pools.config.spec import LeaseSpec
 from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Invalid, Unavailable
@@ -44,7 +44,7 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
             request.is_simple
             and not request.workspace
             and request.slot is None
-            and request.run is None
+            and request.work is None
         ):
             lines[
                 request.pools, request.kind, request.rank, request.task, request.requested_by
@@ -90,7 +90,9 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
     try:
         for turn in range(TRIES):
             route = find_route(requests[0], fresh=turn > 0)
-            if not (route.is_whole and route.is_simple) or is_run_missing(requests[0], route):
+            if not (route.is_whole and route.is_simple) or is_work_missing(
+                requests[0], route.pools[0]
+            ):
                 return [_alone(request) for request in requests]
             made = repeat(partial(_create_batch, requests, route))
             missing = [i for i in range(len(requests)) if i not in made]

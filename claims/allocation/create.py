@@ -9,7 +9,7 @@ claim, slots.
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,8 +32,8 @@ from claims.allocation.scale_request import request_scaling
 from claims.allocation.selectors import view_claim
 from claims.allocation.thread_batching import create_batched
 from claims.allocation.wait_reason import explain_claims
+from claims.kinds import Attach, is_work_missing, prepare_work
 from claims.statements import TAKEN, constraint, is_transient, repeat, sqlstate
-from claims.tasks.files.task_input import TaskInput, add_work, is_run_missing, prepare_work
 from claims.workspaces.services import WorkspaceEntry, enter_workspace
 from pools.access.tokens import CachedToken
 from pools.config.layout import default_kind
@@ -92,7 +92,7 @@ def route_at_once(request: ClaimRequest) -> Route | None:
         and request.slot is None
         and not request.workspace
         and not request.task
-        and request.run is None
+        and request.work is None
     )
     route = find_cached_route(request) if is_plain else None
     return route if route is not None and route.is_simple else None
@@ -226,17 +226,17 @@ def notify_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -
 def _create(request: ClaimRequest) -> ClaimView:
     for turn in range(TRIES):
         try:
-            # What is to be run is refused by what its pool allows, and no statement looks at
-            # that again.
-            route = find_route(request, fresh=turn > 0 or request.run is not None)
-            if is_run_missing(request, route):  # a name may belong to another pool by now
+            # The configuration of the pool decides what may run, and no statement checks it
+            # again.
+            route = find_route(request, fresh=turn > 0 or request.work is not None)
+            if is_work_missing(request, route.pools[0]):  # the name may be of a new pool by now
                 route = find_route(request, fresh=True)
-            work = prepare_work(request, route)
+            work = prepare_work(request, route.pools[0])
         except BerthError:  # refused by now, but a repeated call gets what it got then
             if (earlier := find_by_key(request)) is not None:
                 return earlier
             raise
-        if route.is_simple and not request.workspace and request.run is None and route.is_whole:
+        if route.is_simple and not request.workspace and request.work is None and route.is_whole:
             claim = _create_simple(request, route)
         else:
             claim = _create_in_transaction(request, route, work)
@@ -267,7 +267,7 @@ def _create_simple(
 
 
 def _create_in_transaction(
-    request: ClaimRequest, route: Route, work: TaskInput | None
+    request: ClaimRequest, route: Route, work: Sequence[Attach]
 ) -> ClaimView | None:
     with transaction.atomic():
         if (
@@ -279,12 +279,12 @@ def _create_in_transaction(
         if route.is_simple and route.is_whole:
             claim = _create_simple(request, route, place)
             if claim is not None:
-                add_work(claim.id, work)
+                attach_work(claim.id, work)
             return claim
         row = claims_sql.create(size=route.total, **columns(request, route, place))
         if row is None:
             return None
-        add_work(row.id, work)
+        attach_work(row.id, work)
         pools = route.found
         if (
             place.state == "waiting"
@@ -305,6 +305,11 @@ def _create_in_transaction(
         )
 
 
+def attach_work(claim_id: int, work: Sequence[Attach]) -> None:
+    for attach in work:
+        attach(claim_id)
+
+
 def _are_current(route: Route) -> bool:
     """Locks the pools, so that none of them is deleted before the claim is there. False: one has
     changed since we looked.
@@ -318,7 +323,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
     request = _with_place_of(slot_id, request)
     if (earlier := find_by_key(request)) is not None:
         return earlier
-    work = prepare_work(request, find_route(request, fresh=True))
+    work = prepare_work(request, find_route(request, fresh=True).pools[0])
     try:
         with transaction.atomic():
             route = find_route(request, fresh=True)
@@ -338,7 +343,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
                 raise Unavailable(
                     "The same key is in use at this moment.", way_out="Send the same call again."
                 )
-            add_work(row.id, work)
+            attach_work(row.id, work)
             _check_free(members_sql.lock_named(slots=[slot_id]))
             if not overtake_waiters(row.id, [slot_id], may_pass=False):
                 raise Conflict(

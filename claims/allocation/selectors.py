@@ -1,21 +1,16 @@
 """Reads about claims, for the API, for pages and for the services' own answers."""
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Case, Q, When
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView, Wait, claim_of_row
 from claims.allocation.wait_reason import explain_claims
-from claims.models import Approval, Claim, Task, Workspace, WorkspaceShare
-from claims.tasks.valid_approvals import find_faults
-from pools.config.approval_spec import DEFAULT
-from pools.lifecycle.selectors import spec_of
+from claims.kinds import complete_views
+from claims.models import Claim, Workspace, WorkspaceShare
 from pools.models import Pool
 from project.kernel.db.guards import reporting
 from project.kernel.errors import NotFound
@@ -101,35 +96,10 @@ def view_claims(claim_ids: Iterable[int], *, explain: bool = False) -> list[Clai
     """In the order asked for; those that are not there are left out."""
     ids = list(claim_ids)
     claims = [claim_of_row(row) for row in claims_sql.view_claims(claims=ids)] if ids else []
-    _count_approvals([claim for claim in claims if claim.approval is not None])
+    complete_views(claims)
     if explain:
         explain_claims(claims)
     return claims
-
-
-def _count_approvals(claims: Sequence[ClaimView]) -> None:
-    """Of plans that wait: how many approvals count."""
-    plans = {claim.approval["plan"]: claim for claim in claims if claim.approval is not None}
-    given = Approval.objects.filter(plan_id__in=list(plans), is_yes=True) if plans else ()
-    by_plan: dict[int, list[Approval]] = {}
-    for approval in given:
-        by_plan.setdefault(approval.plan_id, []).append(approval)
-    rules = {
-        pool.pk: spec_of(pool).approval
-        for pool in Pool.objects.filter(pk__in={plans[plan].pool_id for plan in by_plan})
-    }
-    for plan, found in by_plan.items():
-        claim = plans[plan]
-        rule = rules.get(claim.pool_id or 0, DEFAULT)
-        faults = find_faults(
-            found, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule
-        )
-        claim.approval = {**(claim.approval or {}), "given": faults.count("")}
-
-
-def has_work(claim_id: int) -> bool:
-    """Whether an agent works for it; others only hold slots."""
-    return Task.objects.filter(claim_id=claim_id).exists()
 
 
 def list_claims(
@@ -243,28 +213,6 @@ def find_workspaces(path: str) -> list[WorkspaceView]:
     return _workspace_views(
         [*exact, *Workspace.objects.filter(name=path).order_by("pool__name", "pk")[:50]]
     )
-
-
-def list_runs_in(
-    workspace_id: int, *, before: int | None = None, limit: int = 50
-) -> tuple[list[dict[str, Any]], int | None]:
-    """What ran in a workspace, the newest claim first; and the claim before which the next
-    page begins.
-    """
-    rows = decisions_sql.runs_of_workspace(limit, workspace=workspace_id, before=before)
-    claims = decisions_sql.claims_of_workspace(limit, workspace=workspace_id, before=before)
-    found = [
-        {
-            "claim": row.claim_id, "generation": row.generation, "step": row.step,
-            "member": row.member, "place": row.place, "started_at": row.started_at,
-            "ended_at": row.ended_at, "outcome": row.outcome, "code": row.code,
-            "reason": row.reason, "requested_by": row.requested_by,
-            "settled": None if row.settled is None else json.loads(row.settled),
-            "pool_id": row.pool_id,
-        }
-        for row in rows
-    ]  # fmt: skip
-    return found, claims[-1].id if len(claims) == limit else None
 
 
 def _workspace_views(found: Iterable[Workspace]) -> list[WorkspaceView]:

@@ -15,6 +15,7 @@ from typing import Any
 from claims import claims_sql, pairs_sql
 from claims.allocation.claim_view import ClaimView, Wait
 from claims.allocation.estimate import Band, Forecast, HoldTimes, estimate_start
+from claims.allocation.member_limits import limits_of
 from claims.allocation.requests.policy import (
     HOLDERS_LEAVE,
     PoolState,
@@ -40,8 +41,6 @@ from claims.allocation.wait_messages import (
     describe_wait,
     moment,
 )
-from claims.scaling import scaling_sql
-from claims.scaling.snapshot import limits_of
 from pools.scaling import MemberLimits
 from project.kernel.ui.formatting import rfc3339
 
@@ -224,8 +223,8 @@ class _ReadCache:
         """Of its scaler, at this moment: what people and clocks say."""
         if pool.spec.scaling is None:
             return None
-        rows = scaling_sql.read_scaled(pools=[pool.id])
-        return limits_of(rows[0], pool.spec)[0] if rows else None
+        row = claims_sql.read_limits(pool=pool.id)
+        return None if row is None else limits_of(row, pool.spec)[0]
 
     def state_row(self, pool_id: int) -> Any:
         if pool_id not in self.states:

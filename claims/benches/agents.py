@@ -211,7 +211,7 @@ def make_tasks() -> list[tuple[int, int, int]]:
     run = RunRequest("command", (("plan", "make plan"),))
     wanted = [
         ClaimRequest(
-            pools=(POOL,), kind="plan", task="plan", owner=f"run:{i}", requested_by=WHO, run=run
+            pools=(POOL,), kind="plan", task="plan", owner=f"run:{i}", requested_by=WHO, work=run
         )
         for i in range(LOUD)
     ]

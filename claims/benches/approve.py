@@ -128,7 +128,7 @@ def make_plans(turn: int, count: int) -> dict[int, str]:
     )
     for i in range(count):
         request = ClaimRequest(
-            pools=(POOL,), kind=task, task=task, workspace=f"w{i}", requested_by=WHO, run=run
+            pools=(POOL,), kind=task, task=task, workspace=f"w{i}", requested_by=WHO, work=run
         )
         claim = create_claim(request)
         if claim.state != "bound":

@@ -26,16 +26,6 @@ def list_lifts(pool_ids: Iterable[int]) -> dict[int, list[Lift]]:
     return found
 
 
-def lifted_starts(pool_id: int, moment: datetime) -> frozenset[datetime]:
-    """A statement of its own: whoever has locked the pool sees what was committed before that. By
-    the moment at which windows are looked at: a lift that ends a moment later, between the two, is
-    over with its window and not before it.
-    """
-    return frozenset(
-        Lift.objects.filter(pool_id=pool_id, ends_at__gt=moment).values_list("starts_at", flat=True)
-    )
-
-
 def list_freezes(scaling: Scaling | None, now: datetime) -> list[Occurrence]:
     """That are open or come within a year."""
     return (

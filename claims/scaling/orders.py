@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
+from claims.allocation.member_limits import lifted_starts
 from claims.models import Lift
 from claims.scaling import scaling_sql
-from claims.scaling.freeze_lifts import lifted_starts, list_freezes, name_starts
+from claims.scaling.freeze_lifts import list_freezes, name_starts
 from claims.scaling.scaler import apply_freeze, execute_decision, record_decisions
 from claims.scaling.snapshot import Subject, read_subjects, read_wanted
 from claims.statements import repeat

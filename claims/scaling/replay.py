@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from claims.scaling.snapshot import limits_between
+from claims.allocation.member_limits import limits_between
 from pools.config.layout import slots_of
 from pools.config.scaling_spec import build_policy
 from pools.config.spec import PoolSpec, parse_pool

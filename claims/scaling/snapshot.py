@@ -10,14 +10,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from claims.allocation.member_limits import limits_of
 from claims.scaling import scaling_sql
-from claims.scaling.freeze_lifts import lifted_starts
 from pools.config.layout import default_kind, lanes_for, pair_for, slots_of
-from pools.config.scaling_spec import Scaling
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import read_stored
-from pools.providers.base import explain_not_allowed, known_providers
-from pools.scaling import DemandQueue, MemberLimits, Pin, Roll, ScaledMember, Snapshot, find_open
+from pools.providers.base import known_providers
+from pools.scaling import DemandQueue, Roll, ScaledMember, Snapshot
 from slots.sync.watcher import LOOK_EVERY
 
 MOST_COUNTED = 1000  # claims of a line: more than that make no difference to the next decision
@@ -185,37 +184,6 @@ def _queues_of(
         if lanes := lanes_for(spec.layout, seeking.kind or default_kind(spec.layout) or ""):
             lines.append(DemandQueue(tuple(lanes), seeking.n, seeking.n, seeking.n))
     return lines, hopeless
-
-
-def limits_of(row: Any, spec: PoolSpec) -> tuple[MemberLimits, datetime | None]:
-    """The pool's own, or those of the window that is open; what a person has ordered; whether it
-    is frozen, and until when.
-    """
-    scaling = spec.scaling
-    low, high, words = limits_between(scaling, row.min_members, row.max_members, row.moment)
-    freeze = find_open(scaling.freeze, row.moment) if scaling is not None else None
-    if scaling is not None and freeze is not None and (lifted := lifted_starts(row.id, row.moment)):
-        freeze = find_open(scaling.freeze, row.moment, lifted)
-    frozen = freeze[0].words if freeze is not None and not row.is_unfrozen else ""
-    pin = None if row.pin_count is None else Pin(row.pin_count, row.pin_reason)
-    fault = explain_not_allowed(row.provider)
-    not_allowed = "" if fault is None else f"{fault.message} {fault.way_out}".rstrip(".")
-    paused = not_allowed or row.paused or row.scaling_paused or ""
-    return MemberLimits(low, high, words, pin, paused, frozen), None if freeze is None else freeze[
-        1
-    ]
-
-
-def limits_between(
-    scaling: Scaling | None, low: int, high: int, moment: datetime
-) -> tuple[int, int, str]:
-    """The least and the most at a moment, and the window that says so."""
-    found = None if scaling is None else find_open(scaling.schedule, moment)
-    if found is None:
-        return min(low, high), high, ""
-    window = found[0]
-    most = high if window.high is None else min(window.high, high)
-    return min(low if window.low is None else window.low, most), most, window.words
 
 
 def fresh_seconds(provider: str) -> float:

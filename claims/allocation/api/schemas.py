@@ -15,8 +15,8 @@ from claims.allocation.requests.claim_request import (
     MOST_SLOTS,
     TASKS,
 )
+from claims.kinds import list_kinds
 from claims.states import CLAIM, OUTCOMES
-from claims.tasks.run_spec_schema import RUN
 from project.kernel.validation import LONGEST_REASON
 
 Shape = serializers.Serializer[Any]
@@ -116,7 +116,7 @@ CLAIM_PROPERTIES: dict[str, Json] = {
         ),
     },
     "slot": BIGINT | {"description": "This very slot, for operators; it never waits."},
-    "run": RUN,
+    **{kind.field: kind.schema for kind in list_kinds()},
 }
 if missing := set(FIELDS) - set(CLAIM_PROPERTIES):
     raise AssertionError(f"the schema of a claim does not say what {missing} is")

@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from claims.tasks.run_spec import RunRequest, read_run
+from claims.kinds import Work, list_kinds
 from pools.config.durations import format_duration
 from pools.config.layout_spec import KIND
 from pools.config.parsing import (
@@ -41,7 +41,7 @@ WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?")
 FIELDS = (
     "pool", "pools", "kind", "size", "owner", "key", "priority", "contiguous", "on_one_member",
     "same_number", "selector", "workspace", "task", "acknowledge_within", "heartbeat_within",
-    "hold_for", "retry", "slot", "run",
+    "hold_for", "retry", "slot",
 )  # fmt: skip
 
 
@@ -68,8 +68,7 @@ class ClaimRequest:
     retry: bool | None = None
     requested_by: str = ""
     slot: int | None = None  # this one and no other
-    # What an agent does for it; None: it holds its slots, and that is all.
-    run: RunRequest | None = None
+    work: Work | None = None  # from its kind; None: the claim only holds slots
 
     @property
     def is_serial(self) -> bool:
@@ -112,8 +111,8 @@ class ClaimRequest:
             self.on_one_member, self.same_number, self.selector, self.workspace, self.task,
             self.acknowledge_within, self.heartbeat_within, self.hold_for, self.retry, self.slot,
         )  # fmt: skip
-        if self.run is not None:  # one without is the same as before there were any
-            values = (*values, self.run.digest())
+        if self.work is not None:  # digests of claims without work are older than kinds
+            values = (*values, self.work.digest())
         return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
 
     def spec(self, lease: LeaseSpec) -> str:
@@ -159,7 +158,8 @@ def read_claim(
     body: Any, *, requested_by: str, key: str | None = None
 ) -> tuple[ClaimRequest | None, list[FieldError]]:
     faults = Faults()
-    given = read_mapping(body, "", FIELDS, faults)
+    kinds = list_kinds()
+    given = read_mapping(body, "", (*FIELDS, *(kind.field for kind in kinds)), faults)
     if not given and faults.found:
         return None, faults.found
     task = read_choice(given, "", "task", faults, TASKS, "")
@@ -185,8 +185,13 @@ def read_claim(
         retry=read_flag(given, "", "retry", faults) if given.get("retry") is not None else None,
         requested_by=requested_by,
         slot=slot,
-        run=read_run(given.get("run"), "run", task, faults),
     )
+    named = [kind for kind in kinds if given.get(kind.field) is not None]
+    for kind in named:
+        request = replace(request, work=kind.read(given[kind.field], request, faults))
+    if len(named) > 1:
+        text = f"It excludes {named[0].field}: a claim is of one kind."
+        faults.add(named[1].field, text, "Give one of them.")
     _check_together(request, faults)
     return (None, faults.found) if faults.found else (request, [])
 
@@ -283,8 +288,6 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
             "There is one pool, so nothing to compare its number with.",
             "Leave it out, or name several pools.",
         )
-    if request.run is not None:
-        _check_run(request, faults)
     if request.slot is not None:
         for name in ("contiguous", "on_one_member", "same_number", "selector"):
             if getattr(request, name):
@@ -301,17 +304,3 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
                 f"{format_duration(request.hold_for)}."
             )
             add(name, what, "It would never count: shorten it.")
-
-
-def _check_run(request: ClaimRequest, faults: Faults) -> None:
-    """An agent runs a task in one slot."""
-    if not request.task:
-        faults.add(
-            "task",
-            "There is something to run, and it is not said what for.",
-            f"Choose from {', '.join(TASKS)}.",
-        )
-    if request.size > 1:
-        faults.add("size", "A task runs in one slot.", "Leave it out.")
-    if len(request.pools) > 1:
-        faults.add("pools", "A task runs in one pool.", "Name that one.")

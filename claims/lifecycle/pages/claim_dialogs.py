@@ -20,12 +20,12 @@ from claims.allocation.create import claim_named_slot, create_claim
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, parse_claim
 from claims.allocation.selectors import (
     count_live_claims,
-    has_work,
     list_live_claims,
     view_claim,
     view_claims,
 )
 from claims.display import claim_class, claim_word
+from claims.kinds import find_kind
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.pages.claim_list import may_touch
 from claims.lifecycle.pool_deletion import delete_pool
@@ -142,7 +142,7 @@ def force(request: Any, claim_id: int) -> HttpResponse:
 @signed_in
 def cancel(request: Any, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
-    runs = claim.state == "bound" and has_work(claim.id)
+    runs = claim.state == "bound" and find_kind(claim.id) is not None
     is_applying = runs and claim.step == "apply"
     question = Question(
         title=f"Cancel {claim.workspace or claim.id}" if runs else f"Cancel {claim.id}",

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from claims.allocation.api.permissions import may_see, no_such_claim
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import has_work, queue_of_pool, view_claim
+from claims.allocation.selectors import queue_of_pool, view_claim
 from claims.display import claim_class, claim_word
+from claims.kinds import find_kind
 from claims.lifecycle.claim_steps import steps_of
 from claims.lifecycle.dashboard_queries import bound_lately, count_waiting
 from claims.lifecycle.pages.claim_list import (
@@ -70,9 +71,10 @@ def show_claim(request: Any, claim_id: int) -> HttpResponse:
     claim = view_claim(claim_id)
     if not may_see(request.identity, claim):
         raise no_such_claim(claim_id)
+    kind = find_kind(claim_id)
     return page(
         request,
-        "claims/tasks/task_page.html" if has_work(claim_id) else "claims/lifecycle/claim_page.html",
+        "claims/lifecycle/claim_page.html" if kind is None else kind.template,
         "claims",
         claim=claim,
     )

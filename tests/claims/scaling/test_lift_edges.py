@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from claims.allocation import member_limits
 from claims.models import Lift
-from claims.scaling import snapshot
 from claims.scaling.orders import lift_freeze
 from pools.roles.services import create_grant
 from project.kernel.models import Event
@@ -35,7 +35,7 @@ def test_a_lift_that_ends_during_a_step_ends_with_its_window(
     """
     pool = make(low=2, freeze=[window(-1, 1)])
     lift_freeze(pool_id=pool.pk, reason="hotfix", starts_at=minute(-1))
-    real = snapshot.lifted_starts
+    real = member_limits.lifted_starts
 
     def a_moment_later(pool_id: int, *moment: Any) -> Any:
         between = (moment[0] if moment else timezone.now() - timedelta(milliseconds=1)) + timedelta(
@@ -45,7 +45,7 @@ def test_a_lift_that_ends_during_a_step_ends_with_its_window(
         Lift.objects.update(ends_at=between)
         return real(pool_id, *moment)
 
-    monkeypatch.setattr(snapshot, "lifted_starts", a_moment_later)
+    monkeypatch.setattr(member_limits, "lifted_starts", a_moment_later)
     scale(pool)
     pool.refresh_from_db()
     assert (pool.frozen_until, Event.objects.filter(verb="freeze").count()) == (None, 0)

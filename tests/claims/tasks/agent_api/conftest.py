@@ -115,7 +115,7 @@ def make_claim(
         workspace=f"net/{next(_numbers)}",
         owner="ana",
         requested_by="ana",
-        run=run,
+        work=run,
     )
     with transaction.atomic():  # who waits for orders sees both or none
         claim = create_claim(wanted)

@@ -32,7 +32,7 @@ def make_task(pool: Pool, **fields: Any) -> Any:
         **fields,
     )
     return create_claim(
-        ClaimRequest(pools=(pool.name,), kind="plan", task="plan", requested_by="ana", run=run)
+        ClaimRequest(pools=(pool.name,), kind="plan", task="plan", requested_by="ana", work=run)
     )
 
 

@@ -1,0 +1,123 @@
+"""What a kind of claim adds to a claim that only holds slots.
+
+A kind owns one field of the body of a new claim: tasks own `run`. The package of the kind registers
+it in a module that `claims/performers.py` imports, so every process knows all kinds once Django has
+started. Allocation and lifecycle call the kinds through this module only.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from pools.config.parsing import Faults
+from pools.config.spec import PoolSpec
+
+# Writes the rows of the kind, in the transaction that creates the claim of this id.
+Attach = Callable[[int], None]
+
+
+class Work(Protocol):
+    """The field of a kind, parsed."""
+
+    def digest(self) -> str:
+        """A digest of the whole value: a repeated idempotency key must bring the same value."""
+
+
+class NewClaim(Protocol):
+    """A claim that is about to be created."""
+
+    @property
+    def pools(self) -> tuple[str, ...]: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def requested_by(self) -> str: ...
+    @property
+    def work(self) -> Work | None: ...
+
+
+class ClaimPool(Protocol):
+    """The first pool of a claim."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> PoolSpec: ...
+
+
+class ShownClaim(Protocol):
+    """A claim that the API or a page is about to show."""
+
+    approval: Mapping[str, Any] | None
+
+    @property
+    def pool_id(self) -> int | None: ...
+    @property
+    def requested_by(self) -> str: ...
+
+
+class ClaimKind(ABC):
+    field: ClassVar[str]  # name of its field in the body of a new claim
+    schema: ClassVar[dict[str, Any]]  # JSON Schema of the field
+    template: ClassVar[str]  # page of a claim of this kind
+
+    @abstractmethod
+    def read(self, value: object, claim: NewClaim, faults: Faults) -> Work | None:
+        """Parses the field and checks it against the rest of the claim. Adds a fault for each
+        problem; returns None where there is no value to keep.
+        """
+
+    @abstractmethod
+    def is_missing(self, claim: NewClaim, pool: ClaimPool | None) -> bool:
+        """Whether the pool accepts the claim only with a value in the field, and it has none.
+        Only claims with a task are sure to be checked: the fast path asks no kind.
+        """
+
+    @abstractmethod
+    def prepare(self, claim: NewClaim, pool: ClaimPool | None) -> Attach | None:
+        """Checks the claim against its pool, before the transaction. It may write files. Raises
+        `Invalid` for a claim that could never run; returns None for a claim of another kind.
+        """
+
+    @abstractmethod
+    def owns(self, claim_id: int) -> bool:
+        """Whether the stored claim is of this kind."""
+
+    @abstractmethod
+    def display(self, claims: Sequence[ShownClaim]) -> None:
+        """Completes what is shown of claims of this kind. Leaves other claims as they are."""
+
+
+_kinds: list[ClaimKind] = []
+
+
+def register_kind(kind: ClaimKind) -> None:
+    if any(kind.field == known.field for known in _kinds):
+        raise ValueError(f"two kinds of claims own the field {kind.field}")
+    _kinds.append(kind)
+
+
+def list_kinds() -> Sequence[ClaimKind]:
+    return _kinds
+
+
+def find_kind(claim_id: int) -> ClaimKind | None:
+    """The kind of a stored claim; None: the claim only holds slots."""
+    return next((kind for kind in _kinds if kind.owns(claim_id)), None)
+
+
+def is_work_missing(claim: NewClaim, pool: ClaimPool | None) -> bool:
+    return any(kind.is_missing(claim, pool) for kind in _kinds)
+
+
+def prepare_work(claim: NewClaim, pool: ClaimPool | None) -> Sequence[Attach]:
+    """Lets each kind check the claim. Raises `Invalid` where one of them refuses it."""
+    prepared = [kind.prepare(claim, pool) for kind in _kinds]
+    return [attach for attach in prepared if attach is not None]
+
+
+def complete_views(claims: Sequence[ShownClaim]) -> None:
+    for kind in _kinds:
+        kind.display(claims)
