@@ -22,10 +22,13 @@ from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
 from project.kernel.embedded.process import tail
 from project.kernel.embedded.valkey import EmbeddedValkey
 from slots.agent.workdir.folders import remove
+from tests.database_copy import DATABASE, copy, find_prepared
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.test")
 MEMORY, ROOM = Path("/dev/shm"), 4_000_000_000  # bytes
+PREPARED = "BERTH_TEST_PREPARED"
 servers: list[EmbeddedPostgres | EmbeddedValkey] = []
+migrated: list[str] = []  # the name of the database that needs no migration
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +46,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     if not is_worker:
         make_run_folder()
+        if not os.environ.get("DATABASE_URL"):
+            os.environ[PREPARED] = str(find_prepared())
     # Else this one runs no test.
     if is_worker or not getattr(early_config.known_args_namespace, "numprocesses", None):
         boot()
@@ -123,7 +128,10 @@ def boot() -> None:
     os.environ["BERTH_HOME"] = str(folder / "home")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if not os.environ.get("DATABASE_URL"):
-        postgres = EmbeddedPostgres(find_fast(folder) / "postgres", settings=FAST).start()
+        target = find_fast(folder) / "postgres"
+        copy(Path(os.environ[PREPARED]), target)
+        migrated.append(DATABASE)
+        postgres = EmbeddedPostgres(target, settings=FAST).start()
         atexit.register(postgres.stop, signal.SIGQUIT)
         os.environ["DATABASE_URL"] = postgres.url()
         servers.append(postgres)

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as trials
 
 from project.kernel.events import notify
+from tests.boot import migrated
 from tests.left_out import CHROMIUM as CHROMIUM_MISSING
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,11 +55,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """The thread that sends hints keeps a connection to the database that is about to
-    be dropped.
-    """
+def django_db_setup(
+    request: pytest.FixtureRequest, django_test_environment: None
+) -> Iterator[None]:
+    """The run's own server brings a migrated database; on a given server Django makes one."""
+    if migrated:
+        connection.settings_dict["NAME"] = settings.DATABASES["default"]["NAME"] = migrated[0]
+    else:
+        request.getfixturevalue("django_db_setup")
     yield
+    # The thread that sends notifications keeps a connection to the database.
     notify.disconnect()
 
 
