@@ -7,8 +7,12 @@ INSTALL := $(PYTHON) .ci/install --venv $(VENV)
 LOCK := $(INSTALL) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 CODE := project pools slots claims tests manage.py .ci/lock-fits .ci/install .ci/house
 ARGS ?=
+MORE ?=
 NAME ?=
 FILE ?=
+# Tests start many processes: compiled modules halve the CPU time of each start.
+COMPILED := unset PYTHONDONTWRITEBYTECODE; PYTHONPYCACHEPREFIX="$${PYTHONPYCACHEPREFIX:-$(CURDIR)/$(VENV)/pyc}"
+WHOLE := -n 2 --dist loadscope --no-loadscope-reorder --durations=20
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev up test lint format types contracts house check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean
@@ -32,7 +36,7 @@ up: $(VENV)/.run  ## start Berth here: http://127.0.0.1:8000/ (BERTH_PORT, BERTH
 
 test: $(VENV)/.dev  ## run the tests; ARGS go to pytest: make test ARGS="tests/end_to_end -x"
 	@echo "[make] starting the tests, with a PostgreSQL and a Valkey of their own"
-	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadscope --no-loadscope-reorder)
+	@$(COMPILED) $(RUN) -m pytest $(if $(ARGS),$(ARGS),$(WHOLE)) $(MORE)
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	@$(RUN) -m ruff check $(CODE)
