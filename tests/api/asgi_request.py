@@ -4,9 +4,11 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from django.db import connections
 
 from project.kernel.http.asgi import Http
+from project.kernel.http.long_poll import Watch
 
 
 async def ask(
@@ -47,3 +49,16 @@ async def close(http: Http) -> None:
     """Its threads end, and the connections that they kept."""
     await asyncio.get_running_loop().run_in_executor(http.quick, connections.close_all)
     http.quick.shutdown()
+
+
+def record_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The list grows by the longest time of each wait of a long poll when the wait begins."""
+    waits: list[float] = []
+    wait_for = Watch.wait_for
+
+    async def recorded(watch: Watch[Any], subject: Any, seconds: float) -> None:
+        waits.append(seconds)
+        await wait_for(watch, subject, seconds)
+
+    monkeypatch.setattr(Watch, "wait_for", recorded)
+    return waits

@@ -27,7 +27,9 @@ OURS = {
     "PYTHONDONTWRITEBYTECODE",
 }
 # A process that starts anew compiles nothing: a third of the time.
-COMPILED = str(Path(tempfile.gettempdir()) / "berth-pycache")
+COMPILED = os.environ.get("PYTHONPYCACHEPREFIX") or str(
+    Path(tempfile.gettempdir()) / "berth-pycache"
+)
 READY = r"open (http://\S+)"
 
 

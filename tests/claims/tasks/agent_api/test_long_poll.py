@@ -1,7 +1,6 @@
 """Long polls of agents and log readers are woken by changes and share one thread."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +20,7 @@ from pools.models import Member, Pool
 from pools.roles.services import create_grant
 from project.kernel.http.asgi import Http
 from slots.members.services import remove_member
-from tests.api.asgi_request import ask, close
+from tests.api.asgi_request import ask, close, record_waits
 from tests.claims.tasks.agent_api.conftest import Agent, agent_of, make_agents, make_claim
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -69,20 +68,21 @@ async def until_watched(watches: Any, count: int = 1) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_an_orders_poll_waits_only_with_the_present_version(world: Any) -> None:
+async def test_an_orders_poll_waits_only_with_the_present_version(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, _, agent = world
-    began = time.monotonic()
+    waits = record_waits(monkeypatch)
     _, told = await server.get("agent/orders/?wait=30", agent.secret)
     assert (await server.get("agent/orders/?wait=30&have=0123456789abcdef", agent.secret))[
         1
     ] == told
     assert (await server.get("agent/orders/?wait=30&have=nonsense", agent.secret))[1] == told
-    assert time.monotonic() - began < 10
-    began = time.monotonic()
+    assert waits == []
     assert (await server.get(f"agent/orders/?wait=0.5&have={told['version']}", agent.secret))[
         1
     ] == told
-    assert time.monotonic() - began >= 0.5
+    assert 0.4 < waits[0] <= 0.5
 
 
 @pytest.mark.parametrize("what", ["bind", "cancel", "leave"])
@@ -94,15 +94,13 @@ async def test_an_orders_poll_is_woken_by_bind_cancel_and_leave(world: Any, what
         server.get(f"agent/orders/?wait=30&have={told['version']}", agent.secret)
     )
     await until_watched(orders.watches)
-    began = time.monotonic()
     if what == "bind":
         await sync_to_async(make_claim)(pool)
     elif what == "cancel":
         await sync_to_async(cancel_claim)(claim_id=held.id)
     else:
         await sync_to_async(remove_member)(member_id=agent.member.pk, reason="a test")
-    _, now = await asyncio.wait_for(poll, 20)
-    assert time.monotonic() - began < 5
+    _, now = await asyncio.wait_for(poll, 20)  # before the 30 s of the poll are over
     assert {
         "bind": len(now["orders"]) == 2,
         "cancel": len(now["stop"]) == 1,
