@@ -1,56 +1,65 @@
-"""Claims that are asked for on an event loop are made together, without a thread for each
-(`thread_batching` does the same for threads).
+"""Creates the simple claims of one event loop in batches: one statement and one commit for the
+claims that arrive together.
 
-Those that were read in the same turn of the loop go along, and those that come while two
-statements are under way wait for the end of one. A statement that is held up by a lock keeps the
-others waiting for a moment only. What can't be made so (its key exists, its pool has changed or is
-locked, its caller may not any more) comes back as None and is made by a thread of its own, in the
-usual way.
+A batch takes the claims that were read in the same turn of the loop. While two statements run, new
+claims wait for the end of one of them, but only for a moment: a statement that waits for a lock
+must not hold up the others. A claim that the batch leaves out (its key exists, its pool has
+changed or is locked, its caller has lost the permission) gets None, and its caller creates it
+with `create_claim`.
 """
 
 import asyncio
+import json
 import logging
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError, connection
 
+from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.create import (
+from claims.allocation.metrics import CREATED
+from claims.allocation.new_claim import (
+    CreatedRow,
     claim_made,
     columns,
+    create_single,
     explain_made,
     may_repeat,
     notify_made,
-    route_at_once,
 )
-from claims.allocation.metrics import CREATED
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.allocation.requests.resolve import Route
-from claims.allocation.thread_batching import PATIENCE, QueuedCreate, create_batch, split_batch
+from claims.allocation.requests.resolve import Route, find_cached_route
 from pools.access.tokens import CachedToken
+from project.kernel.controllers.periodic import is_unavailable
 
-# Seconds to wait while so many statements are under way.
-PATIENCES = (0.0, 0.002, PATIENCE, PATIENCE)
+MOST = 16  # claims in one statement: twice the threads of a web process
+# Seconds that a claim waits for company while 0, 1, 2 or 3 statements run. The third and fourth
+# start only when the first two are held up, by a lock for example.
+PATIENCES = (0.0, 0.002, 0.03, 0.03)
 MOST_AT_ONCE = len(PATIENCES)  # the other threads are for other calls
-# Seconds after which a connection is looked at before it is trusted with a claim that has no key.
+# Seconds without use after which a connection is tested before it creates a claim without a key.
 IDLE = 10.0
 
 logger = logging.getLogger(__name__)
 
 
 class PendingCreate:
-    """One claim, from the moment it was read until somebody has made it."""
+    """A claim between its request and its answer: the claim, an error, or neither if the batch has
+    left it out.
+    """
 
-    __slots__ = ("claim", "error", "future", "request", "route", "since", "wish")
+    __slots__ = ("claim", "error", "future", "proof", "request", "route", "since", "values")
 
-    def __init__(self, request: ClaimRequest, route: Route, proof: CachedToken) -> None:
-        self.request, self.route = request, route
-        self.wish = QueuedCreate(route, columns(request, route), proof)
+    def __init__(
+        self, request: ClaimRequest, route: Route, proof: CachedToken | None = None
+    ) -> None:
+        self.request, self.route, self.proof = request, route, proof
+        self.values = columns(request, route)
         self.claim: ClaimView | None = None
         self.error: BaseException | None = None
         self.since = 0.0
@@ -59,23 +68,38 @@ class PendingCreate:
     async def make(self, threads: Executor) -> ClaimView | None:
         return await batcher_of(threads).join(self)
 
-    def conclude(self) -> None:
-        wish = self.wish
-        if wish.error is not None:
-            self.error = None if may_repeat(self.request, wish.error) else wish.error
-        elif wish.row is not None:
-            self.claim = claim_made(self.request, self.route, wish.row, wish.values["spec"])
-            CREATED.labels(self.claim.state).inc()
-
 
 def begin_create(request: ClaimRequest, proof: CachedToken) -> PendingCreate | None:
-    """As create_at_once. None: it is not simple, or its line is not known here yet."""
-    route = route_at_once(request)
-    return None if route is None else PendingCreate(request, route, proof)
+    """A claim that one statement can create, the check of its caller included. None for a claim
+    that is not simple, or whose pool this process does not know yet.
+    """
+    is_plain = (
+        request.is_simple
+        and request.slot is None
+        and not request.workspace
+        and not request.task
+        and request.work is None
+    )
+    route = find_cached_route(request) if is_plain else None
+    return None if route is None or not route.is_simple else PendingCreate(request, route, proof)
+
+
+def create_at_once(request: ClaimRequest, proof: CachedToken) -> ClaimView | None:
+    """Creates the claim in the calling thread, as a batch of its own. None if it is left out."""
+    pending = begin_create(request, proof)
+    if pending is None:
+        return None
+    create_batch([pending])
+    if pending.error is not None:
+        raise pending.error
+    notify_batch([pending])
+    if pending.claim is not None and pending.claim.is_waiting:
+        explain_made([pending.claim])
+    return pending.claim
 
 
 class Batcher:
-    """Of one event loop. All but `_work` runs on it, so nothing here needs a lock."""
+    """The batcher of one event loop. Only `_work` runs in a thread, so no lock is needed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: Executor) -> None:
         self.loop, self.threads = loop, threads
@@ -84,18 +108,16 @@ class Batcher:
         self.is_called = False
         self.timer: asyncio.TimerHandle | None = None
 
-    def join(self, asked: PendingCreate) -> "asyncio.Future[ClaimView | None]":
-        asked.future, asked.since = self.loop.create_future(), self.loop.time()
-        self.waiting.append(asked)
-        if not self.is_called:  # after those that were read in this turn
+    def join(self, pending: PendingCreate) -> "asyncio.Future[ClaimView | None]":
+        pending.future, pending.since = self.loop.create_future(), self.loop.time()
+        self.waiting.append(pending)
+        if not self.is_called:  # starts after the other claims of this turn have joined
             self.is_called = True
             self.loop.call_soon(self._start)
-        return asked.future
+        return pending.future
 
     def _start(self) -> None:
-        """Alone at once; beside another after a moment, in which more may come; a third only
-        when those two are held up.
-        """
+        """Starts a statement for each batch whose patience is over."""
         self.is_called = False
         while self.waiting and self.under_way < MOST_AT_ONCE:
             due = self.waiting[0].since + PATIENCES[self.under_way]
@@ -110,90 +132,151 @@ class Batcher:
         self._start()
 
     def _send(self) -> None:
-        wishes, _ = split_batch([asked.wish for asked in self.waiting])
-        taken = set(map(id, wishes))
-        batch = [asked for asked in self.waiting if id(asked.wish) in taken]
-        self.waiting = [asked for asked in self.waiting if id(asked.wish) not in taken]
+        batch, self.waiting = split_batch(self.waiting)
         self.under_way += 1
         try:
             self.threads.submit(self._work, batch)
-        except RuntimeError as error:  # they end with their process
+        except RuntimeError as error:  # the executor shuts down with its process
             fail_all(batch, error)
             self.loop.call_soon(self._give, batch, True)
 
     def _work(self, batch: list[PendingCreate]) -> None:
-        """In a thread: the statement, then the answers. Those that wait are told why, after the
-        others have theirs.
+        """Runs in a thread. Bound claims are answered before the wait reasons of the others are
+        read.
         """
         try:
-            make_all(batch)
+            check_connection()
+            create_batch(batch)
         except BaseException as error:
             fail_all(batch, error)
-        explained = [asked for asked in batch if asked.claim is not None and asked.claim.is_waiting]
-        notify_created(batch, is_bound=True)
-        self.loop.call_soon_threadsafe(
-            self._give, [asked for asked in batch if asked not in explained], True
-        )
-        if explained:
-            notify_created(explained, is_bound=False)
-            explain_made([asked.claim for asked in explained if asked.claim is not None])
-            self.loop.call_soon_threadsafe(self._give, explained, False)
+        waiting = [each for each in batch if each.claim is not None and each.claim.is_waiting]
+        answered = [each for each in batch if each not in waiting]
+        notify_batch(answered)
+        self.loop.call_soon_threadsafe(self._give, answered, True)
+        if waiting:
+            notify_batch(waiting)
+            explain_made([each.claim for each in waiting if each.claim is not None])
+            self.loop.call_soon_threadsafe(self._give, waiting, False)
 
     def _give(self, answered: list[PendingCreate], has_ended: bool) -> None:
         if has_ended:
             self.under_way -= 1
-            self._start()  # the next ones begin first
-        for asked in answered:
-            if asked.future.done():  # its caller has gone
+            self._start()  # the next statement starts before the answers are sent
+        for each in answered:
+            if each.future.done():  # its caller has disconnected
                 continue
-            if asked.error is not None:
-                asked.future.set_exception(asked.error)
+            if each.error is not None:
+                each.future.set_exception(each.error)
             else:
-                asked.future.set_result(asked.claim)
+                each.future.set_result(each.claim)
 
 
-def make_all(batch: Sequence[PendingCreate]) -> None:
-    check_connection()
+def split_batch(
+    waiting: Sequence[PendingCreate],
+) -> tuple[list[PendingCreate], list[PendingCreate]]:
+    """The claims of the next statement, and the rest, both in the order of arrival. A batch takes
+    one queue and rank of each pool: two queues would look for the same slots.
+    """
+    lines: dict[int | None, tuple[int, int]] = {}
+    taken, left = list[PendingCreate](), list[PendingCreate]()
+    for each in waiting:
+        line = (each.route.shape, each.values["rank"])
+        if len(taken) < MOST and lines.setdefault(each.values["pool"], line) == line:
+            taken.append(each)
+        else:
+            left.append(each)
+    return taken, left
+
+
+def create_batch(batch: Sequence[PendingCreate]) -> None:
+    """Sets the claim or the error of each. If the statement of several claims fails, all of them
+    are left out, so that a claim that cannot be created fails alone.
+    """
+    rows: Mapping[int, CreatedRow] = {}
     try:
-        create_batch([asked.wish for asked in batch])
-    except DatabaseError as error:  # one by itself
-        for asked in batch:
-            asked.wish.error = error
-    for asked in batch:
+        if len(batch) == 1:
+            single = create_single(batch[0].route, batch[0].values, batch[0].proof)
+            rows = {} if single is None else {0: single}
+        else:
+            rows = {row.n: row for row in _create_gathered(batch) if row.n is not None}
+    except DatabaseError as error:
+        # A lost connection may hide a commit. A repeated call is safe only with a key.
+        if len(batch) == 1 or is_unavailable(error):
+            for each in batch:
+                each.error = None if may_repeat(each.request, error) else error
+    for n, row in rows.items():
+        each = batch[n]
         try:
-            asked.conclude()
-        except Exception as error:  # told to its caller
-            asked.error = error
+            each.claim = claim_made(each.request, each.route, row, each.values["spec"])
+            CREATED.labels(each.claim.state).inc()
+        except Exception as error:  # fails this claim only
+            each.error = error
 
 
-def notify_created(made: Sequence[PendingCreate], *, is_bound: bool) -> None:
-    state = "bound" if is_bound else "waiting"
-    pools = {
-        pool.id: pool
-        for asked in made
-        if asked.claim is not None and asked.claim.state == state
-        for pool in asked.route.found
-    }
-    if not pools:
+def _create_gathered(batch: Sequence[PendingCreate]) -> list[claims_sql.CreateGatheredRow]:
+    lines: dict[int, dict[str, object]] = {}
+    counts: dict[int, int] = {}
+    callers: dict[CachedToken | None, int] = {}
+    claims = []
+    for n, each in enumerate(batch):
+        (pool,), values = each.route.found, each.values
+        counts[pool.id] = counts.get(pool.id, 0) + 1
+        if pool.id not in lines:
+            lines[pool.id] = {
+                "n": pool.id, "pool": pool.id, "revision": pool.revision, "name": pool.name,
+                "queue": pool.queue, "rank": values["rank"], "shape": each.route.shape,
+                "line": _hex(each.route.digest), "lanes": each.route.lanes,
+            }  # fmt: skip
+        claims.append({
+            "n": n, "of": pool.id, "caller": callers.setdefault(each.proof, len(callers)),
+            "owner": values["owner"], "requested_by": values["requested_by"], "key": values["key"],
+            "digest": _hex(values["digest"]), "spec": values["spec"], "step": values["step"],
+            "actor": values["actor"],
+        })  # fmt: skip
+    known = [
+        {"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.told}
+        for proof, n in callers.items()
+    ]
+    # Sorted by pool, since the statement locks the pools in this order.
+    in_order = [{**lines[pool], "count": counts[pool]} for pool in sorted(lines)]
+    return claims_sql.create_gathered(
+        MOST,
+        lines=json.dumps(in_order),
+        callers=json.dumps(known),
+        claims=json.dumps(claims),
+    )
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else f"\\x{value.hex()}"
+
+
+def notify_batch(batch: Sequence[PendingCreate]) -> None:
+    made = [(each.claim.state, each.route.found) for each in batch if each.claim is not None]
+    if not made:
         return
+    pools = {pool.id: pool for _, found in made for pool in found}
+    states = {state for state, _ in made}
     try:
-        notify_made(list(pools.values()), any_bound=is_bound, any_waiting=not is_bound)
+        notify_made(
+            list(pools.values()), any_bound="bound" in states, any_waiting="waiting" in states
+        )
     except Exception as error:
-        # The claims are there, and whoever is told of them looks by timer, too.
-        logger.warning("nobody was told of new claims, they are found by timer: %s", error)
+        # The claims exist, and every receiver also looks by timer.
+        logger.warning("new claims were not announced, controllers find them by timer: %s", error)
 
 
 def fail_all(batch: Sequence[PendingCreate], error: BaseException) -> None:
-    for asked in batch:
-        asked.claim, asked.error = None, error
+    for each in batch:
+        each.claim, each.error = None, error
 
 
 _used = threading.local()
 
 
 def check_connection() -> None:
-    """One that died while it was idle takes no claim along: then its end can be read from it,
-    unless the network has swallowed that.
+    """Replaces a connection that died while idle before a claim uses it. The end of a dead
+    connection can be read from its socket, unless the network has swallowed it.
     """
     now = time.monotonic()
     if connection.errors_occurred or now - getattr(_used, "at", 0.0) > IDLE or has_unread_data():
@@ -204,8 +287,8 @@ def check_connection() -> None:
 
 
 def has_unread_data() -> bool:
-    """The server has sent something that nobody asked for; asks nothing of it, and costs
-    a microsecond.
+    """Whether the server has sent data between two statements. Takes a microsecond and no round
+    trip.
     """
     raw = connection.connection
     if raw is None or raw.closed:

@@ -1,41 +1,40 @@
-"""Many claims in one call. Each stands on its own: the answer to each is what the single call
-would have given, in the order asked.
+"""Creates many claims in one call. Each claim gets the answer that a call of its own would get, in
+the order of the request.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.create import check_same, claim_made, create_claim, explain_made, notify_made
+from claims.allocation.create import create_claim
 from claims.allocation.metrics import CREATED
+from claims.allocation.new_claim import check_same, claim_made, explain_made, notify_made
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.allocation.requests.resolve import find_route
+from claims.allocation.requests.resolve import Route, find_route
 from claims.allocation.selectors import view_claims
 from claims.allocation.wait_reason import explain_claims
 from claims.kinds import is_work_missing
 from claims.statements import repeat
-from pools.config.spec import LeaseSpec
 from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Invalid, Unavailable
 
 MOST = 1000
-CHUNK = 250  # of one line and rank in one statement: a few ten milliseconds
+CHUNK = 250  # claims of one queue and rank in one statement: a few ten milliseconds
 TRIES = 4
 
 Answer = ClaimView | BerthError
 
 
 def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
-    """Simple ones by line, a few hundred in one statement; the others one by one."""
+    """Simple claims of one queue share statements; other claims are created one by one."""
     if len(requests) > MOST:
         raise Invalid(
             f"{len(requests)} claims are too many for one call.", way_out=f"Send {MOST} at most."
         )
     answers: dict[int, Answer] = {}
-    lines: dict[Any, list[int]] = defaultdict(list)
+    lines: dict[tuple[object, ...], list[int]] = defaultdict(list)
     again = find_repeated(requests)
     for i, request in enumerate(requests):
         if i in again:
@@ -67,7 +66,7 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
 
 
 def find_repeated(requests: Sequence[ClaimRequest]) -> set[int]:
-    """Items whose key an earlier item has: they are answered after it, as a repeated call is."""
+    """Items whose key an earlier item has: they are answered after it, like repeated calls."""
     seen: set[tuple[str, str]] = set()
     found = set()
     for i, request in enumerate(requests):
@@ -86,7 +85,7 @@ def _alone(request: ClaimRequest) -> Answer:
 
 
 def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
-    """Of one line and rank."""
+    """The answers to claims of one queue and rank."""
     try:
         for turn in range(TRIES):
             route = find_route(requests[0], fresh=turn > 0)
@@ -99,7 +98,7 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
             found = made | _find_by_keys(requests, missing)
             if len(found) == len(requests):
                 return [found[i] for i in range(len(requests))]
-            if made:  # the pool is what we thought; the rest lost a race for its keys
+            if made:  # the route is current; the rest lost a race for their keys
                 return [
                     found[i] if i in found else _alone(requests[i]) for i in range(len(requests))
                 ]
@@ -110,10 +109,9 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
     ] * len(requests)
 
 
-def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]:
-    first, pool = requests[0], route.pools[0]
-    lease: LeaseSpec = pool.spec.lease
-    specs = [request.spec(lease) for request in requests]
+def _create_batch(requests: list[ClaimRequest], route: Route) -> dict[int, Answer]:
+    first, (pool,) = requests[0], route.found
+    specs = [request.spec(pool.spec.lease) for request in requests]
     rows = claims_sql.create_batch(
         pool=pool.id,
         revision=pool.revision,
@@ -146,7 +144,7 @@ def _create_batch(requests: list[ClaimRequest], route: Any) -> dict[int, Answer]
 
 
 def _find_by_keys(requests: list[ClaimRequest], missing: list[int]) -> dict[int, Answer]:
-    """What these keys got when they were used first."""
+    """The claims that these keys have created before, or why a key is refused."""
     keys = [key for i in missing if (key := requests[i].key) is not None]
     if not keys:
         return {}
@@ -170,11 +168,11 @@ def _find_by_keys(requests: list[ClaimRequest], missing: list[int]) -> dict[int,
 
 
 def _explain(waiting: list[ClaimView]) -> None:
-    """The reason once a line; the place of the first one is counted, the others stand behind it
-    in the order asked.
+    """Reads the reason once for each queue and rank, and the position of its first claim; the
+    others follow in order.
     """
-    first_of: dict[Any, ClaimView] = {}
-    seen: dict[Any, int] = defaultdict(int)
+    first_of: dict[tuple[int, int], ClaimView] = {}
+    seen: dict[tuple[int, int], int] = defaultdict(int)
     places: dict[int, int] = {}
     for claim in sorted(waiting, key=lambda c: (c.rank, c.id)):
         line = (claim.shape_id, claim.rank)

@@ -11,9 +11,9 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from claims.allocation.api import schemas
 from claims.allocation.api.long_poll import wait_for_claim
 from claims.allocation.api.permissions import may_see, require_all, require_to_create
-from claims.allocation.batching import PendingCreate, begin_create
+from claims.allocation.batching import PendingCreate, begin_create, create_at_once
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.create import create_at_once, create_claim
+from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import parse_claim
 from claims.allocation.selectors import ClaimFilter, list_claims, view_claim
 from claims.states import OUTCOMES

@@ -25,7 +25,7 @@ def test_a_failing_hook_does_not_fail_the_answer_of_a_create(
 ) -> None:
     ana = caller("claimant", make_pool("full", slots=1))
     assert ana.post("claims/", {"pool": "full"}).status == 201
-    monkeypatch.setattr("claims.allocation.create.request_scaling", fail)
+    monkeypatch.setattr("claims.allocation.new_claim.request_scaling", fail)
     made = ana.post("claims/", {"pool": "full"})
     assert (made.status, made.body["state"]) == (202, "waiting")
 

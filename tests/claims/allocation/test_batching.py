@@ -1,22 +1,24 @@
 """Simultaneous creates share a statement, and each gets the result that it would get alone."""
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 
 from claims import claims_sql
-from claims.allocation import batching, thread_batching
+from claims.allocation import batching
+from claims.allocation.batching import PendingCreate
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.create import create_claim, route_at_once
-from claims.allocation.thread_batching import QueuedCreate, ThreadBatcher
+from claims.allocation.create import create_claim
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.allocation.requests.resolve import find_route
 from claims.models import Claim
 from pools.lifecycle.services import update_pool
-from project.kernel.errors import BerthError
 from project.kernel.models import Event
 from tests.claims.helpers import ask, held, is_sound, let_go, make_pool, sql, verbs, wish
 from tests.database import helpers as model
@@ -24,40 +26,7 @@ from tests.database import helpers as model
 pytestmark = pytest.mark.usefixtures("tables")
 
 LONG = 30.0
-
-
-class Watched(ThreadBatcher):
-    """Tells how many wait, so that a test need not guess."""
-
-    def __init__(self) -> None:
-        super().__init__(at_once=1)
-        self.came = threading.Semaphore(0)
-        self.is_over = False
-
-    def end(self, first: list[QueuedCreate]) -> None:
-        """What was under way before everybody came."""
-        self.is_over = True
-        self.leave(first)
-
-    def enter(self, wish: QueuedCreate) -> list[QueuedCreate]:
-        self.came.release()
-        return super().enter(wish)
-
-    def wait_for(self, count: int) -> None:
-        for _ in range(count):
-            assert self.came.acquire(timeout=LONG)
-        while True:
-            with self._change:
-                if len(self._waiting) >= count:
-                    return
-
-
-@pytest.fixture
-def gatherer(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    found = Watched()
-    monkeypatch.setattr(thread_batching, "_gatherer", found)
-    monkeypatch.setattr(thread_batching, "PATIENCE", LONG)
-    return found
+THREADS = 4
 
 
 @pytest.fixture
@@ -75,50 +44,59 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-@contextmanager
-def crowd(gatherer: Watched, *works: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
-    """All of them wait behind a statement that is under way; it ends when the block does. Their
-    answers: the futures, after the block.
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One statement at a time: a claim that is not in the first batch waits for its end."""
+    monkeypatch.setattr(batching, "PATIENCES", (0.0, LONG, LONG, LONG))
+
+
+def create_together(
+    *requests: ClaimRequest,
+    during: Callable[[Sequence[asyncio.Task[ClaimView]]], Any] | None = None,
+) -> list[Any]:
+    """Creates the claims in one turn of an event loop, as the web server does, and returns the
+    claims or errors. A claim that the batch leaves out is created by `create_claim` in a thread.
+    `during` is awaited after all of them have joined.
     """
+    pending = [PendingCreate(request, find_route(request)) for request in requests]
 
-    def run(work: Callable[[], Any]) -> Any:
-        try:
-            return work()
-        except BerthError as error:
-            return error
-        finally:
-            connection.close()
+    async def create(threads: ThreadPoolExecutor, each: PendingCreate) -> ClaimView:
+        claim = await each.make(threads)
+        if claim is not None:
+            return claim
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(threads, create_claim, each.request)
 
-    first = gatherer.enter(QueuedCreate(None, {}))  # type: ignore[arg-type]
-    assert gatherer.came.acquire(timeout=LONG)
-    with ThreadPoolExecutor(len(works)) as threads:
-        futures = []
-        for n, work in enumerate(works, 1):  # one after the other, so that their order is known
-            futures.append(threads.submit(run, work))
-            gatherer.wait_for(1)
-            while len(gatherer._waiting) < n:
-                pass
-        yield futures
-        if not gatherer.is_over:
-            gatherer.end(first)
+    async def create_all(threads: ThreadPoolExecutor) -> list[Any]:
+        tasks = [asyncio.create_task(create(threads, each)) for each in pending]
+        if during is not None:
+            await during(tasks)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        await end_connections(threads)
+        return found
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        return asyncio.run(create_all(threads))
 
 
-def make(pool: str = "lab", **body: Any) -> Callable[[], ClaimView]:
-    return lambda: create_claim(wish(pool, **body))
+async def end_connections(threads: ThreadPoolExecutor) -> None:
+    everybody = threading.Barrier(THREADS)
+
+    def leave() -> None:
+        everybody.wait(LONG)
+        connection.close()
+
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*[loop.run_in_executor(threads, leave) for _ in range(THREADS)])
 
 
-def test_creates_that_arrive_meanwhile_share_one_statement(
-    gatherer: Watched, statements: list[str]
-) -> None:
+def test_creates_that_arrive_together_share_one_statement(statements: list[str]) -> None:
     make_pool("a", slots=3)
     make_pool("b", slots=2)
-    with crowd(
-        gatherer,
-        *[make("a", owner=f"o{i}", key=f"a{i}") for i in range(4)],
-        *[make("b", owner=f"p{i}") for i in range(2)],
-    ) as futures:
-        pass
-    claims = [future.result() for future in futures]
+    claims = create_together(
+        *[wish("a", owner=f"o{i}", key=f"a{i}") for i in range(4)],
+        *[wish("b", owner=f"p{i}") for i in range(2)],
+    )
     assert statements == ["create_gathered"]
     assert [claim.state for claim in claims] == [
         "bound",
@@ -145,17 +123,14 @@ def test_creates_that_arrive_meanwhile_share_one_statement(
     assert is_sound()
 
 
-def test_each_claim_of_a_batch_keeps_its_own_fields(gatherer: Watched) -> None:
+def test_each_claim_of_a_batch_keeps_its_own_fields() -> None:
     make_pool("a", slots=5, lease={"hold": "1h"})
     odd = 'quo"te \\ Bücher 漢'
-    with crowd(
-        gatherer,
-        make("a", owner=odd, by="ana"),
-        make("a", by="ben", hold_for="2h", key="k"),
-        make("a", by="cy"),
-    ) as futures:
-        pass
-    first, second, third = (future.result() for future in futures)
+    first, second, third = create_together(
+        wish("a", owner=odd, by="ana"),
+        wish("a", by="ben", hold_for="2h", key="k"),
+        wish("a", by="cy"),
+    )
     assert (first.owner, first.requested_by, first.spec["hold"]) == (odd, "ana", 3600)
     assert (second.requested_by, second.key, second.spec["hold"]) == ("ben", "k", 7200)
     assert ask("a", by="ben", hold_for="2h", key="k").is_replay
@@ -164,15 +139,11 @@ def test_each_claim_of_a_batch_keeps_its_own_fields(gatherer: Watched) -> None:
     assert (row.due_at - row.bound_at).total_seconds() == 7200  # type: ignore[operator]
 
 
-def test_creates_with_one_key_in_a_batch_make_one_claim(gatherer: Watched) -> None:
+def test_creates_with_one_key_in_a_batch_make_one_claim() -> None:
     make_pool(slots=5)
-    with crowd(
-        gatherer,
-        *[make(key="same", owner="x") for _ in range(3)],
-        make(key="same", owner="another"),
-    ) as futures:
-        pass
-    *equal, other = (future.result() for future in futures)
+    *equal, other = create_together(
+        *[wish(key="same", owner="x") for _ in range(3)], wish(key="same", owner="another")
+    )
     assert len({claim.id for claim in equal}) == 1
     assert sorted(claim.is_replay for claim in equal) == [False, True, True]
     assert other.code == "key_reused"
@@ -181,62 +152,54 @@ def test_creates_with_one_key_in_a_batch_make_one_claim(gatherer: Watched) -> No
 
 
 def test_two_queues_of_one_pool_are_not_in_one_statement(
-    gatherer: Watched, statements: list[str]
+    patient: None, statements: list[str]
 ) -> None:
-    """Two lines of a pool look for the same slots, so they are not in one statement."""
+    """Two queues of a pool look for the same slots."""
     make_pool(slots=2)
-    with crowd(gatherer, make(), make(priority=5), make()) as futures:
-        pass
-    claims = [future.result() for future in futures]
+    claims = create_together(wish(), wish(priority=5), wish())
     assert [claim.state for claim in claims] == ["bound", "waiting", "bound"]
     assert statements == ["create_gathered", "create_and_bind_here"]
     assert is_sound()
 
 
-def test_a_batch_does_not_pass_a_waiting_claim(gatherer: Watched) -> None:
+def test_a_batch_does_not_pass_a_waiting_claim() -> None:
     make_pool("a")
     make_pool("b")
     holder = ask("a")
     waits = ask("a")
     let_go(holder)
-    with crowd(gatherer, make("a"), make("b"), make("a")) as futures:
-        pass
-    assert [future.result().state for future in futures] == ["waiting", "bound", "waiting"]
+    found = create_together(wish("a"), wish("b"), wish("a"))
+    assert [claim.state for claim in found] == ["waiting", "bound", "waiting"]
     assert waits.state == "waiting"
 
 
-def test_a_changed_pool_config_applies_to_the_next_batch(gatherer: Watched) -> None:
+def test_a_changed_pool_config_applies_to_the_next_batch() -> None:
     make_pool("a")
     make_pool("b")
     let_go(ask("a")), let_go(ask("b"))  # both routes are remembered
     update_pool("a", {"name": "a", "slots": 1, "members": {"max": 1}, "lease": {"hold": "1h"}})
-    with crowd(gatherer, make("a"), make("b")) as futures:
-        pass
-    a, b = (future.result() for future in futures)
+    a, b = create_together(wish("a"), wish("b"))
     assert (a.state, a.spec.get("hold"), b.state) == ("bound", 3600, "bound")
 
 
-def test_claims_of_a_failed_batch_are_created_one_by_one(
-    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claims_of_a_failed_batch_are_created_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     make_pool(slots=3)
 
-    def fail(batch: list[QueuedCreate]) -> list[Any]:
+    def fail(batch: Sequence[PendingCreate]) -> list[Any]:
         raise DatabaseError("a rule refused one of them")
 
-    monkeypatch.setattr(thread_batching, "_make_all", fail)
-    with crowd(gatherer, make(), make(), make()) as futures:
-        pass
-    assert [future.result().state for future in futures] == ["bound"] * 3
+    monkeypatch.setattr(batching, "_create_gathered", fail)
+    found = create_together(wish(), wish(), wish())
+    assert [claim.state for claim in found] == ["bound"] * 3
     assert is_sound()
 
 
 def breaks_after(
-    work: Callable[[list[QueuedCreate]], list[Any]],
-) -> Callable[[list[QueuedCreate]], list[Any]]:
+    work: Callable[[Sequence[PendingCreate]], list[Any]],
+) -> Callable[[Sequence[PendingCreate]], list[Any]]:
     """The statement ends and its commit with it, and the connection before its answer has come."""
 
-    def run(batch: list[QueuedCreate]) -> list[Any]:
+    def run(batch: Sequence[PendingCreate]) -> list[Any]:
         work(batch)
         raise OperationalError("the connection is lost")
 
@@ -244,22 +207,18 @@ def breaks_after(
 
 
 def test_a_connection_lost_after_the_commit_makes_no_claim_twice(
-    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without a key nobody knows whether it was made: that is told. With one it is asked for
-    again, and is the claim that is there.
+    """Without a key the caller gets the error, because the claim may exist. With a key the call is
+    repeated and finds the claim.
     """
     make_pool(slots=6)
-    monkeypatch.setattr(thread_batching, "_make_all", breaks_after(thread_batching._make_all))
-    with crowd(
-        gatherer, make(owner="plain"), make(owner="keyed", key="k"), make(owner="other")
-    ) as futures:
-        pass
-    first, keyed, other = futures
-    for future in (first, other):
-        with pytest.raises(OperationalError):
-            future.result()
-    assert (keyed.result().owner, keyed.result().is_replay) == ("keyed", True)
+    monkeypatch.setattr(batching, "_create_gathered", breaks_after(batching._create_gathered))
+    first, keyed, other = create_together(
+        wish(owner="plain"), wish(owner="keyed", key="k"), wish(owner="other")
+    )
+    assert isinstance(first, OperationalError) and isinstance(other, OperationalError)
+    assert (keyed.owner, keyed.is_replay) == ("keyed", True)
     assert sorted(Claim.objects.values_list("owner", flat=True)) == ["keyed", "other", "plain"], (
         "each of them once"
     )
@@ -268,74 +227,82 @@ def test_a_connection_lost_after_the_commit_makes_no_claim_twice(
 
 
 def test_a_connection_lost_before_the_insert_repeats_only_creates_with_keys(
-    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It looks the same from here: only what has a key is asked for again."""
+    """The batcher sees the same error as after a commit."""
     make_pool(slots=6)
-    monkeypatch.setattr(thread_batching, "_make_all", breaks_after(lambda batch: []))
-    with crowd(gatherer, make(owner="plain"), make(owner="keyed", key="k")) as futures:
-        pass
-    with pytest.raises(OperationalError):
-        futures[0].result()
-    assert (futures[1].result().state, futures[1].result().is_replay) == ("bound", False)
+    monkeypatch.setattr(batching, "_create_gathered", breaks_after(lambda batch: []))
+    plain, keyed = create_together(wish(owner="plain"), wish(owner="keyed", key="k"))
+    assert isinstance(plain, OperationalError)
+    assert (keyed.state, keyed.is_replay) == ("bound", False)
     assert list(Claim.objects.values_list("owner", flat=True)) == ["keyed"]
     assert is_sound()
 
 
-def test_on_an_event_loop_a_lost_connection_makes_no_claim_twice(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_single_create_with_a_lost_connection_is_repeated_only_with_a_key(
+    monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    """The way of the web server: what may be repeated comes back as not made, and is made in the
-    usual way; the others hear of it.
-    """
-    make_pool(slots=6)
-    let_go(ask())  # the route is remembered
-    wishes = [wish(owner="plain"), wish(owner="keyed", key="k"), wish(owner="other")]
-    batch = [batching.PendingCreate(request, known(request), None) for request in wishes]  # type: ignore[arg-type]
-    monkeypatch.setattr(thread_batching, "_make_all", breaks_after(thread_batching._make_all))
-    batching.make_all(batch)
-    plain, keyed, other = batch
-    assert isinstance(plain.error, OperationalError) and isinstance(other.error, OperationalError)
-    assert (keyed.error, keyed.claim) == (None, None), "to be made in the usual way"
-    again = create_claim(wishes[1])
-    assert again.is_replay
-    assert sorted(Claim.objects.exclude(state="ended").values_list("owner", flat=True)) == [
-        "keyed",
-        "other",
-        "plain",
-    ]
-    assert held() == 3
+    make_pool(slots=2)
+    single = batching.create_single
+
+    def breaks(*values: Any) -> Any:
+        single(*values)
+        raise OperationalError("the connection is lost")
+
+    monkeypatch.setattr(batching, "create_single", breaks)
+    (found,) = create_together(wish(key=key))
+    assert isinstance(found, OperationalError) if key is None else found.is_replay
+    assert Claim.objects.count() == 1
 
 
-def known(request: Any) -> Any:
-    route = route_at_once(request)
-    assert route is not None
-    return route
-
-
-def test_a_locked_pool_delays_only_its_own_batch(gatherer: Watched) -> None:
+def test_a_locked_pool_delays_only_its_own_claims() -> None:
+    """The batch skips the locked pool, and the claim of that pool waits for the lock alone."""
     locked = make_pool("a")
     make_pool("b")
     let_go(ask("a"))
-    with model.connect() as c, c.transaction():
+
+    with model.connect() as c:
+        c.execute("BEGIN")
         c.execute("SELECT FROM pools_pool WHERE id = %s FOR UPDATE", (locked.id,))
-        with crowd(gatherer, make("b"), make("a")) as futures:
-            gatherer.end([QueuedCreate(None, {})])  # type: ignore[arg-type]
-            assert futures[0].result(LONG).state == "bound"
-            assert not futures[1].done()
-            c.execute("ROLLBACK")
-            assert futures[1].result(LONG).state == "bound"
+
+        async def unlock(tasks: Sequence[asyncio.Task[ClaimView]]) -> None:
+            done, left = await asyncio.wait(
+                tasks, timeout=LONG, return_when=asyncio.FIRST_COMPLETED
+            )
+            assert [task.result().pool for task in done] == ["b"]
+            assert not any(task.done() for task in left)
+            await asyncio.to_thread(c.execute, "ROLLBACK")
+
+        found = create_together(wish("b"), wish("a"), during=unlock)
+    assert [claim.state for claim in found] == ["bound"] * 2
 
 
-def test_a_create_does_not_wait_for_a_stuck_batch(
-    gatherer: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(thread_batching, "PATIENCE", 0.05)
+def test_a_create_does_not_wait_for_stuck_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two statements are held up; the third starts after its patience."""
     make_pool(slots=3)
-    with crowd(gatherer, make(), make()) as futures:
-        assert [future.result(LONG).state for future in futures] == ["bound"] * 2, (
-            "though the one before has not ended"
-        )
+    make_pool("b")
+    stuck, entered = threading.Event(), threading.Semaphore(0)
+    single = batching.create_single
+
+    def hold(route: Any, *values: Any) -> Any:
+        if route.names == ("lab",):
+            entered.release()
+            assert stuck.wait(LONG)
+        return single(route, *values)
+
+    monkeypatch.setattr(batching, "create_single", hold)
+
+    async def free(tasks: Sequence[asyncio.Task[ClaimView]]) -> None:
+        for _ in range(2):
+            assert await asyncio.to_thread(partial(entered.acquire, timeout=LONG))
+        assert (await asyncio.wait_for(asyncio.shield(tasks[2]), LONG)).state == "bound"
+        assert not tasks[0].done() and not tasks[1].done()
+        stuck.set()
+
+    monkeypatch.setattr(batching, "MOST", 1)
+    found = create_together(wish(), wish(), wish("b"), during=free)
+    assert [claim.state for claim in found] == ["bound"] * 3
 
 
 def test_a_create_within_a_transaction_is_not_batched(statements: list[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from claims.allocation import bulk, create
+from claims.allocation import bulk, new_claim
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
@@ -108,7 +108,7 @@ def test_created_claims_are_answered_when_their_wait_cannot_be_explained(
         raise OperationalError("statement timeout")
 
     make_pool(slots=1)
-    for module in (bulk, create):
+    for module in (bulk, new_claim):
         monkeypatch.setattr(module, "explain_claims", fail)
     assert told(create_claims([wish() for _ in range(3)])) == ["bound", "waiting", "waiting"]
     assert create_claim(wish(size=1, selector={})).state == "waiting"

@@ -9,8 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
 
-from claims.allocation import thread_batching
-from claims.allocation.create import columns, create_at_once
+from claims.allocation.batching import PendingCreate, create_at_once, create_batch
 from claims.allocation.requests.claim_request import parse_claim
 from claims.allocation.requests.resolve import find_route, forget_routes
 from claims.models import Claim
@@ -152,17 +151,13 @@ def test_a_batch_leaves_out_the_create_of_a_revoked_token(ana: Caller) -> None:
         assert known is not None
         request = parse_claim({"pool": "lab", "owner": who}, requested_by=who)
         wishes.append((request, known[1]))
-    batch = [
-        thread_batching.QueuedCreate(*_route_and_values(request), proof)
-        for request, proof in wishes
+    batch = [PendingCreate(request, find_route(request), proof) for request, proof in wishes]
+    create_batch(batch)
+    assert [(each.claim is None, each.error) for each in batch] == [
+        (False, None),
+        (True, None),
+        (False, None),
     ]
-    thread_batching.create_batch(batch)
-    assert [wish.is_left for wish in batch] == [False, True, False]
     assert sorted(Claim.objects.exclude(owner="").values_list("owner", flat=True)) == ["ana", "ana"]
     assert create_at_once(*wishes[1]) is None
     assert create_at_once(*wishes[0]) is not None
-
-
-def _route_and_values(request: Any) -> tuple[Any, Any]:
-    route = find_route(request)
-    return route, columns(request, route)

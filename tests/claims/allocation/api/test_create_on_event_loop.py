@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 
 from claims import claims_sql
-from claims.allocation import batching, create
+from claims.allocation import batching, new_claim
 from claims.allocation.requests.claim_request import ClaimRequest, parse_claim
 from claims.allocation.requests.resolve import forget_routes
 from claims.models import Claim
@@ -288,7 +288,7 @@ async def test_a_created_claim_is_answered_when_a_later_step_fails(
     def fail(*args: Any, **values: Any) -> None:
         raise OperationalError("the database went away")
 
-    monkeypatch.setattr(create, "explain_claims", fail)
+    monkeypatch.setattr(new_claim, "explain_claims", fail)
     monkeypatch.setattr(batching, "notify_made", fail)
     (first, bound), (second, waits) = await asyncio.gather(
         ask({"pool": "lab"}), ask({"pool": "small"})

@@ -1,0 +1,172 @@
+"""What the ways to create a claim share: the columns and rows of their statements, the view of the
+new claim, and its notifications.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import TypedDict
+
+from django.db import connection
+
+from claims import claims_sql
+from claims.allocation.bind import notify_bound
+from claims.allocation.claim_view import ClaimView, HeldSlot, set_deadlines
+from claims.allocation.requests.claim_request import ClaimRequest
+from claims.allocation.requests.resolve import PoolFacts, Route
+from claims.allocation.scale_request import request_scaling
+from claims.allocation.wait_reason import explain_claims
+from claims.statements import TAKEN, is_transient, sqlstate
+from claims.workspaces.services import WorkspaceEntry
+from pools.access.tokens import CachedToken
+from pools.config.spec import LeaseSpec
+from project.kernel.actor import current_actor
+from project.kernel.db.after_commit import after_commit
+from project.kernel.errors import Conflict
+from project.kernel.events.notify import publish
+
+NO_PLACE = WorkspaceEntry(None, "waiting", "")
+NO_LEASE = LeaseSpec()
+SingleRow = claims_sql.CreateAndBindRow | claims_sql.CreateAndBindHereRow
+CreatedRow = (
+    SingleRow | claims_sql.CreateGatheredRow | claims_sql.CreateBatchRow | claims_sql.CreateRow
+)
+
+logger = logging.getLogger(__name__)
+
+
+class ClaimColumns(TypedDict):
+    """What each statement that creates a claim writes."""
+
+    shape: int
+    pool: int | None
+    owner: str
+    requested_by: str
+    key: str | None
+    digest: bytes | None
+    rank: int
+    spec: str
+    workspace: int | None
+    is_serial: bool
+    step: str
+    state: str
+    actor: str
+    reason: str
+
+
+def columns(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLACE) -> ClaimColumns:
+    first = route.pools[0]
+    return {
+        "shape": route.shape,
+        "pool": None if first is None else first.id,
+        "owner": request.owner,
+        "requested_by": request.requested_by,
+        "key": request.key,
+        "digest": None if request.key is None else request.digest(),
+        "rank": request.rank,
+        "spec": request.spec(NO_LEASE if first is None else first.spec.lease),
+        "workspace": place.workspace,
+        "is_serial": request.is_serial,
+        "step": "plan" if request.task else "",
+        "state": place.state,
+        "actor": current_actor(),
+        "reason": place.reason,
+    }
+
+
+def create_single(
+    route: Route, values: ClaimColumns, proof: CachedToken | None = None
+) -> SingleRow | None:
+    """Creates a simple claim. None: its key exists, the cached facts about its pool are outdated,
+    or the caller (`proof`) has lost a permission.
+    """
+    pool = route.pools[0]
+    assert pool is not None
+    token = None if proof is None else proof.hash
+    told = None if proof is None else proof.told
+    if pool.queue:
+        return claims_sql.create_and_bind(
+            queue=pool.queue, revision=pool.revision, lanes=route.lanes, pool_name=pool.name,
+            line=route.digest, token=token, told=told, **values,
+        )  # fmt: skip
+    return claims_sql.create_and_bind_here(
+        revision=pool.revision, lanes=route.lanes, pool_name=pool.name,
+        line=route.digest, token=token, told=told, **values,
+    )  # fmt: skip
+
+
+def claim_made(
+    request: ClaimRequest,
+    route: Route,
+    row: CreatedRow,
+    spec: str,
+    place: WorkspaceEntry = NO_PLACE,
+) -> ClaimView:
+    """The view of a new claim, from the row of the statement that created it: no second read."""
+    claim = ClaimView(
+        id=row.id, pool=route.names[0], pools=list(route.names), kind=route.kind, size=request.size,
+        state=row.state, generation=row.generation, created_at=row.created_at, owner=request.owner,
+        requested_by=request.requested_by, priority=request.priority, key=request.key,
+        workspace=request.workspace or None, workspace_pool=place.owner or None,
+        workspace_id=place.workspace, task=request.task,
+        pool_id=route.pools[0].id if route.pools[0] else None, shape_id=route.shape,
+        total=route.total, rank=request.rank, step="plan" if request.task else "",
+        is_serial=request.is_serial, terms=request.terms,
+        spec=json.loads(spec) if len(spec) > 2 else {},
+    )  # fmt: skip
+    if isinstance(row, claims_sql.CreateRow) or row.state != "bound":
+        return claim
+    # The statement returns all columns of the slot of a bound claim.
+    assert row.slot_id is not None and row.member_id is not None and row.member is not None
+    assert row.lane is not None and row.number is not None and row.labels is not None
+    labels = json.loads(row.labels)
+    claim.bound_at = row.bound_at
+    claim.slots = [
+        HeldSlot(
+            row.slot_id, route.names[0], row.member_id, row.member, row.lane, row.number, labels
+        )
+    ]
+    set_deadlines(claim)
+    return claim
+
+
+def may_repeat(request: ClaimRequest, error: BaseException) -> bool:
+    """Whether the claim can be created again after this error. Without a key this needs an error
+    that rules out a commit: after a lost connection the claim may exist.
+    """
+    return request.key is not None or is_transient(error) or sqlstate(error) in TAKEN
+
+
+def notify_made(pools: list[PoolFacts], *, any_bound: bool, any_waiting: bool) -> None:
+    if any_bound:
+        notify_bound(pools)
+    if any_waiting:
+        publish("claims", "events")
+        # After the commit, in a transaction of its own: many claims update the same row
+        # of the pool.
+        after_commit(request_scaling, [pool.id for pool in pools])
+
+
+def explain_made(
+    claims: list[ClaimView], explain: Callable[[list[ClaimView]], None] | None = None
+) -> None:
+    """Sets the wait reasons. The claims exist, so an error here must not fail the call: its caller
+    would create them again.
+    """
+    try:
+        (explain or explain_claims)(claims)
+    except Exception as error:
+        if connection.in_atomic_block:  # the caller's transaction is lost as a whole
+            raise
+        logger.warning("claims were created, but their wait reasons could not be read: %s", error)
+
+
+def check_same(request: ClaimRequest, claim: int, digest: bytes | None) -> None:
+    """Raises `Conflict` if the key was used for another request."""
+    if digest is None or bytes(digest) != request.digest():
+        raise Conflict(
+            f"This key was used for another request, which is claim {claim}.",
+            code="key_reused",
+            way_out="Use a new key for a new request.",
+            claim=claim,
+        )
