@@ -34,10 +34,15 @@ def claim_class(state: str, *, outcome: str = "", step: str = "") -> str:
 
 def claim_word(state: str, *, outcome: str = "", step: str = "") -> str:
     """The word beside the glyph: the class, unless the stored word says more."""
-    name = claim_class(state, outcome=outcome, step=step)
     if state == "blocked":
         return "blocked"
-    return outcome if state == "ended" else name
+    if state == "ended":
+        return outcome
+    return class_word(claim_class(state, outcome=outcome, step=step))
+
+
+def class_word(name: str) -> str:
+    return "awaiting approval" if name == "apply_pending" else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -534,7 +534,7 @@ s AS (
   RETURNING slots_slot.id, pool_id, member_id, c.id AS claim_id, slots_slot.generation, state, workspace_id),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
-  SELECT 'expire', pool_id, member_id, id, claim_id, generation, 'reserved', 'idle', 'finalize', 'nobody decided in time' FROM s)
+  SELECT 'expire', pool_id, member_id, id, claim_id, generation, 'reserved', 'idle', 'finalize', 'not approved or rejected in time' FROM s)
 SELECT id, state, workspace_id FROM s
 
 -- move: migration, or one lost ordinal replaced. The claim is on the targets from here on; what it left drains, and may be taken back

@@ -1,7 +1,13 @@
 from django.urls import path
 
 import pools.http.converters  # noqa: F401  (registers them)
-from claims.lifecycle.pages import claim_dialogs, claim_page, drain_dialogs
+from claims.lifecycle.pages import (
+    claim_dialogs,
+    claim_page,
+    drain_dialogs,
+    new_claim_dialogs,
+    pool_deletion_dialog,
+)
 from claims.tasks.pages import approval_dialogs, approval_inbox, new_run, plan_page, task_page
 from claims.tasks.states import views as states_views
 from claims.workspaces.web import views as workspaces_views
@@ -10,7 +16,7 @@ assert task_page  # registers its regions
 
 urlpatterns = [
     path("claims/", claim_page.show_claims, name="claims"),
-    path("claims/new/", claim_dialogs.new, name="claim-new"),
+    path("claims/new/", new_claim_dialogs.new, name="claim-new"),
     path("claims/run/", new_run.run, name="claim-run"),
     path("claims/release/", claim_dialogs.release_many, name="claims-release"),
     path("claims/cancel/", claim_dialogs.cancel_many, name="claims-cancel"),
@@ -55,10 +61,10 @@ urlpatterns = [
     path("workspace/share/<path:name>/", workspaces_views.share, name="workspace-share"),
     path("workspace/unshare/<path:name>/", workspaces_views.unshare, name="workspace-unshare"),
     path("workspace/unlock/<path:name>/", workspaces_views.unlock, name="workspace-unlock"),
-    path("slots/<id:slot_id>/claim/", claim_dialogs.claim_slot, name="slot-claim"),
+    path("slots/<id:slot_id>/claim/", new_claim_dialogs.claim_slot, name="slot-claim"),
     path("members/<id:member_id>/drain/", drain_dialogs.drain, name="member-drain"),
     path("members/<id:member_id>/force-drain/", drain_dialogs.force, name="member-force-drain"),
     path("members/<id:member_id>/undrain/", drain_dialogs.undrain, name="member-undrain"),
     path("pools/<str:name>/drain/", drain_dialogs.drain_several, name="members-drain"),
-    path("pools/<str:name>/delete/", claim_dialogs.delete, name="pool-delete"),
+    path("pools/<str:name>/delete/", pool_deletion_dialog.delete, name="pool-delete"),
 ]

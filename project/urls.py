@@ -14,7 +14,7 @@ APPS = ["pools", "slots", "claims"]
 urlpatterns = [
     # First, claims before all: called most.
     *[path("api/v1/", include(f"{app}.api_urls")) for app in reversed(APPS)],
-    path("api/v1/", include("claims.scaling.api_urls")),
+    path("api/v1/", include("claims.scaling.web.api_urls")),
     path("", include("project.kernel.urls")),
     # Where no page names it.
     path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),
@@ -22,7 +22,7 @@ urlpatterns = [
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     *[path("", include(f"{app}.urls")) for app in APPS],
-    path("", include("claims.scaling.urls")),
+    path("", include("claims.scaling.web.urls")),
     path("", include("project.dashboard.urls")),  # after the apps': /pools/new/ is no pool
 ]
 

@@ -1,6 +1,4 @@
-"""Calling off: what waits, and what an agent runs; and an operator who takes the slots from
-whoever holds them.
-"""
+"""Cancel a claim that waits or whose task an agent runs; force the release of any claim."""
 
 from functools import partial
 
@@ -18,11 +16,13 @@ TIMES = 3
 
 
 def cancel_claim(*, claim_id: int, reason: str = "") -> ClaimView:
-    """Call off a claim that holds nothing yet, or what an agent runs for it: the claim ends now,
-    its slot is free once the agent says that nothing runs there any more. Others that were bound in
-    the meantime stay so: their holder lets go of them by name."""
+    """End a claim that waits, or whose task an agent runs or will run.
+
+    The slot of a task is free once its agent reports that no process is left. A claim that was
+    bound meanwhile and has no task stays bound: `Conflict` names the generation to release.
+    """
     note = reason.strip()
-    for _ in range(TIMES):  # between the two looks it may be bound, or stand in line again
+    for _ in range(TIMES):  # between the two attempts the claim may be bound or queued again
         if repeat(partial(end_unheld, claim_id, "cancelled", "cancel", note)) or repeat(
             partial(_cancel_task, claim_id, note)
         ):
@@ -45,9 +45,7 @@ def cancel_claim(*, claim_id: int, reason: str = "") -> ClaimView:
 
 
 def force_release(*, claim_id: int, reason: str) -> ClaimView:
-    """An operator takes the slots from a claim, whoever holds it, or calls it off
-    while it waits.
-    """
+    """End a claim on behalf of an operator: its slots are released, or it leaves the queue."""
     note = require_reason(reason)
 
     def force() -> None:
@@ -67,7 +65,9 @@ def force_release(*, claim_id: int, reason: str) -> ClaimView:
 
 
 def _cancel_task(claim_id: int, note: str) -> bool:
-    """Against the result of its agent: both need the claim's row, one comes first."""
+    """End a claim with a task. The agent's result locks the same row, so the first of the two
+    wins. False: the claim holds no slot, or has no task.
+    """
     with transaction.atomic():
         held = lock_hold(claim_id)
         if not held.holds or not (held.claim.has_task or held.claim.state == "reserved"):

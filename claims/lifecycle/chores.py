@@ -1,15 +1,14 @@
-"""What the finalizer does for claims. Each step finds what is due by index, locks one claim at a
-time, looks again, and acts.
+"""The timed work of the finalizer on claims. Each chore finds due claims by index, locks one claim
+at a time, reads it again and acts.
 
-Whoever must answer in time (acknowledge, keep) meets the same row lock, so one of the two comes
-first and the other is told.
+An acknowledgement or heartbeat of a holder takes the same row lock: the first of the two wins, and
+the other is rejected.
 """
 
 import json
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 
@@ -42,12 +41,12 @@ from slots.members.drain import list_overdue
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-AGAIN = 60.0  # seconds until a claim is looked at once more that could not be dealt with
+AGAIN = 60.0  # seconds until a claim is checked again after an error
 
 
 @chore("claims due", every=0.5)
 def check_due_claims() -> bool:
-    """Claims whose time has come: to be acknowledged, heard, ended, or tried again."""
+    """Check the claims whose deadline, time limit or back-off is due."""
     rows = claims_sql.due_claims(BATCH)
     failed: list[Exception] = []
     for row in rows:
@@ -57,7 +56,7 @@ def check_due_claims() -> bool:
             if is_unavailable(error):
                 raise
             claims_sql.postpone_claim(claim=row.id, seconds=AGAIN)
-            logger.exception("claim %s could not be looked at, once more in %.0f s", row.id, AGAIN)
+            logger.exception("the check of claim %s failed; next try in %.0f s", row.id, AGAIN)
             failed.append(error)
     if failed:
         raise failed[0]
@@ -67,17 +66,17 @@ def check_due_claims() -> bool:
 def _check_claim(claim_id: int) -> None:
     with transaction.atomic():
         row = claims_sql.lock_due_claim(claim=claim_id)
-        if row is None:  # somebody else has it, or it is not due any more
+        if row is None:  # locked by another process, or no longer due
             return
         _DUE[row.state](row)
 
 
-def _check_bound(row: Any) -> None:
+def _check_bound(row: claims_sql.LockDueClaimRow) -> None:
     spec = json.loads(row.spec)
-    is_heard = not row.has_task  # an agent answers for its member, not for each of its tasks
+    is_heard = not row.has_task  # an agent sends heartbeats for its member, not for each task
     look = check_deadlines(
         TimedClaim(
-            held=row.held,
+            held=row.held or 0.0,
             silent=claims_sql.silence_of(claim=row.id)
             if spec.get("heartbeat") and is_heard
             else None,
@@ -92,8 +91,7 @@ def _check_bound(row: Any) -> None:
         return
     ending = Ending(outcome=look.outcome, verb=_VERBS[look.outcome], reason=look.reason)
     if row.has_task or row.step == "apply":
-        # Its workspace may have to be locked, and that lock comes before the claim's: in a
-        # transaction of its own, after this one.
+        # A workspace is locked before its claims, so this needs a transaction of its own.
         claims_sql.postpone_claim(claim=row.id, seconds=AGAIN)
         after_commit(end_overdue_task, row.id, row.generation, ending)
     else:
@@ -101,8 +99,8 @@ def _check_bound(row: Any) -> None:
 
 
 def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
-    """It was held for too long. A result that came meanwhile counts: then the
-    generation is over.
+    """End a task that reached its time limit. False: its result came first, so the generation
+    has changed.
     """
 
     def end() -> bool:
@@ -115,14 +113,15 @@ def end_overdue_task(claim_id: int, generation: int, ending: Ending) -> bool:
     return repeat(end)
 
 
-def _check_pending(row: Any) -> None:
-    """A plan that waits for a person: told of its deadline, parked once its slot has waited enough,
-    ended. By the clock of the database, which the statements ask again."""
+def _check_pending(row: claims_sql.LockDueClaimRow) -> None:
+    """Apply the deadlines of a plan that waits for an approval: notify, give up its slot, seek a
+    slot, expire. The statements compare with the clock of the database again.
+    """
     approval = approval_of(row.pool_id)
     is_reserved = row.state == "reserved"
     look = check_pending_approval(
         PendingApproval(
-            left=row.left,
+            left=row.left or 0.0,
             waited=row.waited or 0.0,
             notice=approval.notice,
             is_notified=row.is_notified,
@@ -137,11 +136,10 @@ def _check_pending(row: Any) -> None:
         why = f"its pool keeps a slot for {format_seconds(approval.hold or 0.0)} at most"
         release_slots(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
     elif look.action in ("seek", "stop_seeking"):
-        (
+        if look.action == "seek":
             decisions_sql.start_seeking(claim=row.id)
-            if look.action == "seek"
-            else decisions_sql.stop_seeking(claim=row.id)
-        )
+        else:
+            decisions_sql.stop_seeking(claim=row.id)
         publish("slots")
     elif look.action == "notify":
         notify_deadline(row.id)
@@ -150,15 +148,15 @@ def _check_pending(row: Any) -> None:
 
 
 class _Known:
-    """Revisions of the pools whose waiting plans were looked at."""
+    """The revisions of the pools whose waiting plans were made due."""
 
     revisions: dict[int, int] = {}
 
 
 @chore("pools of plans", every=0.5)
 def apply_pool_changes() -> bool:
-    """What a pool says now of plans that wait reaches those that wait already: they are due. So
-    is everything once after a start.
+    """Make waiting plans due when the configuration of their pool changes, and all of them once
+    after a start, so that changed approval rules also apply to them.
     """
     found = {row.id: row.revision for row in decisions_sql.revisions()}
     changed = [pool for pool, revision in found.items() if _Known.revisions.get(pool) != revision]
@@ -168,18 +166,18 @@ def apply_pool_changes() -> bool:
     return False
 
 
-def _expire(row: Any) -> None:
+def _expire(row: claims_sql.LockDueClaimRow) -> None:
     if row.state == "parked":
-        end_unheld(row.id, "expired", "expire", "nobody decided in time")
+        end_unheld(row.id, "expired", "expire", "not approved or rejected in time")
         return
     rows = claims_sql.expire(claim=row.id)
     notify_freed(rows)
     after_end(rows)
 
 
-def _check_blocked(row: Any) -> None:
-    """Its back-off is over. One of a workspace goes by the workspace's own rules, which need its
-    lock first.
+def _check_blocked(row: claims_sql.LockDueClaimRow) -> None:
+    """Requeue a claim at the end of its back-off. For a claim of a workspace this happens after
+    the commit, because the workspace must be locked first.
     """
     if row.workspace_id is None:
         claims_sql.free_after_back_off(claim=row.id, actor=current_actor())
@@ -189,17 +187,17 @@ def _check_blocked(row: Any) -> None:
         after_commit(free_workspace, row.workspace_id)
 
 
-def _check_waiting(row: Any) -> None:
-    claims_sql.postpone_claim(claim=row.id, seconds=None)  # a line needs no timer
+def _clear_timer(row: claims_sql.LockDueClaimRow) -> None:
+    claims_sql.postpone_claim(claim=row.id, seconds=None)
 
 
-_DUE: dict[str, Callable[[Any], None]] = {
+_DUE: dict[str, Callable[[claims_sql.LockDueClaimRow], None]] = {
     "bound": _check_bound,
     "reserved": _check_pending,
     "parked": _check_pending,
     "blocked": _check_blocked,
-    "waiting": _check_waiting,
-    "ended": _check_waiting,
+    "waiting": _clear_timer,
+    "ended": _clear_timer,
 }
 _VERBS = {
     "unacknowledged": "unacknowledged",
@@ -211,9 +209,7 @@ _VERBS = {
 
 @chore("workspaces", every=2.0)
 def free_workspaces() -> bool:
-    """Workspaces in which somebody is blocked by nothing: the process that was to free him died
-    in between.
-    """
+    """Unblock claims whose workspace is free: the process that had to unblock them died."""
     rows = claims_sql.workspaces_to_free(BATCH)
     run_each([row.id for row in rows], free_workspace)
     return len(rows) == BATCH
@@ -221,7 +217,7 @@ def free_workspaces() -> bool:
 
 @chore("lost claims", every=0.5)
 def lose_claims() -> bool:
-    """Claims on members that are lost, each in a transaction of its own."""
+    """Handle the claims on lost members, each in its own transaction."""
     members = [row.id for row in members_sql.lost_with_holders(BATCH)]
     found = [
         (row.id, member_id)
@@ -234,7 +230,7 @@ def lose_claims() -> bool:
 
 @chore("drains over", every=0.5)
 def evict_overdue() -> bool:
-    """Claims on members whose drain is past its deadline, each in a transaction of its own."""
+    """Evict the claims on members whose drain deadline has passed, each in its own transaction."""
     members = list_overdue(BATCH)
     run_each(members, evict_claims)
     return len(members) == BATCH
@@ -252,7 +248,9 @@ def end_claims_of_deleted_pools() -> bool:
 
 @register_pool_use_check
 def has_claims(pool_id: int) -> bool:
-    """One that waits holds no member, so the last member may go long before the last claim."""
+    """Whether a pool has live claims. A waiting claim holds no member, so the last member may be
+    gone long before the last claim.
+    """
     return bool(claims_sql.live_of_pool(1, pool=pool_id))
 
 
@@ -262,15 +260,17 @@ def delete_expired() -> bool:
 
 
 class _CleanupCursor:
-    """Where the clean-up has come to, by id. It starts anew once it meets claims that are young."""
+    """The id up to which ended claims were checked; 0 restarts the walk."""
 
     after = 0
 
 
 @retention_rule("ended claims", days=90)
 def delete_ended_claims(days: float, chunk: int) -> int:
-    """Claims end in another order than they are made, so the walk goes on behind those that
-    live long.
+    """Delete up to `chunk` logs or claims that ended more than `days` days ago; returns how many.
+
+    Claims end in another order than they were created, so the walk by id continues behind claims
+    that live long.
     """
     while True:
         before = _CleanupCursor.after
@@ -278,7 +278,7 @@ def delete_ended_claims(days: float, chunk: int) -> int:
         old = [row.id for row in rows if row.is_old]
         _CleanupCursor.after = rows[-1].id if len(rows) == chunk and rows[-1].is_past else 0
         if old and (logs := len(claims_sql.delete_logs(chunk, claims=old))) == chunk:
-            _CleanupCursor.after = before  # they are met again, with the rest of their logs
+            _CleanupCursor.after = before  # the next call deletes the rest of their logs
             return logs
         if old:
             return len(claims_sql.delete_claims(claims=old))

@@ -1,6 +1,4 @@
-"""What has become of a claim so far, and what comes next: the steps at the top of its
-page. Pure.
-"""
+"""The steps of a claim, past and to come, as the top of its page shows them. Pure functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +8,8 @@ from claims.allocation.claim_view import ClaimView
 from claims.display import claim_class, claim_word
 from project.kernel.ui import formatting
 
+PENDING = claim_class("reserved")
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimStep:
@@ -17,66 +17,52 @@ class ClaimStep:
     word: str
     text: str = ""
     at: datetime | None = None
-    counts_from: datetime | None = None  # the text is a duration that goes on
+    counts_from: datetime | None = None  # start of a duration that still grows
     is_current: bool = False
     is_next: bool = False
 
 
 def steps_of(claim: ClaimView, now: datetime) -> list[ClaimStep]:
-    found = [_waiting(claim, now)]
-    if claim.bound_at is not None and not claim.is_waiting:
-        found.append(_bound(claim))
+    """The steps of a claim without a task."""
+    if claim.is_waiting:
+        text = f"position {claim.wait.place}, " if claim.wait and claim.wait.place else ""
+        found = [_going_on("waiting", claim_word(claim.state), text, claim.created_at)]
+    else:
+        at_once = "served at once" if claim.bound_at else ""
+        found = [_requested(claim, claim.bound_at or claim.changed_at or now, at_once)]
+        if claim.bound_at is not None:
+            found.append(_bound(claim))
     if claim.state in ("reserved", "parked"):
-        found.append(
-            ClaimStep(
-                "apply_pending",
-                "apply_pending",
-                "",
-                claim.changed_at,
-                claim.changed_at,
-                is_current=True,
-            )
-        )
+        found.append(_going_on(PENDING, claim_word(claim.state), "", claim.changed_at))
     if claim.state == "ended":
-        css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-        held = (
-            f"after {formatting.duration((claim.changed_at - claim.bound_at).total_seconds())}"
-            if claim.changed_at and claim.bound_at
-            else ""
-        )
-        found.append(
-            ClaimStep(
-                css,
-                claim_word(claim.state, outcome=claim.outcome),
-                held,
-                claim.changed_at,
-                is_current=True,
-            )
-        )
-        return found
+        return [*found, _ended(claim, claim.bound_at)]
     return [*found, *_ahead(claim)]
 
 
-def _waiting(claim: ClaimView, now: datetime) -> ClaimStep:
-    if claim.is_waiting:
-        text = f"position {claim.wait.place}, " if claim.wait and claim.wait.place else ""
-        return ClaimStep(
-            "waiting",
-            claim_word(claim.state),
-            text,
-            claim.created_at,
-            claim.created_at,
-            is_current=True,
-        )
-    until = claim.bound_at or claim.changed_at or now
+def _going_on(css: str, word: str, text: str, since: datetime | None) -> ClaimStep:
+    return ClaimStep(css, word, text, since, since, is_current=True)
+
+
+def _to_come(css: str, word: str, text: str = "", at: datetime | None = None) -> ClaimStep:
+    return ClaimStep(css, word, text, at, is_next=True)
+
+
+def _requested(claim: ClaimView, until: datetime, at_once: str) -> ClaimStep:
     waited = (until - claim.created_at).total_seconds()
-    word = "waiting" if waited >= 1 else "asked"
-    return ClaimStep(
-        "done",
-        word,
-        formatting.duration(waited) if waited >= 1 else "served at once" if claim.bound_at else "",
-        claim.created_at,
-    )
+    if waited < 1:
+        return ClaimStep("done", "requested", at_once, claim.created_at)
+    return ClaimStep("done", "waiting", formatting.duration(waited), claim.created_at)
+
+
+def _ended(claim: ClaimView, since: datetime | None) -> ClaimStep:
+    css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
+    word = claim_word(claim.state, outcome=claim.outcome)
+    text = f"after {_between(since, claim.changed_at)}" if since and claim.changed_at else ""
+    return ClaimStep(css, word, text, claim.changed_at, is_current=True)
+
+
+def _between(start: datetime, end: datetime) -> str:
+    return formatting.duration((end - start).total_seconds())
 
 
 def _bound(claim: ClaimView) -> ClaimStep:
@@ -85,49 +71,31 @@ def _bound(claim: ClaimView) -> ClaimStep:
     if claim.state != "bound":
         return ClaimStep("done", "bound", text, claim.bound_at)
     css = claim_class(claim.state, step=claim.step)
-    return ClaimStep(
-        css, css, f"{text}, " if text else "", claim.bound_at, claim.bound_at, is_current=True
-    )
+    return _going_on(css, css, f"{text}, " if text else "", claim.bound_at)
 
 
 def _ahead(claim: ClaimView) -> list[ClaimStep]:
     ahead = []
     if claim.is_waiting:
+        wait = claim.wait
         ahead.append(
-            ClaimStep(
-                "bound",
-                "bound",
-                claim.wait.start_note if claim.wait and claim.wait.start is None else _soon(claim),
-                is_next=True,
-            )
+            _to_come("bound", "bound", wait.start_note if wait and not wait.start else _soon(claim))
         )
     if claim.acknowledge_by is not None:
-        ahead.append(
-            ClaimStep(
-                "bound",
-                "acknowledged",
-                "by then, or the slot is released",
-                claim.acknowledge_by,
-                is_next=True,
-            )
-        )
+        text = "by then, or the slot is released"
+        ahead.append(_to_come("bound", "acknowledged", text, claim.acknowledge_by))
     text = "at the latest" if claim.expires_at else "when the holder releases it"
-    ahead.append(ClaimStep("done", "released", text, claim.expires_at, is_next=True))
-    return ahead
+    return [*ahead, _to_come("done", "released", text, claim.expires_at)]
 
 
 def _soon(claim: ClaimView) -> str:
     start = claim.wait.start if claim.wait else None
-    return (
-        ""
-        if start is None
-        else f"in about {formatting.span(*start)}"
-        if start[1] > 1
-        else "at once"
-    )
+    if start is None:
+        return ""
+    return f"in about {formatting.span(*start)}" if start[1] > 1 else "at once"
 
 
-# -- tasks: plan, decision, apply ------------------------------------------------------------------
+# -- tasks: plan, approval, apply ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +115,10 @@ class AgentRun:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSummary:
-    """A plan, and who said yes."""
+    """A plan and its approvals."""
 
     made_at: datetime
-    is_kept: bool = True  # it is the claim's plan still
+    is_kept: bool = True  # it is still the plan of its claim
     given: tuple[tuple[str, datetime], ...] = ()
     needed: int = 1
 
@@ -164,7 +132,7 @@ class ApprovalSummary:
 
 
 MOST = 8  # steps that fit beside each other
-BAD_RUNS = {"failed": "failed", "lost": "lost", "cancelled": "cancelled"}
+BAD_RUNS = ("failed", "lost", "cancelled")
 
 
 def steps_of_task(
@@ -174,161 +142,89 @@ def steps_of_task(
     now: datetime,
     behind: Sequence[int] = (),
 ) -> list[ClaimStep]:
-    """In the order of time; what is to come stands behind it, dotted."""
+    """The steps of a claim with a task, by time; steps to come last.
+
+    `behind`: the claims of its workspace that wait for it.
+    """
     first = runs[0].started_at if runs else claim.bound_at
     found: list[tuple[datetime, ClaimStep]] = []
     if first is not None or not claim.is_waiting:
-        found.append((claim.created_at, _asked(claim, first or claim.changed_at or now)))
-    found += [(run.started_at, _ran(run, now)) for run in runs]
-    found += [step for plan in plans for step in _decision(claim, plan, is_last=plan is plans[-1])]
+        until = first or claim.changed_at or now
+        found.append((claim.created_at, _requested(claim, until, "served at once")))
+    found += [(run.started_at, _ran(run)) for run in runs]
+    found += [step for plan in plans for step in _approval(claim, plan, is_last=plan is plans[-1])]
     found.sort(key=lambda pair: pair[0])
     steps = [step for _, step in found]
     if len(steps) > MOST - 2:
         left = len(steps) - (MOST - 3)
-        steps = [
-            steps[0],
-            ClaimStep("done", f"{left} more steps", "in its events"),
-            *steps[-(MOST - 4) :],
-        ]
+        more = ClaimStep("done", f"{left} more steps", "in its events")
+        steps = [steps[0], more, *steps[-(MOST - 4) :]]
     if claim.state == "ended":
-        css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-        took = (
-            formatting.duration((claim.changed_at - claim.created_at).total_seconds())
-            if claim.changed_at
-            else ""
-        )
-        return [
-            *steps,
-            ClaimStep(
-                css,
-                claim_word(claim.state, outcome=claim.outcome),
-                f"after {took}" if took else "",
-                claim.changed_at,
-                is_current=True,
-            ),
-        ]
+        return [*steps, _ended(claim, claim.created_at)]
     if claim.is_waiting:
         is_approved = any(plan.is_kept and plan.is_approved for plan in plans)
         since = claim.changed_at if steps else claim.created_at
         place = f"position {claim.wait.place}, " if claim.wait and claim.wait.place else ""
         word = "waiting to apply" if is_approved else claim_word(claim.state)
-        steps.append(
-            ClaimStep(
-                "waiting",
-                word,
-                "goes first, " if is_approved else place,
-                since,
-                since,
-                is_current=True,
-            )
-        )
-    elif claim.state == "bound" and not any(not run.is_over for run in runs):
+        steps.append(_going_on("waiting", word, "goes first, " if is_approved else place, since))
+    elif claim.state == "bound" and all(run.is_over for run in runs):
         css = claim_class(claim.state, step=claim.step)
-        steps.append(
-            ClaimStep(
-                css,
-                "applying" if claim.step == "apply" else "bound",
-                f"{_place(claim)}handed to the agent, ",
-                claim.bound_at,
-                claim.bound_at,
-                is_current=True,
-            )
-        )
-    return [*steps, *_to_come(claim, behind)]
+        word = "applying" if claim.step == "apply" else "bound"
+        text = f"{_place(claim)}handed to the agent, "
+        steps.append(_going_on(css, word, text, claim.bound_at))
+    return [*steps, *_ahead_of_task(claim, behind)]
 
 
 def _place(claim: ClaimView) -> str:
-    return (
-        f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}, "
-        if claim.slots
-        else ""
-    )
+    if not claim.slots:
+        return ""
+    slot = claim.slots[0]
+    return f"{slot.member} · {slot.lane} {slot.number}, "
 
 
-def _asked(claim: ClaimView, until: datetime) -> ClaimStep:
-    waited = (until - claim.created_at).total_seconds()
-    return ClaimStep(
-        "done",
-        "waiting" if waited >= 1 else "asked",
-        formatting.duration(waited) if waited >= 1 else "served at once",
-        claim.created_at,
-    )
-
-
-def _ran(run: AgentRun, now: datetime) -> ClaimStep:
-    word = "applying" if run.step == "apply" else "running plan"
+def _ran(run: AgentRun) -> ClaimStep:
     if not run.is_over:
-        return ClaimStep(
-            "applying" if run.step == "apply" else "running",
-            word,
-            f"{run.place}, ",
-            run.started_at,
-            run.started_at,
-            is_current=True,
-        )
-    took = formatting.duration(((run.ended_at or run.started_at) - run.started_at).total_seconds())
-    css = BAD_RUNS.get(run.outcome, "done")
-    said = f"{run.step} {run.outcome}" if css != "done" else run.step
-    return ClaimStep(css, said, f"{took}, {run.place}", run.started_at)
+        css, word = ("applying", "applying") if run.step == "apply" else ("running", "running plan")
+        return _going_on(css, word, f"{run.place}, ", run.started_at)
+    text = f"{_between(run.started_at, run.ended_at or run.started_at)}, {run.place}"
+    if run.outcome in BAD_RUNS:
+        return ClaimStep(run.outcome, f"{run.step} {run.outcome}", text, run.started_at)
+    return ClaimStep("done", run.step, text, run.started_at)
 
 
-def _decision(
+def _approval(
     claim: ClaimView, plan: ApprovalSummary, *, is_last: bool
 ) -> list[tuple[datetime, ClaimStep]]:
+    word, made_at = claim_word("reserved"), plan.made_at
     if claim.state in ("reserved", "parked") and plan.is_kept:
-        kept = "keeps its slot, " if claim.state == "reserved" else "without a slot, "
-        return [
-            (
-                plan.made_at,
-                ClaimStep(
-                    "apply_pending",
-                    "apply_pending",
-                    kept,
-                    plan.made_at,
-                    plan.made_at,
-                    is_current=True,
-                ),
-            )
-        ]
-    steps = []
+        text = "keeps its slot, " if claim.state == "reserved" else "without a slot, "
+        return [(made_at, _going_on(PENDING, word, text, made_at))]
     if plan.given and plan.is_approved:
         at = plan.given[-1][1]
-        waited = formatting.duration((at - plan.made_at).total_seconds())
-        steps.append((plan.made_at, ClaimStep("done", "apply_pending", waited, plan.made_at)))
-        steps.append((at, ClaimStep("done", "approved", f"by {plan.by}", at)))
-    elif (
-        claim.state == "ended"
-        and is_last
-        and claim.task == "plan_and_apply"
-        and claim.outcome != "planned"
-        and claim.changed_at
-    ):
-        waited = formatting.duration((claim.changed_at - plan.made_at).total_seconds())
-        steps.append((plan.made_at, ClaimStep("done", "apply_pending", waited, plan.made_at)))
-    elif not plan.is_kept:
-        steps.append((plan.made_at, ClaimStep("cancelled", "plan replaced", "stale", plan.made_at)))
-    return steps
+        return [
+            (made_at, ClaimStep("done", word, _between(made_at, at), made_at)),
+            (at, ClaimStep("done", "approved", f"by {plan.by}", at)),
+        ]
+    is_undecided = claim.state == "ended" and is_last and claim.task == "plan_and_apply"
+    if is_undecided and claim.outcome != "planned" and claim.changed_at:
+        waited = _between(made_at, claim.changed_at)
+        return [(made_at, ClaimStep("done", word, waited, made_at))]
+    if not plan.is_kept:
+        return [(made_at, ClaimStep("cancelled", "plan replaced", "stale", made_at))]
+    return []
 
 
-def _to_come(claim: ClaimView, behind: Sequence[int]) -> list[ClaimStep]:
+def _ahead_of_task(claim: ClaimView, behind: Sequence[int]) -> list[ClaimStep]:
     if claim.task != "plan_and_apply":
-        return [ClaimStep("done", "planned", "then its slot is released", is_next=True)]
-    unlocks = f"then {behind[0]} of its workspace goes on" if behind else ""
-    ahead = [ClaimStep("done", "applied", unlocks, is_next=True)]
-    if claim.step == "apply":
-        return ahead
-    ahead.insert(
-        0,
-        ClaimStep(
-            "applying",
-            "applying",
-            "in the same slot" if claim.state == "reserved" else "",
-            is_next=True,
-        ),
+        return [_to_come("done", "planned", "then its slot is released")]
+    applied = _to_come(
+        "done", "applied", f"then claim {behind[0]} of its workspace continues" if behind else ""
     )
+    if claim.step == "apply":
+        return [applied]
+    text = "in the same slot" if claim.state == "reserved" else ""
+    applying = _to_come("applying", "applying", text)
     if claim.state in ("reserved", "parked") or claim.rank == 0:
-        return ahead
-    return [
-        ClaimStep("apply_pending", "apply_pending", "if there are changes to apply", is_next=True),
-        *ahead,
-    ]
+        return [applying, applied]
+    pending = _to_come(PENDING, claim_word("reserved"), "if there are changes to apply")
+    return [pending, applying, applied]

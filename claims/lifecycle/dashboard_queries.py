@@ -1,18 +1,15 @@
-"""Reads for pages: how many claims there are of what is shown, for which pools, and since when
-they wait.
-"""
+"""Counts for pages: claims by class, waiting claims by pool, recent waits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from claims.display import MATCHES, match_of
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 
-# Of each pool that claims name, whether it exists or not. Lines are few where claims are many, so
-# it is asked by line.
+# For each pool name in a live claim, whether the pool exists or not. The query groups by queue
+# (claims_shape) first, because queues are few and claims are many.
 WAITING = """
 SELECT name, sum(n)::int AS n, sum(blocked)::int AS blocked, min(oldest) AS oldest,
   min(first_id) AS first_id FROM (
@@ -21,7 +18,7 @@ SELECT name, sum(n)::int AS n, sum(blocked)::int AS blocked, min(oldest) AS olde
   FROM claims_claim WHERE state IN ('waiting', 'blocked') GROUP BY 1) c
 JOIN claims_shape ON claims_shape.id = c.shape_id, unnest(pools) AS name GROUP BY 1"""
 
-# What is live is counted; of what has ended only the newest are looked at, however many are kept.
+# Counts all live claims, but only the newest of the ended claims, to bound the cost.
 COUNT = """
 SELECT state, step, outcome, count(*)::int AS n FROM claims_claim
   WHERE state <> 'ended' AND {tests} GROUP BY 1, 2, 3
@@ -42,7 +39,7 @@ FROM (SELECT * FROM claims_claim ORDER BY id DESC LIMIT 5000) claims_claim
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Who waits for a pool."""
+    """The waiting claims of a pool."""
 
     count: int = 0
     blocked: int = 0
@@ -53,21 +50,21 @@ class Queue:
 @dataclass(frozen=True, slots=True)
 class RecentStats:
     bound: int = 0
-    is_more: bool = False  # only the newest claims were looked at
+    is_more: bool = False  # only the newest claims were counted
     median: float | None = None
     ninetieth: float | None = None
 
 
 def count_waiting() -> dict[str, Queue]:
-    """By the name of the pool, also of one that is not there."""
+    """The queues by name of the pool, also for pools that do not exist."""
     with reporting():
         return {
             row.name: Queue(row.n, row.blocked, row.oldest, row.first_id) for row in run(WAITING)
         }
 
 
-def count_claims(tests: str = "true", values: dict[str, Any] | None = None) -> dict[str, int]:
-    """How many there are of each class; of ended ones those of the last day."""
+def count_claims(tests: str = "true", values: dict[str, object] | None = None) -> dict[str, int]:
+    """Claims by class; ended claims of the last day only."""
     with reporting():
         rows = run(COUNT.format(tests=tests), values, prepare=False)
     counts: dict[str, int] = {}
@@ -85,14 +82,14 @@ def count_claims(tests: str = "true", values: dict[str, Any] | None = None) -> d
 
 
 def bound_lately(pools: Iterable[int] | None) -> RecentStats:
-    """In the last hour: how many, and how long half and nine in ten of them waited."""
+    """Claims bound in the last hour: their number, median wait and 90th percentile."""
     tests, values = in_pools(pools)
     with reporting():
         row = run(LATELY.format(tests=tests), values, prepare=False)[0]
     return RecentStats(row.n, bool(row.is_more), row.median, row.ninetieth)
 
 
-def in_pools(pools: Iterable[int] | None) -> tuple[str, dict[str, Any]]:
+def in_pools(pools: Iterable[int] | None) -> tuple[str, dict[str, object]]:
     return (
         ("true", {})
         if pools is None

@@ -1,8 +1,8 @@
-"""Whoever asked for a plan is told that its deadline is near: once, in the log and, where a mail
+"""Notify the requester of a plan that its deadline is near: once, with an event and, if a mail
 server is set, by mail.
 
-The mail is an operation: written with the event, sent after the commit by a worker, tried again
-while the server is away.
+The mail is an operation of the outbox: the transaction of the event writes it, and a worker sends
+it after the commit and retries while the server is unavailable.
 """
 
 from smtplib import SMTPException
@@ -28,7 +28,9 @@ KIND = "mail_notice"
 
 
 def notify_deadline(claim_id: int) -> bool:
-    """In the transaction of the finalizer. False: it was told, or does not wait any more."""
+    """Record the notice in the transaction of the finalizer. False: the notice was recorded
+    before, or the plan no longer waits.
+    """
     row = decisions_sql.notify(claim=claim_id)
     if row is None:
         return False
@@ -36,7 +38,8 @@ def notify_deadline(claim_id: int) -> bool:
     record(
         "expire_soon", pool_id=row.pool_id, claim_id=row.id, generation=row.generation,
         before=row.state, after=row.state,
-        reason=f"nobody has decided; it ends at {row.expires_at:%Y-%m-%d %H:%M} UTC", data=until,
+        reason=f"not approved or rejected yet; ends at {row.expires_at:%Y-%m-%d %H:%M} UTC",
+        data=until,
     )  # fmt: skip
     if settings.BERTH_MAIL:
         add_operation(
@@ -52,7 +55,7 @@ def notify_deadline(claim_id: int) -> bool:
 
 @register_performer(KIND)
 def send_notice(taken: AcquiredOperation) -> None:
-    """What was decided meanwhile is no news."""
+    """Mail the requester, unless the plan was approved or rejected meanwhile."""
     claim = (
         Claim.objects.select_related("pool", "workspace")
         .filter(pk=taken.claim_id or 0, state__in=PENDING)
@@ -74,4 +77,4 @@ def send_notice(taken: AcquiredOperation) -> None:
     try:
         send_mail(f"{name} waits for an approval", text, None, [user.email])
     except (SMTPException, OSError) as error:
-        raise ProviderError(f"The mail server did not accept it: {error}") from error
+        raise ProviderError(f"The mail server did not accept the mail: {error}") from error

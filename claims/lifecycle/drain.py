@@ -1,14 +1,14 @@
-"""Past the deadline of a member's drain, or by force, whoever still holds a slot there is put out:
-one claim in one transaction.
+"""Evict the claims of a member at the deadline of its drain, or by force: one claim in one
+transaction.
 
-In the order of locks: the member, the workspace, the claim, its slots. The member's lock is shared,
-so that many claims end at once, and keeps an undrain waiting; whichever came first holds. A result,
-a yes or a release that comes first needs the same claim, and is found here.
+Locks are taken in the order member, workspace, claim, slots. The member's lock is shared, so that
+several claims end at the same time while an undrain waits. A result, an approval or a release
+locks the same claim: if it commits first, the eviction sees its effect.
 """
 
 import logging
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import transaction
 
@@ -19,35 +19,32 @@ from claims.lifecycle.end_hold import apply_fate, lock_hold
 from claims.lifecycle.lost_member import replace_places
 from claims.statements import repeat
 from project.kernel.controllers.periodic import run_each
+from slots.members import members_sql
 from slots.members.drain import drain_member, lock_overdue
 from slots.members.services import Removal
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 100  # claims that a forced drain ends before it answers; the finalizer ends the rest
+AT_ONCE = 100  # claims that a forced drain evicts before it returns; the finalizer evicts the rest
 VERB = "put_out"
 
 
 class ClaimFate(NamedTuple):
-    """A claim that keeps a member, and what becomes of it past the deadline."""
+    """A claim that holds slots of a draining member, and its fate at the deadline."""
 
-    row: Any
+    row: draining_sql.HoldersRow
     fate: Fate
-    is_moved: bool  # of several slots those here are replaced, if as many are free
-
-    @property
-    def is_running(self) -> bool:
-        return bool(self.row.has_task and self.row.state == "bound")
+    is_moved: bool  # its slots here are replaced, if enough slots are free elsewhere
 
 
 def evict_claim(*, claim_id: int, member_id: int) -> bool:
-    """False: it holds nothing there any more, or the deadline is another one by now."""
+    """False: the claim holds no slot there any more, or the deadline was moved."""
     return repeat(partial(_evict, claim_id, member_id))
 
 
 def evict_claims(member_id: int, most: int | None = None) -> int:
-    """Each on its own: one that can't be dealt with holds up none of the others. Answers how
-    many there were.
+    """Evict the claims of a member, each in its own transaction: a failure does not stop the
+    rest. Returns how many claims were found.
     """
     rows = claims_sql.claims_on_member(member=member_id)[:most]
     run_each(
@@ -58,21 +55,21 @@ def evict_claims(member_id: int, most: int | None = None) -> int:
 
 
 def force_drain(*, member_id: int, reason: str, stays: bool | None = None) -> Removal:
-    """Whoever is there is put out now. It is so from the first commit on: what fails after it
-    the finalizer does again.
+    """Drain a member with the deadline now, and evict its claims. The finalizer retries the
+    evictions that fail.
     """
     removal = drain_member(member_id=member_id, reason=reason, force=True, stays=stays)
     try:
         evict_claims(member_id, AT_ONCE)
     except Exception:
         logger.exception(
-            "not everybody on member %s could be put out at once, the finalizer goes on", member_id
+            "some claims on member %s were not evicted; the finalizer retries", member_id
         )
     return removal
 
 
 def list_kept(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
-    """What keeps members from being empty, of each in the order in which it came."""
+    """The claims that hold slots of the given members, by member, oldest first."""
     found: dict[int, list[ClaimFate]] = {member_id: [] for member_id in member_ids}
     for row in draining_sql.holders(members=member_ids):
         fate = fate_of_drained(
@@ -88,9 +85,11 @@ def list_kept(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
     return found
 
 
-def drains_of(claim_ids: list[int]) -> dict[int, Any]:
-    """Of claims whose member drains: the first deadline."""
-    found: dict[int, Any] = {}
+def drains_of(claim_ids: list[int]) -> dict[int, draining_sql.DrainsRow]:
+    """The drain with the earliest deadline, by claim; claims without a draining member are left
+    out.
+    """
+    found: dict[int, draining_sql.DrainsRow] = {}
     for row in draining_sql.drains(claims=claim_ids):
         found.setdefault(row.claim_id, row)
     return found
@@ -112,7 +111,7 @@ def _evict(claim_id: int, member_id: int) -> bool:
     return True
 
 
-def describe_drain(member: Any) -> str:
-    """Which, by whom, and why."""
+def describe_drain(member: members_sql.IsOverRow) -> str:
+    """Such as "tf-0, by anna: kernel patch"."""
     by = f", by {member.drain_by}" if member.drain_by else ""
     return f"{member.name}{by}: {member.note}" if member.note else f"{member.name}{by}"

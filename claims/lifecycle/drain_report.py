@@ -1,10 +1,9 @@
-"""What keeps members that drain, in words: who, for how long, and what becomes of each at the
-deadline. The same for pages and for REST.
+"""The claims that keep draining members from being empty, and their fate at the deadline, for
+pages and REST.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from claims.display import claim_class, claim_word
 from claims.lifecycle.drain import ClaimFate, list_kept
@@ -13,7 +12,7 @@ from project.kernel.ui import formatting
 
 @dataclass(frozen=True, slots=True)
 class DrainBlocker:
-    """A claim that holds slots of a member, now and past the deadline."""
+    """A claim that holds slots of a draining member, now and after the deadline."""
 
     claim_id: int
     member_id: int
@@ -29,9 +28,9 @@ class DrainBlocker:
     expires_at: datetime | None
     to: str
     outcome: str
-    then: tuple[str, str]  # class and few words
+    then: tuple[str, str]  # CSS class and short text
     loses: str
-    text: str  # the same in a sentence
+    text: str  # its fate as a sentence
 
     @property
     def name(self) -> str:
@@ -42,8 +41,7 @@ class DrainBlocker:
         return formatting.sentence(self.places) + (f" and {self.more} more" if self.more else "")
 
     @property
-    def is_waiting(self) -> bool:
-        """For a person."""
+    def awaits_approval(self) -> bool:
         return self.state == "reserved"
 
 
@@ -66,8 +64,8 @@ def _blocker(kept: ClaimFate) -> DrainBlocker:
         state=row.state,
         css=claim_class(row.state, outcome=row.outcome, step=row.step),
         word=claim_word(row.state, outcome=row.outcome, step=row.step),
-        places=tuple(row.places),
-        more=max(0, row.n - len(row.places)),
+        places=tuple(row.places or ()),
+        more=max(0, row.n - len(row.places or ())),
         since=row.bound_at,
         expires_at=row.expires_at,
         to=kept.fate.to,
@@ -79,7 +77,7 @@ def _blocker(kept: ClaimFate) -> DrainBlocker:
 
 
 def _describe_fate(kept: ClaimFate) -> tuple[str, str, str, str]:
-    """Its class, what it is then and what it loses in few words, and in a sentence."""
+    """CSS class, state after the deadline, loss, and the same as a sentence."""
     row, fate = kept.row, kept.fate
     if kept.is_moved:
         return (
@@ -112,8 +110,8 @@ def _describe_fate(kept: ClaimFate) -> tuple[str, str, str, str]:
 
 
 def summarise(keepers: list[DrainBlocker]) -> str:
-    """What holds it: '2 running, 1 waits for a decision'."""
-    waiting = sum(keeper.is_waiting for keeper in keepers)
+    """Such as "2 plans run and 1 plan waits for an approval"."""
+    waiting = sum(keeper.awaits_approval for keeper in keepers)
     applying = sum(keeper.css == "applying" for keeper in keepers)
     running = sum(keeper.css == "running" for keeper in keepers)
     rest = len(keepers) - waiting - applying - running
@@ -128,7 +126,7 @@ def summarise(keepers: list[DrainBlocker]) -> str:
     return formatting.sentence([part for part in parts if part])
 
 
-def show_blocker(keeper: DrainBlocker) -> dict[str, Any]:
+def show_blocker(keeper: DrainBlocker) -> dict[str, object]:
     return {
         "claim_id": keeper.claim_id,
         "state": keeper.state,

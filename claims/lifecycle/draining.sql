@@ -1,6 +1,6 @@
--- What keeps members that drain, and what would become of it.
+-- The claims on draining members, and the facts that decide their fate.
 
--- holders: claims that hold slots of some members, in the order in which they came. OFFSET 0: member by member.
+-- holders: the claims that hold slots of the given members, oldest first. OFFSET 0 makes the planner go member by member.
 SELECT s.member_id, c.id, c.state, c.step, c.outcome, c.size, c.generation, c.owner, c.requested_by, w.name AS workspace, c.bound_at,
   c.expires_at, s.places, s.n,
   coalesce((c.spec->>'retry')::bool, false) AS is_retried,
@@ -12,11 +12,11 @@ FROM unnest(%(members)s::bigint[]) AS m(id) CROSS JOIN LATERAL (
 JOIN claims_claim c ON c.id = s.claim_id LEFT JOIN claims_workspace w ON w.id = c.workspace_id
 ORDER BY s.member_id, c.id
 
--- holds_on$: does a claim hold a slot of this member just now? Asked under the claim's lock.
+-- holds_on$: whether a claim holds a slot of this member. The caller has locked the claim.
 SELECT EXISTS (SELECT FROM slots_slot WHERE claim_id = %(claim)s AND member_id = %(member)s)
 
--- drains: the deadlines of the members that claims hold slots of.
--- @not_null claim_id
+-- drains: the deadlines of the members whose slots these claims hold.
+-- @not_null claim_id, drain_until
 SELECT s.claim_id, m.name, m.drain_until, m.drain_until <= now() AS is_over, m.is_leaving
 FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
 WHERE s.claim_id = ANY (%(claims)s::bigint[]) AND (m.drain_until IS NOT NULL) ORDER BY m.drain_until, m.id

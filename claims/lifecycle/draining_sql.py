@@ -33,23 +33,23 @@ class HoldersRow(NamedTuple):
 
 
 def holders(*, members: list[int]) -> list[HoldersRow]:
-    """Claims that hold slots of some members, in the order in which they came."""
+    """The claims that hold slots of the given members, oldest first."""
     return statements.fetch_rows("holders", HoldersRow, {"members": members})
 
 
 def holds_on(*, claim: int, member: int) -> bool:
-    """Does a claim hold a slot of this member just now?"""
+    """Whether a claim holds a slot of this member."""
     return statements.fetch_sole_value("holds_on", {"claim": claim, "member": member})
 
 
 class DrainsRow(NamedTuple):
     claim_id: int
     name: str
-    drain_until: datetime | None
+    drain_until: datetime
     is_over: bool | None
     is_leaving: bool
 
 
 def drains(*, claims: list[int]) -> list[DrainsRow]:
-    """The deadlines of the members that claims hold slots of."""
+    """The deadlines of the members whose slots these claims hold."""
     return statements.fetch_rows("drains", DrainsRow, {"claims": claims})

@@ -1,42 +1,51 @@
-"""Ending a hold from outside: cancelled, forced, expired, lost. In the order of locks: the
-workspace, then the claim, then its slots.
+"""End a hold from outside: cancelled, forced, expired or lost. Locks are taken in the order
+workspace, claim, slots.
 
-An apply that may have begun and did not come to its end leaves a workspace of which nobody knows
-the state. The workspace is locked in the transaction that ends the hold, so that there is no moment
-in which the next of it could start.
+An apply that may have begun and did not finish leaves its workspace in an unknown state. The
+transaction that ends the hold also locks the workspace, so that no other claim of the workspace
+starts in between.
 """
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from claims import claims_sql
 from claims.allocation import decisions_sql
 from claims.allocation.requests.policy import Fate, fate_of_lost
 from claims.lifecycle.release import Ending, lock_claim, release_slots
+from claims.workspaces.services import block_waiting
 from pools.config.approval_spec import ApprovalSpec
 from pools.lifecycle.selectors import read_stored
 from project.kernel.actor import current_actor
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 
-CHUNK = 500
 NEVER_RAN = "not_started"
 
 
-class LockedHold(NamedTuple):
-    """A claim under its lock, with what decides about its end."""
+class HoldFacts(TypedDict):
+    """The facts of a claim that decide its fate when it loses its slots."""
 
-    claim: Any
-    workspace: Any | None  # locked, too
-    is_started: bool  # something of it may run, or may have run
+    step: str
+    is_retried: bool
+    is_reserved: bool
+    is_started: bool
+    has_task: bool
+
+
+class LockedHold(NamedTuple):
+    """A locked claim and its locked workspace."""
+
+    claim: claims_sql.LockClaimRow
+    workspace: claims_sql.LockWorkspaceOfRow | None
+    is_started: bool  # work of the claim may run, or may have run
 
     @property
     def holds(self) -> bool:
         return self.claim.state in ("bound", "reserved")
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What its fate depends on, however it loses its place."""
+    def facts(self) -> HoldFacts:
         claim = self.claim
         return {
             "step": claim.step,
@@ -48,15 +57,17 @@ class LockedHold(NamedTuple):
 
 
 def lock_hold(claim_id: int) -> LockedHold:
-    """In the transaction that ends it. Which workspace it is of never changes."""
+    """Lock a claim in the transaction that ends it. Its workspace is locked first; a claim
+    never changes its workspace.
+    """
     workspace = claims_sql.lock_workspace_of(claim=claim_id)
     claim = lock_claim(claim_id)
     return LockedHold(claim, workspace, was_started(claim))
 
 
-def was_started(claim: Any) -> bool:
-    """Of a claim under its lock, which whoever starts it needs as well. Where no agent tells us,
-    what holds slots counts as begun.
+def was_started(claim: claims_sql.LockClaimRow) -> bool:
+    """Whether work of a locked claim may have begun. The start of a run takes the same lock. A
+    bound claim without a task counts as started, because no agent reports on it.
     """
     if claim.state != "bound":
         return False
@@ -66,8 +77,11 @@ def was_started(claim: Any) -> bool:
     return run is not None and run.outcome != NEVER_RAN
 
 
-def end_hold(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
-    """`words`: how an apply came to its end, where it did: was cancelled, was lost."""
+def end_hold(held: LockedHold, ending: Ending, *, words: str = "") -> list[claims_sql.GiveBackRow]:
+    """Release the slots, end the run, and lock the workspace of an apply that was cut off.
+
+    `words` completes "claim 5 ..." in the reason of that lock, such as "was lost".
+    """
     claim = held.claim
     never_ran = claim.state == "reserved" or (claim.has_task and not held.is_started)
     rows = release_slots(
@@ -84,7 +98,7 @@ def end_hold(held: LockedHold, ending: Ending, *, words: str = "") -> list[Any]:
     return rows
 
 
-def end_run(claim: Any, outcome: str, code: str, reason: str) -> None:
+def end_run(claim: claims_sql.LockClaimRow, outcome: str, code: str, reason: str) -> None:
     decisions_sql.end_run(
         claim=claim.id,
         generation=claim.generation,
@@ -97,7 +111,9 @@ def end_run(claim: Any, outcome: str, code: str, reason: str) -> None:
 
 
 def lock_after_lost_apply(held: LockedHold, words: str) -> None:
-    """Nobody knows how far it came: nothing of the workspace starts until a person has said."""
+    """Lock the workspace of an apply that was cut off. No claim of the workspace starts until an
+    operator or approver records how far the apply came.
+    """
     claim, workspace = held.claim, held.workspace
     about = {"step": "apply"} if workspace is None else {"workspace": workspace.name}
     why = f"claim {claim.id} {words}"
@@ -114,15 +130,7 @@ def lock_after_lost_apply(held: LockedHold, words: str) -> None:
     claims_sql.set_lost_apply(
         workspace=workspace.id, claim=claim.id, by=current_actor(), reason=why
     )
-    while (
-        len(
-            claims_sql.block_waiting(
-                CHUNK, workspace=workspace.id, actor=current_actor(), reason=why
-            )
-        )
-        == CHUNK
-    ):
-        pass
+    block_waiting(workspace.id, why)
     if not workspace.is_locked:
         record("lock", pool_id=workspace.pool_id, reason=why, data={"workspace": workspace.name})
     publish("claims")
@@ -131,7 +139,7 @@ def lock_after_lost_apply(held: LockedHold, words: str) -> None:
 def lose_hold(
     held: LockedHold, *, what: str, lost_member: int | None = None, note: str = ""
 ) -> Fate:
-    """What becomes of it is said by policy."""
+    """Apply the fate that the policy gives to a lost claim, and return it."""
     fate = fate_of_lost(**held.facts, attempts=held.claim.attempts, what=what)
     apply_fate(held, fate, lost_member=lost_member, note=note)
     return fate
@@ -146,7 +154,7 @@ def apply_fate(
     lost_member: int | None = None,
     note: str = "",
 ) -> None:
-    """`words`: how an apply ended, where one did."""
+    """End the hold as `fate` says. `words`: see `end_hold`."""
     claim = held.claim
     to: str = fate.to
     if to == "waiting" and held.workspace is not None and held.workspace.is_locked:

@@ -1,6 +1,4 @@
-"""A claim whose member was lost: what becomes of it is said by policy, one claim in
-one transaction.
-"""
+"""Handle the claims of a lost member, as the policy says, one claim in one transaction."""
 
 import json
 from functools import partial
@@ -18,8 +16,9 @@ from project.kernel.actor import current_actor
 
 
 def lose_claim(*, claim_id: int, member_id: int, reason: str = "") -> bool:
-    """Of several slots those on the lost member are replaced if as many are free; else it lets go
-    of all its slots. Those on the lost member retire. False: it holds nothing there any more."""
+    """Replace the slots on the lost member if the claim has others and enough slots are free;
+    else end the hold. The slots on the lost member retire. False: the claim holds no slot there.
+    """
     return repeat(partial(_lose, claim_id, member_id, reason))
 
 
@@ -35,9 +34,11 @@ def _lose(claim_id: int, member_id: int, reason: str) -> bool:
 
 
 def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool = True) -> bool:
-    """What it has of several slots on this member is put elsewhere. Not for what must stand
-    together, nor for tasks, which run in one slot. On a member that is lost its slots retire, else
-    they drain."""
+    """Move the claim's slots on this member to other members.
+
+    False if the claim has no slot elsewhere, runs a task, needs its slots together, or if too few
+    slots are free. The old slots retire if the member is lost, else they drain.
+    """
     claim = held.claim
     if claim.state != "bound" or claim.size == 1 or claim.step:
         return False
@@ -74,7 +75,7 @@ def replace_places(held: LockedHold, member_id: int, note: str, *, is_lost: bool
     except DatabaseError as error:
         if sqlstate(error) not in TAKEN:
             raise
-        return False  # somebody else has one of them by now
+        return False  # another transaction took one of the slots
     if rows:
         notify_bound(list(pools.values()))
     return bool(rows)

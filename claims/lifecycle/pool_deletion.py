@@ -1,6 +1,4 @@
-"""A pool and its claims go together. Here and not in slots/, because only claims know who
-waits for it.
-"""
+"""Delete a pool together with its claims. The code is here because slots/ knows no claims."""
 
 from functools import partial
 
@@ -22,14 +20,16 @@ CHUNK = 100
 
 
 def delete_pool(pool_name: str, *, cascade: bool = False, reason: str = "") -> Pool:
-    """Refused while claims exist, unless they are to go with it. Then it hands out nothing more,
-    its claims are cancelled one by one, each with its event, its members leave as they become
-    empty, and it goes with the last of them."""
+    """Start to delete a pool. `Conflict` if it has claims and `cascade` is not set.
+
+    The pool binds no more claims. Its claims are cancelled one by one, each with an event; its
+    members are removed as they become empty, and the pool is gone with the last member.
+    """
 
     def begin() -> int:
         with transaction.atomic():
             pool = get_pool(pool_name)
-            # Nobody makes a claim in it from here on: they lock the same row.
+            # New claims lock the same row, so none is created from here on.
             claims_sql.hold_pool(pool=pool.pk)
             live = count_live_claims(pool.pk)
             if live and not cascade and pool.state != "deleting":
@@ -50,8 +50,8 @@ def delete_pool(pool_name: str, *, cascade: bool = False, reason: str = "") -> P
 
 
 def finish_deleting(pool_id: int, *, most: int = AT_ONCE) -> bool:
-    """End the claims of a pool that is being deleted, oldest first, each in a transaction of its
-    own. True: there are more.
+    """End up to `most` claims of a pool that is being deleted, oldest first, each in its own
+    transaction. True: there may be more.
     """
     pool = get_pool_by_id(pool_id)
     if pool.state not in ("deleting", "gone"):

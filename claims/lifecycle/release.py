@@ -1,13 +1,12 @@
-"""Letting go: by the holder, who names the generation it was told, or by a person, with a reason.
+"""Release claims: the holder names the generation that it received when the claim was bound.
 
-A late call changes nothing and gets a clear answer, and what it said is kept as an event: something
-that has run has run.
+A call with an old generation changes no row and is rejected. An event records it, because the
+caller may have used slots that belong to another claim.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
@@ -21,7 +20,7 @@ from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.validation import LONGEST_REASON
 
-DRAIN = "10 min"  # where the pool does not say
+DRAIN = "10 min"  # drain time of a slot if the pool sets none
 CHUNK = 250
 MOST = 1000
 
@@ -33,18 +32,27 @@ class Ending(NamedTuple):
     outcome: str = "released"
     verb: str = "release"
     reason: str = ""
-    wait: float = 0.0  # seconds of back-off, where it is to be blocked
+    wait: float = 0.0  # seconds of back-off of a blocked claim, time limit of a parked one
     lost_member: int | None = None
-    is_clean: bool = False  # nothing of it is left outside: its slots need not drain
-    rank: int | None = None  # where it stands in line from now on; None: as before
-    step: str | None = None  # `plan`: its approval is void
-    is_seeking: bool = False  # parked, and to have a slot again before it is decided on
-    by_holder: bool = False  # whoever asked for it lets go of it
-    data: Any = None
+    is_clean: bool = False  # no process or resource is left outside: the slots need not drain
+    rank: int | None = None  # new rank in the queue; None: unchanged
+    step: str | None = None  # `plan`: the approvals are void
+    is_seeking: bool = False  # a parked claim that gets a slot again before its approval
+    by_holder: bool = False
+
+
+class FreedSlot(Protocol):
+    @property
+    def state(self) -> str: ...
+
+
+class EndedClaim(Protocol):
+    @property
+    def workspace_id(self) -> int | None: ...
 
 
 def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimView:
-    """The holder lets go of all its slots. Said twice, it is done once."""
+    """Release all slots of a claim. A repeated call returns the same answer."""
     ending = Ending(reason=reason.strip(), by_holder=True)
     if not repeat(partial(release_slots, claim_id, generation, ending)):
         return answer_late(claim_id, generation, "release", done_as="released")
@@ -52,8 +60,8 @@ def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimV
 
 
 def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthError]:
-    """Many at once, each on its own: the answer to each in the order asked, as the single call
-    would give it.
+    """Release claims, each independently. Returns the answer or error of `release_claim` for
+    each, in the given order.
     """
     if len(named) > MOST:
         raise Invalid(
@@ -76,8 +84,11 @@ def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthEr
     return answers
 
 
-def release_slots(claim_id: int, generation: int, ending: Ending) -> list[Any]:
-    """The one way from holding to not holding. No row: another generation, or it holds nothing."""
+def release_slots(claim_id: int, generation: int, ending: Ending) -> list[claims_sql.GiveBackRow]:
+    """Take all slots from one claim; all code paths for a single claim end here.
+
+    Returns a row for each slot, and none if the claim has another generation or holds no slot.
+    """
     rows = claims_sql.give_back(
         claim=claim_id,
         generation=generation,
@@ -94,7 +105,7 @@ def release_slots(claim_id: int, generation: int, ending: Ending) -> list[Any]:
         step=ending.step,
         is_seeking=ending.is_seeking,
         by_holder=ending.by_holder,
-        data=None if ending.data is None else json.dumps(ending.data),
+        data=None,
     )
     if rows:
         notify_freed(rows)
@@ -116,8 +127,8 @@ def end_unheld(claim_id: int, outcome: str, verb: str, reason: str) -> bool:
     return bool(rows)
 
 
-def notify_freed(rows: Sequence[Any]) -> None:
-    """Whoever waits is woken, and the workers where something outside is to be cleaned first."""
+def notify_freed(rows: Sequence[FreedSlot]) -> None:
+    """Wake the allocator for idle slots, and the workers for slots that must be cleaned first."""
     states = {row.state for row in rows}
     publish(
         "events",
@@ -126,15 +137,15 @@ def notify_freed(rows: Sequence[Any]) -> None:
     )
 
 
-def after_end(rows: Sequence[Any]) -> None:
-    """The next of its workspace, in a transaction of its own after this one: who holds a claim
-    never goes back to lock a workspace.
+def after_end(rows: Sequence[EndedClaim]) -> None:
+    """Unblock the next claim of each workspace after the commit, in a transaction of its own:
+    a workspace must be locked before its claims.
     """
     for workspace in sorted({row.workspace_id for row in rows if row.workspace_id is not None}):
         after_commit(free_workspace, workspace)
 
 
-def lock_claim(claim_id: int) -> Any:
+def lock_claim(claim_id: int) -> claims_sql.LockClaimRow:
     row = claims_sql.lock_claim(claim=claim_id)
     if row is None:
         raise NotFound(
@@ -144,16 +155,15 @@ def lock_claim(claim_id: int) -> Any:
 
 
 def answer_late(claim_id: int, generation: int, verb: str, *, done_as: str = "") -> ClaimView:
-    """The call did nothing. If it only says again what was done, the answer is the same as then;
-    else it is refused and kept.
+    """Answer a call that changed no row: return the claim if the call repeats a completed one,
+    else record an event and raise `Conflict` or `StaleGeneration`.
     """
     claim = view_claim(claim_id)
     if claim.generation == generation and claim.holds and claim.step:
-        text = f"Claim {claim_id} is run by an agent: it ends when its task does."
         raise Conflict(
-            text,
+            f"Claim {claim_id} is run by an agent: the claim ends with its task.",
             code="run_by_agent",
-            way_out="Cancel it: the agent stops it.",
+            way_out="Cancel the claim: the agent then stops the task.",
             generation=generation,
         )
     if claim.state == "ended" and claim.outcome == done_as and claim.generation == generation:
@@ -202,8 +212,8 @@ def _release_chunk(named: Sequence[tuple[int, int]]) -> set[int]:
     return done
 
 
-def _try(work: Any) -> ClaimView | BerthError:
+def _try(work: Callable[[], ClaimView]) -> ClaimView | BerthError:
     try:
-        return work()  # type: ignore[no-any-return]
+        return work()
     except BerthError as error:
         return error

@@ -1,4 +1,4 @@
-"""Changes to a claim that is there: its place, its size, and its holder's signs of life."""
+"""Change a live claim: its priority and its size; record acknowledgement and heartbeat."""
 
 import json
 from functools import partial
@@ -18,7 +18,9 @@ from project.kernel.events.notify import publish
 
 
 def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> ClaimView:
-    """Another place in line. What people have approved goes first anyway and stays there."""
+    """Set the priority of a waiting claim. `Refused` for an approved claim, which already goes
+    before all others.
+    """
     if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         text = f"{priority} is out of range."
         raise Invalid(
@@ -50,8 +52,8 @@ def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> Claim
 
 
 def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
-    """Fewer slots in each of its pools; the last ones go. The rest is a new hand-over, with a
-    new generation.
+    """Reduce a bound claim to `size` slots in each of its pools; the last slots are released.
+    The remaining slots get a new generation.
     """
     claim = view_claim(claim_id)
     if claim.generation != generation or claim.state != "bound":
@@ -73,7 +75,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
                 )
             ]
         )
-    total = size * (claim.total // claim.size)  # slots that a number takes in all its pools
+    total = size * (claim.total // claim.size)  # over all its pools
 
     def shrink() -> bool:
         shape = _queue_of(claim, size)
@@ -96,8 +98,8 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
 
 
 def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
-    """The holder answers for its claim, in time by the database's clock. Said twice, it
-    is so once.
+    """Record that the holder has accepted its claim. `Conflict` if the deadline has passed by
+    the clock of the database. A repeated call returns the same answer.
     """
 
     def acknowledge() -> bool:
@@ -129,23 +131,23 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
             after="bound",
         )
         raise Conflict(
-            f"Claim {claim_id} was to be acknowledged by {claim.acknowledge_by:%H:%M:%S} UTC. It "
-            "is being ended.",
+            f"Claim {claim_id} had to be acknowledged by {claim.acknowledge_by:%H:%M:%S} UTC. It "
+            "is about to end.",
             code="too_late",
-            way_out="Stop, and create a new claim.",
+            way_out="Stop the work and create a new claim.",
         )
     return answer_late(claim_id, generation, "acknowledge")
 
 
 def record_claim_heartbeat(*, claim_id: int, generation: int) -> ClaimView:
-    """A heartbeat of the holder: one narrow write."""
+    """Record a heartbeat of the holder."""
     if not repeat(partial(claims_sql.keep, claim=claim_id, generation=generation)):
         raise stale(view_claim(claim_id), generation)
     return view_claim(claim_id)
 
 
 def _queue_of(claim: ClaimView, size: int) -> int:
-    """The line of those who ask for so many: where it would stand, if it ever waited again."""
+    """The id of the queue for claims of this size, which the claim joins if it waits again."""
     terms = {
         k: v for k, v in claim.terms.items() if size > 1 or k not in ("contiguous", "on_one_member")
     }

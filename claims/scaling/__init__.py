@@ -1,3 +1,3 @@
-"""As many members as a policy wants: the scaler, what it sees and decided, what people order,
-and the pages and calls about it.
+"""The scaler: reads the demand of pools, applies the decisions of `pools.scaling`, records them,
+and takes the orders of operators.
 """

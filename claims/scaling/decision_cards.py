@@ -1,5 +1,5 @@
-"""What pages and the API show of scaling: decisions as cards, who would go next and what blocks
-each, what people have ordered.
+"""Scaling as pages and the API show it: decisions as cards, the next members to be removed, the
+state of the roll.
 """
 
 from collections import defaultdict
@@ -23,12 +23,13 @@ from slots.members.store import list_holders_of
 SHOWN = 25  # decisions
 NEXT = 12  # members
 HOUR = timedelta(hours=1)
-CHANGES = ("max", "min", "grow_above", "shrink_below", "max_idle", "size")  # that a dry run may try
+# Settings that a dry run may change.
+CHANGES = ("max", "min", "grow_above", "shrink_below", "max_idle", "size")
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A decision, as it is shown."""
+    """A decision as it is shown. Without id and times: a dry run."""
 
     id: int | None
     at: datetime | None
@@ -59,28 +60,28 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class NextRemoval:
-    """A member in the order in which it would go."""
+    """A member in the order of removal."""
 
     id: int
     name: str
     state: str
-    blocked: str  # by what; empty: it could go now
-    claims: tuple[tuple[int, str], ...] = ()  # who is there: claim and state of its slot
+    blocked: str  # why it cannot be removed; empty: it can be removed now
+    claims: tuple[tuple[int, str], ...] = ()  # id and slot state of the claims there
 
 
 @dataclass(frozen=True, slots=True)
 class RollBoard:
-    """Members that are outdated, what becomes of them next, and why not yet."""
+    """The outdated members and the state of their renewal."""
 
     members: Sequence[NextRemoval]
     words: str
-    is_under_way: bool  # one more has been made for one of them
+    is_under_way: bool  # an extra member was created to replace one of them
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingBoard:
     pool: Pool
-    subject: Subject | None  # None: the pool is not active, or its members come and go by hand
+    subject: Subject | None  # None: the pool is not active or has no scaling
     now: Card | None = None
     cards: Sequence[Card] = ()
     going: Sequence[NextRemoval] = ()
@@ -123,7 +124,7 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
 
 
 def read_roll(pool: Pool) -> RollBoard | None:
-    """Of any active pool, also where members come and go by hand."""
+    """The roll of an active pool, with or without scaling. None: the pool is not active."""
     rows = scaling_sql.read_scaled(pools=[pool.pk])
     return roll_of(read_subjects(rows, read_wanted())[0]) if rows else None
 
@@ -158,14 +159,15 @@ def card_of(row: Row) -> Card:
 
 
 def card_now(decision: ScalingDecision) -> Card:
-    """One that was not made: a dry run."""
-    inputs = inputs_of(decision)
+    """The card of a dry run."""
+    checks = [check._asdict() for check in decision.checks]
+    gauge = None if decision.gauge is None else decision.gauge._asdict()
     chosen, spared = (
         [judged._asdict() for judged in some] for some in (decision.chosen, decision.spared)
     )
     return Card(
         None, None, None, 1, decision.delta, decision.words, decision.verdict, decision.reason,
-        inputs, inputs["checks"], inputs["gauge"], chosen, spared, decision.more_spared,
+        inputs_of(decision), checks, gauge, chosen, spared, decision.more_spared,
     )  # fmt: skip
 
 
@@ -184,9 +186,11 @@ def list_next_removals(subject: Subject) -> tuple[list[NextRemoval], int]:
 
 
 def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
-    """The decision of this moment, had the configuration been another."""
+    """The decision of this moment if the configuration had these changes. `Invalid` for unknown
+    options and for a minimum above the maximum.
+    """
     scaling, limits = subject.spec.scaling, subject.snapshot.limits
-    assert scaling is not None  # whoever asks has looked
+    assert scaling is not None  # `read_board` checks it
     low, high = changes.get("min", limits.low), changes.get("max", limits.high)
     if low > high:
         raise Invalid(
@@ -200,13 +204,14 @@ def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
     options = {name: value for name, value in changes.items() if name not in ("min", "max")}
     if unknown := [name for name in options if name not in known]:
         way_out = (
-            f"Of {scaling.policy} it is {', '.join(known)}."
+            f"Use one of {', '.join(known)}."
             if known
-            else "A custom policy has no options to try."
+            else "A dry run cannot change options of a custom policy."
         )
         raise Invalid(
             fields=[
-                FieldError(name, f"{scaling.policy} has no {name}.", way_out) for name in unknown
+                FieldError(name, f"{scaling.policy} has no option {name}.", way_out)
+                for name in unknown
             ]
         )
     snapshot = replace(subject.snapshot, limits=replace(limits, low=low, high=high))

@@ -1,6 +1,4 @@
-"""Freezes that people have lifted, each once: named by when its window begins, whether that is
-open now or to come.
-"""
+"""Lifted freezes. A lift applies to one freeze window, open or future, and names its start."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,11 +11,11 @@ from pools.config.scaling_spec import Scaling
 from pools.scaling import Occurrence, list_occurrences
 
 AHEAD = timedelta(days=366)
-NAMED = 5  # in a refusal
+NAMED = 5  # starts listed in an error
 
 
 def list_lifts(pool_ids: Iterable[int]) -> dict[int, list[Lift]]:
-    """Of windows that have not ended, of each pool in the order in which they come."""
+    """The lifts of windows that have not ended, by pool, ordered by start."""
     found: dict[int, list[Lift]] = defaultdict(list)
     for lift in Lift.objects.filter(pool_id__in=list(pool_ids), ends_at__gt=Now()).order_by(
         "starts_at"
@@ -27,16 +25,14 @@ def list_lifts(pool_ids: Iterable[int]) -> dict[int, list[Lift]]:
 
 
 def list_freezes(scaling: Scaling | None, now: datetime) -> list[Occurrence]:
-    """That are open or come within a year."""
-    return (
-        []
-        if scaling is None
-        else [each for each in list_occurrences(scaling.freeze, now, now + AHEAD) if each.end > now]
-    )
+    """The freeze windows that are open or begin within a year."""
+    if scaling is None:
+        return []
+    return [each for each in list_occurrences(scaling.freeze, now, now + AHEAD) if each.end > now]
 
 
 def name_starts(starts: Iterable[datetime]) -> str:
-    """For who named another one."""
+    """The first starts, for the error about a window that does not exist."""
     first = list(dict.fromkeys(starts))[:NAMED]
     return ", ".join(f"{start:%Y-%m-%dT%H:%M:%SZ}" for start in first)
 

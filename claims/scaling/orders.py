@@ -1,7 +1,7 @@
-"""What people order a scaler: so many members for a while, hands off, one more now, no freeze
-today. Each with a reason, each in the log.
+"""Orders of operators to the scaler: pin, pause, grow, lift a freeze. Each order has a reason and
+an event.
 
-Orders take the pool's lock and wait for it; the same limits hold for them as for the scaler.
+An order waits for the pool's lock. The limits of the scaler also apply to orders.
 """
 
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from claims.allocation.member_limits import lifted_starts
 from claims.models import Lift
 from claims.scaling import scaling_sql
 from claims.scaling.freeze_lifts import list_freezes, name_starts
-from claims.scaling.scaler import apply_freeze, execute_decision, record_decisions
+from claims.scaling.scaler import apply_freeze, execute_decision, not_scaled, record_decisions
 from claims.scaling.snapshot import Subject, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Pool
@@ -26,32 +26,20 @@ from project.kernel.validation import require_future, require_reason
 
 LONGEST_ORDER = timedelta(days=366)
 MOST_AT_ONCE = 100
-BY_HAND = "The members of pool {} come and go by hand."
 
 
 def pin_pool(*, pool_id: int, count: int, until: datetime, reason: str) -> Pool:
-    """So many members until then, whatever the policy wants. The maximum, a freeze and a pause
-    are stronger.
+    """Keep `count` members until then, whatever the policy wants. The maximum, a freeze and a
+    pause still apply.
     """
     note = require_reason(reason)
     with transaction.atomic():
         subject, pool = _lock(pool_id)
         check_until(until)
         if isinstance(count, bool) or not 0 <= count <= pool.max_members:
-            way_out = (
-                "Raise members.max first."
-                if count > pool.max_members
-                else f"Use one from 0 to {pool.max_members}."
-            )
-            raise Invalid(
-                fields=[
-                    FieldError(
-                        "count",
-                        f"{count} is not between 0 and the most, {pool.max_members}.",
-                        way_out,
-                    )
-                ]
-            )
+            text = f"{count} is not between 0 and the maximum, {pool.max_members}."
+            way_out = "Use a number in this range, or raise members.max first."
+            raise Invalid(fields=[FieldError("count", text, way_out)])
         before = "" if subject.row.pin_count is None else f"pinned to {subject.row.pin_count}"
         data = {"count": count, "until": until}
         change_orders(
@@ -88,7 +76,7 @@ def unpin_pool(*, pool_id: int, reason: str = "") -> Pool:
 
 
 def pause_scaling(*, pool_id: int, until: datetime, reason: str) -> Pool:
-    """The scaler leaves the pool alone until then. Slots are handed out as ever."""
+    """Stop the scaler for this pool until then. Claims are still bound to free slots."""
     note = require_reason(reason)
     with transaction.atomic():
         _, pool = _lock(pool_id)
@@ -126,8 +114,8 @@ def resume_scaling(*, pool_id: int, reason: str = "") -> Pool:
 
 
 def lift_freeze(*, pool_id: int, reason: str, starts_at: datetime | None = None) -> Pool:
-    """Once: until the window that is open now ends, or the one that begins then, open or to
-    come. The next one freezes as ever.
+    """Lift one freeze window: the open one, or the one that begins at `starts_at`. The next
+    window freezes the pool again. `Conflict` if no freeze is open.
     """
     note = require_reason(reason)
     with transaction.atomic():
@@ -139,7 +127,7 @@ def lift_freeze(*, pool_id: int, reason: str, starts_at: datetime | None = None)
             raise Conflict(
                 f"Pool {pool.name} is not frozen.",
                 code="not_frozen",
-                way_out="Nothing is to be done.",
+                way_out="No action is needed.",
             )
         change_orders(
             pool,
@@ -156,7 +144,7 @@ def lift_freeze(*, pool_id: int, reason: str, starts_at: datetime | None = None)
 
 
 def refreeze_pool(*, pool_id: int, starts_at: datetime, reason: str = "") -> Pool:
-    """Takes back that this freeze is lifted, before it begins or while it is open."""
+    """Undo the lift of a freeze window, before it begins or while it is open."""
     with transaction.atomic():
         subject, pool = _lock(pool_id)
         freezes = list_freezes(subject.spec.scaling, subject.row.moment)
@@ -168,11 +156,9 @@ def refreeze_pool(*, pool_id: int, starts_at: datetime, reason: str = "") -> Poo
         ).delete()
         if not gone and not is_lifted_now:
             lifted = name_starts(sorted(lifted_starts(pool_id, subject.row.moment)))
-            way_out = f"Lifted ahead: {lifted}." if lifted else "None is lifted ahead."
+            way_out = f"Lifted freezes begin at: {lifted}." if lifted else "No freeze is lifted."
             raise Invalid(
-                fields=[
-                    FieldError("starts_at", "The freeze that begins then is not lifted.", way_out)
-                ]
+                fields=[FieldError("starts_at", "No lifted freeze begins then.", way_out)]
             )
         columns = {"unfrozen_until": None} if is_lifted_now else {}
         change_orders(
@@ -194,7 +180,7 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
     named = [each for each in freezes if each.start == starts_at]
     if not named:
         to_come = name_starts(each.start for each in freezes)
-        way_out = f"To come: {to_come}." if to_come else "It has none in the year to come."
+        way_out = f"Use one of: {to_come}." if to_come else "No freeze begins within a year."
         raise Invalid(
             fields=[FieldError("starts_at", f"No freeze of {pool.name} begins then.", way_out)]
         )
@@ -202,15 +188,15 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
     until = (
         pool.unfrozen_until if subject.row.is_unfrozen and starts_at <= subject.row.moment else None
     )
-    # One that lasts longer freezes after that.
+    # A window that ends after `until` freezes the pool again.
     is_lifted_now = until is not None and ends_at <= until
     if is_lifted_now or starts_at in lifted_starts(pool.pk, subject.row.moment):
         raise Conflict(
             f"This freeze of {pool.name} is lifted already.",
             code="lifted",
-            way_out="Nothing is to be done.",
+            way_out="No action is needed.",
         )
-    # What they were for is in the log.
+    # Events keep the history of past lifts.
     Lift.objects.filter(pool=pool, ends_at__lte=subject.row.moment).delete()
     Lift.objects.create(
         pool=pool, starts_at=starts_at, ends_at=ends_at, by=current_actor(), reason=note
@@ -223,7 +209,7 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
 
 
 def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> ScalingDecision:
-    """So many more, at once (S19). Refused past the maximum and in a freeze, with the numbers."""
+    """Create `count` members at once. `Refused` above the maximum and during a freeze."""
     note = require_reason(reason)
     if isinstance(count, bool) or not 1 <= count <= MOST_AT_ONCE:
         raise Invalid(
@@ -255,17 +241,18 @@ def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> ScalingDecision:
 def _lock(pool_id: int) -> tuple[Subject, Pool]:
     subject = read_locked_subject(pool_id)
     if subject.spec.scaling is None:
-        way_out = "Add scaling to its configuration, or add and remove members."
-        raise Conflict(BY_HAND.format(subject.row.name), code="not_scaled", way_out=way_out)
+        raise not_scaled(
+            subject.row.name, "Add `scaling` to its configuration, or add and remove members."
+        )
     return subject, Pool.objects.get(pk=pool_id)
 
 
 def read_locked_subject(pool_id: int) -> Subject:
-    """Under the pool's lock."""
+    """Lock a pool and read its state."""
     rows = scaling_sql.wait_for_scaled(pools=[pool_id])
     if not rows:
         raise Conflict(
-            "The pool is not active.", way_out="Wait until its provider has been looked at."
+            "The pool is not active.", way_out="Wait until its provider has been checked."
         )
     return read_subjects(rows, read_wanted())[0]
 
@@ -273,7 +260,7 @@ def read_locked_subject(pool_id: int) -> Subject:
 def change_orders(
     pool: Pool, verb: str, before: str, after: str, reason: str, data: object, **columns: object
 ) -> None:
-    """And have the scaler look at once: it takes a request for that."""
+    """Set the columns of an order, record it, and request an immediate decision of the scaler."""
     Pool.objects.filter(pk=pool.pk).update(changed_at=Now(), scale_requested_at=Now(), **columns)
     pool.refresh_from_db()
     record(verb, pool_id=pool.pk, before=before[:16], after=after[:16], reason=reason, data=data)

@@ -1,7 +1,6 @@
-"""Every pool whose members follow demand, in one look: what is there, what is wanted, what was
-decided last, and what people ordered.
+"""The scaling overview: members, limits, last decision and orders of every pool with scaling.
 
-Read from what the scaler wrote down, never thought anew: a thousand pools cost a few queries.
+All facts are read from the stored decisions, so a thousand pools cost a few queries.
 """
 
 import json
@@ -34,38 +33,32 @@ FILTERS: dict[Filter, str] = {
 
 @dataclass(frozen=True, slots=True)
 class PoolScalingRow:
-    """One pool of the page."""
-
     pool: Pool
     members: ShownMemberCounts
     card: Card | None  # the last decision
-    policy: str  # empty: members come and go by hand
+    policy: str  # empty: no scaling
     grown: int
     shrunk: int
     outdated: int
     now: datetime
-    lifts: Sequence[Lift] = ()  # of freezes that are open or to come
+    lifts: Sequence[Lift] = ()  # of open and future freezes
 
     @property
     def low(self) -> int:
-        """At this moment: a schedule may say otherwise than the pool."""
-        return (
-            int(self.card.inputs.get("min", self.pool.min_members))
-            if self.card and self.policy
-            else self.pool.min_members
-        )
+        """The minimum now, which a schedule may change."""
+        return int(self._inputs.get("min", self.pool.min_members))
 
     @property
     def high(self) -> int:
-        return (
-            int(self.card.inputs.get("max", self.pool.max_members))
-            if self.card and self.policy
-            else self.pool.max_members
-        )
+        return int(self._inputs.get("max", self.pool.max_members))
 
     @property
     def window(self) -> str:
-        return str(self.card.inputs.get("window", "")) if self.card and self.policy else ""
+        return str(self._inputs.get("window", ""))
+
+    @property
+    def _inputs(self) -> Mapping[str, Any]:
+        return self.card.inputs if self.card and self.policy else {}
 
     @property
     def is_pinned(self) -> bool:
@@ -94,7 +87,7 @@ class PoolScalingRow:
 
     @property
     def lifted_until(self) -> datetime | None:
-        """Of what is open now: until when it would last."""
+        """The end of the open freeze, if it is lifted."""
         ends = [lift.ends_at for lift in self.lifts if lift.starts_at <= self.now < lift.ends_at]
         if self.pool.unfrozen_until is not None and self.pool.unfrozen_until > self.now:
             ends.append(self.pool.unfrozen_until)
@@ -137,9 +130,7 @@ class PoolScalingRow:
 
 
 def list_scaling_rows(pools: Iterable[Pool], now: datetime) -> list[PoolScalingRow]:
-    """Of those that follow demand, and of those by hand that have outdated members. Who needs a
-    look first.
-    """
+    """Rows for pools with scaling or with outdated members; pools that need attention first."""
     found = list(pools)
     ids = [pool.pk for pool in found]
     outdated = {row.pool: row.n for row in scaling_sql.count_outdated(pools=ids)}
@@ -150,13 +141,15 @@ def list_scaling_rows(pools: Iterable[Pool], now: datetime) -> list[PoolScalingR
     ]
     ids = [pool.pk for pool in shown]
     latest = list_latest(ids)
-    changes = {row.pool: row for row in scaling_sql.count_changes(pools=ids, seconds=HOUR)}
+    changes = {
+        row.pool: (row.grown, row.shrunk)
+        for row in scaling_sql.count_changes(pools=ids, seconds=HOUR)
+    }
     members, lifts = count_members(ids), list_lifts(ids)
     lines = [
         PoolScalingRow(
             pool, members[pool.pk], latest.get(pool.pk), _policy_of(pool),
-            _count(changes.get(pool.pk), "grown"), _count(changes.get(pool.pk), "shrunk"),
-            outdated.get(pool.pk, 0), now, lifts.get(pool.pk, ()),
+            *changes.get(pool.pk, (0, 0)), outdated.get(pool.pk, 0), now, lifts.get(pool.pk, ()),
         )
         for pool in shown
     ]  # fmt: skip
@@ -164,8 +157,21 @@ def list_scaling_rows(pools: Iterable[Pool], now: datetime) -> list[PoolScalingR
 
 
 def list_latest(pools: Iterable[int]) -> dict[int, Card]:
-    """What was decided last, of each that has a decision."""
-    return {row.pool: _card(row) for row in scaling_sql.latest_decisions(pools=list(pools))}
+    """The last decision, by pool."""
+    return {
+        row.pool: card_of(
+            Row(
+                id=row.id,
+                at=row.at,
+                last_at=row.last_at,
+                seen_again=row.seen_again,
+                inputs=json.loads(row.inputs),
+                delta=row.delta,
+                reason=row.reason,
+            )
+        )
+        for row in scaling_sql.latest_decisions(pools=list(pools))
+    }
 
 
 def _policy_of(pool: Pool) -> str:
@@ -173,30 +179,12 @@ def _policy_of(pool: Pool) -> str:
     return "" if scaling is None else scaling.policy
 
 
-def _card(row: Any) -> Card:
-    return card_of(
-        Row(
-            id=row.id,
-            at=row.at,
-            last_at=row.last_at,
-            seen_again=row.seen_again,
-            inputs=json.loads(row.inputs),
-            delta=row.delta,
-            reason=row.reason,
-        )
-    )
-
-
-def _count(row: Any, name: str) -> int:
-    return 0 if row is None else int(getattr(row, name))
-
-
 # Freezes and other limits by the clock ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PoolWindows:
-    """The windows of a pool as they come."""
+    """The freeze and schedule windows of a pool, by time."""
 
     pool: Pool
     freezes: Sequence[Occurrence]
@@ -204,16 +192,16 @@ class PoolWindows:
     lifts: Mapping[datetime, Lift] = field(default_factory=dict)  # by when the freeze begins
 
     def is_lifted(self, freeze: Occurrence, now: datetime) -> bool:
-        """This once: ahead, or as long as it is open."""
+        """Whether this window is lifted, ahead of its start or since."""
         until = self.pool.unfrozen_until
-        # Not one that lasts longer.
+        # A window that ends after `until` freezes the pool again.
         return freeze.start in self.lifts or (
             until is not None and freeze.start <= now < freeze.end <= until
         )
 
 
 def list_windows(pools: Iterable[Pool], first: datetime, last: datetime) -> list[PoolWindows]:
-    """Of pools that have any, by name."""
+    """The windows of all pools that have any, by pool name."""
     found, all_of_them = [], list(pools)
     lifts = list_lifts(pool.pk for pool in all_of_them)
     for pool in all_of_them:
@@ -232,7 +220,7 @@ def list_windows(pools: Iterable[Pool], first: datetime, last: datetime) -> list
 
 
 def zones_of(pools: Iterable[Pool]) -> list[str]:
-    """Whose clocks windows follow."""
+    """The time zones of the windows, and UTC."""
     scalings = [scaling for pool in pools if (scaling := spec_of(pool).scaling) is not None]
     return sorted(
         {window.zone for scaling in scalings for window in (*scaling.freeze, *scaling.schedule)}

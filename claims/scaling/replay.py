@@ -1,15 +1,15 @@
-"""Another policy, or other limits, over the demand of the last days: what there would have been,
-beside what there was.
+"""Replay the recorded demand of the last days with another policy or other limits, and compare
+with what really happened.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import yaml
 
 from claims.allocation.member_limits import limits_between
+from claims.scaling.scaler import not_scaled
 from pools.config.layout import slots_of
 from pools.config.scaling_spec import build_policy
 from pools.config.spec import PoolSpec, parse_pool
@@ -21,13 +21,14 @@ from pools.scaling.model import span
 from pools.scaling.replay import DemandSample, ReplayResult, as_it_was, replay
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
-from project.kernel.errors import Conflict, FieldError, Invalid
+from project.kernel.errors import FieldError, Invalid
 from project.kernel.yaml_text import load_yaml
 
-MOST_DAYS = 7  # samples by minute are kept so long
+MOST_DAYS = 7  # retention of samples by minute
 DAYS = (1, 7)
-READY_AFTER = 60.0  # seconds until a new member is there, where none was made lately
-PARTS = ("scaling", "members")  # of a configuration that a replay may change
+READY_AFTER = 60.0  # assumed seconds until a new member is ready, if none was created lately
+PARTS = ("scaling", "members")  # fields of a configuration that a replay may change
+EXAMPLE = "Write scaling: {policy: warm}, for example."
 
 SAMPLES = """
 SELECT extract(epoch FROM at)::float8 AS at, members, slots, held, reserved, waiting
@@ -35,7 +36,7 @@ SELECT extract(epoch FROM at)::float8 AS at, members, slots, held, reserved, wai
 WHERE pool_id = %(pool)s AND NOT is_hourly AND at >= now() - make_interval(secs => %(seconds)s)
   ORDER BY at"""
 
-# Of the last that were made, as far as the log says when they were ready.
+# Median time to ready of the last 50 members, by their events.
 READY_TIMES = """
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took)::float8 AS seconds FROM (
   SELECT extract(epoch FROM r.at - a.at) AS took
@@ -48,21 +49,23 @@ SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took)::float8 AS seconds FROM
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Three columns, and what they rest on."""
+    """The results of a replay and its assumptions."""
 
     pool: Pool
     days: float
-    minutes: int  # of samples
+    minutes: int  # recorded samples
     ready_after: float
     was: ReplayResult
-    now: ReplayResult  # with the configuration as it is
-    other: ReplayResult | None  # with the one that is tried
+    now: ReplayResult  # with the present configuration
+    other: ReplayResult | None  # with the changed configuration
 
 
 def replay_pool(
-    pool: Pool, *, days: float = MOST_DAYS, changes: Mapping[str, Any] | None = None
+    pool: Pool, *, days: float = MOST_DAYS, changes: Mapping[str, object] | None = None
 ) -> Replay:
-    """Changes nothing. `changes`: parts of a configuration, as a file says them."""
+    """Replay a pool's demand, without changing the pool. `changes`: parts of a configuration, as
+    in a pool file. `Conflict` if the pool has no scaling.
+    """
     if not 0 < days <= MOST_DAYS:
         raise Invalid(
             fields=[
@@ -71,12 +74,7 @@ def replay_pool(
         )
     spec = spec_of(pool)
     if spec.scaling is None:
-        way_out = "Add scaling to its configuration, or try one with it."
-        raise Conflict(
-            f"The members of pool {pool.name} come and go by hand.",
-            code="not_scaled",
-            way_out=way_out,
-        )
+        raise not_scaled(pool.name)
     other = None if changes is None else changed_spec(pool, changes)
     with reporting():
         rows = run(SAMPLES, {"pool": pool.pk, "seconds": days * 86400}, prepare=False)
@@ -94,11 +92,13 @@ def replay_pool(
     )  # fmt: skip
 
 
-def changed_spec(pool: Pool, changes: Mapping[str, Any]) -> PoolSpec:
-    """The present configuration with other scaling or other limits, read like any other."""
+def changed_spec(pool: Pool, changes: Mapping[str, object]) -> PoolSpec:
+    """The present configuration with the given `scaling` and `members`. `Invalid` for other
+    fields and wrong values.
+    """
     if unknown := sorted(set(changes) - {*PARTS, "kind", "name"}):
         faults = [
-            FieldError(name, f"{name} is not replayed.", f"Only {' and '.join(PARTS)} are.")
+            FieldError(name, f"A replay cannot change {name}.", f"Use {' and '.join(PARTS)} only.")
             for name in unknown[:5]
         ]
         raise Invalid(fields=faults)
@@ -110,7 +110,7 @@ def changed_spec(pool: Pool, changes: Mapping[str, Any]) -> PoolSpec:
         if isinstance(given, Mapping) and given.get("policy", before.get("policy")) == before.get(
             "policy"
         ):
-            given = {**before, **given}  # a part of it; another policy has other options
+            given = {**before, **given}  # the same policy: keep the options that are not given
         config[name] = given
     return parse_pool(config, option_readers())
 
@@ -118,13 +118,13 @@ def changed_spec(pool: Pool, changes: Mapping[str, Any]) -> PoolSpec:
 def _replay(
     moments: list[DemandSample], spec: PoolSpec, each: int, ready_after: float
 ) -> ReplayResult:
-    assert spec.scaling is not None  # whoever asks has looked
+    assert spec.scaling is not None  # callers check it
     policy = build_policy(spec.scaling, own_policies())
     return replay(moments, policy, limits_over(spec), each=each, ready_after=ready_after)
 
 
 def limits_over(spec: PoolSpec) -> Callable[[datetime], MemberLimits]:
-    """By the clock alone: what people ordered then is not repeated."""
+    """The limits of the configuration at a moment. Past orders of operators are not replayed."""
     scaling = spec.scaling
     plain = MemberLimits(spec.min_members, spec.max_members)
     if scaling is None or not (scaling.schedule or scaling.freeze):
@@ -144,9 +144,9 @@ def limits_over(spec: PoolSpec) -> Callable[[datetime], MemberLimits]:
     return find
 
 
-def read_changes(text: str, where: str) -> Mapping[str, Any]:
-    """A file with the parts of a configuration that are tried. One with a whole pool is taken
-    for these parts of it.
+def read_changes(text: str, where: str) -> Mapping[str, object]:
+    """Parse the YAML of the parts to try. Of a whole pool file, only these parts are used.
+    `where`: the field that errors name.
     """
     try:
         found = load_yaml(text)
@@ -154,29 +154,13 @@ def read_changes(text: str, where: str) -> Mapping[str, Any]:
         mark = getattr(error, "problem_mark", None)
         at_line = f" in line {mark.line + 1}" if mark is not None else ""
         raise Invalid(
-            fields=[
-                FieldError(
-                    where,
-                    f"This is no YAML{at_line}.",
-                    "Write scaling: {policy: warm}, for example.",
-                )
-            ]
+            fields=[FieldError(where, f"This is not valid YAML{at_line}.", EXAMPLE)]
         ) from None
     if not isinstance(found, Mapping):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    where,
-                    "This is no configuration.",
-                    "Write scaling: {policy: warm}, for example.",
-                )
-            ]
-        )
-    return (
-        {str(name): value for name, value in found.items() if name in PARTS}
-        if found.get("kind") == "Pool"
-        else dict(found)
-    )
+        raise Invalid(fields=[FieldError(where, "This is not a YAML mapping.", EXAMPLE)])
+    if found.get("kind") == "Pool":
+        return {str(name): value for name, value in found.items() if name in PARTS}
+    return dict(found)
 
 
 def outcomes_of(found: Replay) -> dict[str, ReplayResult]:
@@ -184,8 +168,7 @@ def outcomes_of(found: Replay) -> dict[str, ReplayResult]:
     return columns if found.other is None else columns | {"tried": found.other}
 
 
-def figures_of(outcome: ReplayResult) -> dict[str, Any]:
-    """What programs and tables show of one."""
+def figures_of(outcome: ReplayResult) -> dict[str, float]:
     return {
         "wait_half_s": round(outcome.wait(0.5), 1),
         "wait_nine_s": round(outcome.wait(0.9), 1),
@@ -201,8 +184,8 @@ def figures_of(outcome: ReplayResult) -> dict[str, Any]:
 
 
 LABELS = {
-    "wait_half_s": "Wait, half of those seen",
-    "wait_nine_s": "Wait, nine in ten",
+    "wait_half_s": "Median wait",
+    "wait_nine_s": "Wait of 9 in 10",
     "wait_longest_s": "Longest wait",
     "waiting_hours": "Slot hours waited",
     "member_hours": "Member hours",
@@ -213,7 +196,7 @@ LABELS = {
 
 
 def table_of(found: Replay) -> list[tuple[str, list[str]]]:
-    """Rows of text: a label, then a cell for each outcome."""
+    """Rows of a table: a label, then a cell for each outcome."""
     figures = [figures_of(outcome) for outcome in outcomes_of(found).values()]
     return [
         (label, [_cell(name, each[name]) for each in figures]) for name, label in LABELS.items()

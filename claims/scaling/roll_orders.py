@@ -1,5 +1,5 @@
-"""What people order about members that are outdated: renew them now, not for a while, go on.
-Each with a reason, each in the log.
+"""Orders of operators about outdated members: renew now, pause and resume the rolling renewal.
+Each order has a reason and an event.
 """
 
 from datetime import datetime
@@ -15,9 +15,10 @@ from slots.members.restart import rebuild_if_empty
 
 
 def order_roll(*, pool_id: int, reason: str) -> Pool:
-    """Members that are outdated are renewed once they are idle, also where the configuration leaves
-    it to people; a pause and a stop of the roll are over. New ones that are not ready are made
-    anew: whoever orders it has seen to what was wrong."""
+    """Renew outdated members once they are idle, also if the configuration says `manual`. Ends a
+    pause and a stop of the roll. After a stop, new members that are not ready are rebuilt.
+    `Conflict` if no member is outdated.
+    """
     note = require_reason(reason)
     with transaction.atomic():
         subject = read_locked_subject(pool_id)
@@ -29,7 +30,7 @@ def order_roll(*, pool_id: int, reason: str) -> Pool:
             raise Conflict(
                 f"No member of {pool.name} is outdated.",
                 code="not_outdated",
-                way_out="Nothing is to be done.",
+                way_out="No action is needed.",
             )
         was_stopped = pool.roll_stopped_at is not None
         before = "stopped" if was_stopped else "paused" if pool.roll_paused_until else ""
@@ -39,11 +40,11 @@ def order_roll(*, pool_id: int, reason: str) -> Pool:
             roll_paused_until=None, roll_pause_reason="",
         )  # fmt: skip
         if was_stopped:
-            _try_again(pool, note)
+            _rebuild_broken(pool, note)
     return pool
 
 
-def _try_again(pool: Pool, reason: str) -> None:
+def _rebuild_broken(pool: Pool, reason: str) -> None:
     labels = spec_of(pool).member_labels
     broken = Member.objects.select_for_update(no_key=True).filter(
         pool=pool, is_owned=True, state__in=("creating", "offline")
@@ -53,7 +54,7 @@ def _try_again(pool: Pool, reason: str) -> None:
 
 
 def pause_roll(*, pool_id: int, until: datetime, reason: str) -> Pool:
-    """Nobody is renewed until then. Members are made and removed as ever."""
+    """Renew no member until then. Members are still created and removed as demand changes."""
     note = require_reason(reason)
     with transaction.atomic():
         read_locked_subject(pool_id)

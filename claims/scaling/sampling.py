@@ -1,8 +1,7 @@
-"""How full every pool is, written down every minute: what the pictures of the last hours are
-drawn from.
+"""Samples of the use of every pool, one a minute, for charts and replays.
 
-By minute for a week, by hour for a quarter. Any number of processes may do it: the first one of a
-minute wins, by the unique key.
+Samples by minute are kept for a week, samples by hour for 90 days. Any number of processes may
+take samples: the unique key lets the first of each minute win.
 """
 
 from project.kernel.controllers.periodic import chore
@@ -15,7 +14,7 @@ SELECT id FROM pools_pool pool WHERE state <> 'gone'
   AND NOT EXISTS (SELECT FROM pools_sample WHERE pool_id = pool.id
     AND at = date_trunc('minute', now()) AND NOT is_hourly)"""
 
-# Slots are counted by stored state, all but retired; who waits, by the first pool they name.
+# Counts slots by stored state, without retired ones, and waiting claims by their first pool.
 TAKE = """
 WITH waits AS (
   SELECT pool_id, count(*) AS n FROM (
@@ -37,7 +36,7 @@ FROM pools_pool pool LEFT JOIN there ON there.pool_id = pool.id
 WHERE pool.id = ANY (%(pools)s::bigint[])
 ON CONFLICT DO NOTHING"""
 
-# The hour that is over, from its minutes.
+# Averages the samples of the last full hour.
 ROUND_UP = """
 INSERT INTO pools_sample (pool_id, at, is_hourly, members, slots, held, reserved, waiting)
 SELECT pool_id, date_trunc('hour', at), true, round(avg(members)), round(avg(slots)),
@@ -52,7 +51,7 @@ WHERE NOT is_hourly AND at >= date_trunc('hour', now()) - interval '1 hour'
 GROUP BY 1, 2
 ON CONFLICT DO NOTHING"""
 
-# LIMIT stands in the text: as a parameter it spoils the plan.
+# LIMIT is part of the text: as a parameter it would prevent a good query plan.
 FORGET = """
 WITH old AS (SELECT id FROM pools_sample WHERE is_hourly = %(is_hourly)s
   AND at < now() - make_interval(secs => %(age)s) LIMIT {n})

@@ -1,10 +1,9 @@
-"""The scaler: as many members as a pool's policy wants, within its limits, and every decision
-written down with its reason.
+"""The scaler: keeps the number of members of each pool at what its policy wants, within the limits,
+and records every decision with its reason.
 
-Some pools at a time, each locked, then seen as it is under that lock, decided on by pure policies
-(pools.scaling), written down and carried out in one transaction. So it does not matter how many
-scalers run or how long one of them sleeps: whoever decides sees what the others have done, and
-whoever was frozen in the middle has lost its transaction.
+One transaction locks a chunk of pools, reads their state, decides with the pure policies of
+`pools.scaling`, records the decisions and carries them out. Any number of scalers may run: each
+sees under the lock what the others have committed, and a scaler that stalled loses its transaction.
 """
 
 import json
@@ -12,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TypedDict
 
 from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
@@ -39,21 +38,21 @@ logger = logging.getLogger(__name__)
 
 # Pools in one transaction: their locks are held for as long as it takes to decide on all of them.
 CHUNK = 20
-ABSORB = 30.0  # seconds in which the next request is taken for what has just been done
+ABSORB = 30.0  # seconds in which a new request counts as met by the last decision
 LONGEST_NAME = 63
-# Said in the log of events when they begin; what is done says so itself.
-TOLD = ("blocked", "paused", "frozen", "failed")
+# Verdicts that get an event when they begin. A decision that is carried out has its own event.
+NOTIFIED = ("blocked", "paused", "frozen", "failed")
 
 
-def list_scaled() -> list[Any]:
+def list_scaled() -> list[scaling_sql.ScaledPoolsRow]:
     return scaling_sql.scaled_pools()
 
 
 def scale_pools(
     pool_ids: Sequence[int], wanted: WaitingDemand | None = None
 ) -> dict[int, ScalingDecision]:
-    """One decision for each of these pools, made and carried out. A pool that somebody else has
-    locked is left for the next time.
+    """Make and carry out one decision for each of these pools; return the decisions by pool. A
+    pool that another process has locked is skipped.
     """
     wanted = read_wanted() if wanted is None else wanted
     found: dict[int, ScalingDecision] = {}
@@ -75,7 +74,7 @@ def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, Scalin
             if subject.spec.scaling is not None
         ]
         for subject in subjects:
-            # It was and is still frozen, or members that were made by hand are outdated.
+            # A pool without scaling is here if it is still frozen or has outdated members.
             if subject.spec.scaling is None:
                 apply_freeze(subject)
                 decided += roll_manual_pool(subject)
@@ -84,33 +83,27 @@ def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, Scalin
 
 
 def roll_manual_pool(subject: Subject) -> list[tuple[Subject, ScalingDecision]]:
-    """Where members come and go by hand, those that are outdated are renewed in their places.
-    What is waited for is not written down.
+    """Renew the next outdated member of a pool whose members are managed by hand. Returns the
+    decision, or an empty list if none can be carried out now.
     """
-    found = decide_roll(subject.snapshot)
-    if (
-        found is None
-        or not found.is_done
-        or subject.snapshot.limits.paused
-        or subject.snapshot.limits.frozen
-    ):
+    snapshot = subject.snapshot
+    found = decide_roll(snapshot)
+    if found is None or not found.is_done or snapshot.limits.paused or snapshot.limits.frozen:
         return []
-    return [
-        (subject, apply_decision(subject, replace(found, inputs=record_inputs(subject.snapshot))))
-    ]
+    return [(subject, apply_decision(subject, replace(found, inputs=record_inputs(snapshot))))]
 
 
 def decide_safely(subject: Subject) -> ScalingDecision:
-    """What the policy makes of it. One that fails does nothing and says so; it never takes
-    anything away.
+    """The decision of the policy. If the policy raises, the decision is `failed` and changes no
+    member.
     """
     try:
         return decide(subject.snapshot, policy_of(subject))
-    except Exception as error:  # a policy of somebody's own may raise whatever it likes
+    except Exception as error:  # a custom policy may raise any exception
         if is_unavailable(error):
             raise
         logger.exception("the scaling policy of pool %s failed", subject.row.name)
-        reason = f"Its policy failed: {type(error).__name__}: {error}"[:400]
+        reason = f"The policy failed: {type(error).__name__}: {error}"[:400]
         return ScalingDecision(
             0, "failed", "failed", reason, inputs=record_inputs(subject.snapshot)
         )
@@ -125,32 +118,31 @@ def policy_of(subject: Subject) -> Policy:
     )
 
 
-def dry_run(pool_name: str, config: Any = None) -> tuple[Subject, ScalingDecision]:
-    """What would be decided now, without a lock and without a trace."""
+def dry_run(pool_name: str) -> tuple[Subject, ScalingDecision]:
+    """The decision of this moment, without a lock and without recording it."""
     pool = get_pool(pool_name)
     rows = scaling_sql.read_scaled(pools=[pool.pk])
     if not rows:
         raise Conflict(
             f"Pool {pool.name} is {pool.state}.",
-            way_out="Its members follow demand once it is active.",
+            way_out="Wait until the pool is active.",
         )
     subject = read_subjects(rows, read_wanted())[0]
     if subject.spec.scaling is None:
-        way_out = "Add scaling to its configuration, if its provider makes its members."
-        raise Conflict(
-            f"The members of pool {pool.name} come and go by hand.",
-            code="not_scaled",
-            way_out=way_out,
-        )
+        raise not_scaled(pool.name)
     return subject, decide_safely(subject)
 
 
-# -- carried out -----------------------------------------------------------------------------------
+def not_scaled(pool_name: str, way_out: str = "Add `scaling` to its configuration.") -> Conflict:
+    return Conflict(f"Pool {pool_name} has no scaling.", code="not_scaled", way_out=way_out)
+
+
+# -- carry out a decision --------------------------------------------------------------------------
 
 
 def apply_decision(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
-    """Carry it out, under the pool's lock. What can't be done changes nothing else, neither of
-    this pool nor of the others.
+    """Carry out a decision under the pool's lock, and end expired orders. A failure rolls back
+    only this decision; the result then has the verdict `failed`.
     """
     row = subject.row
     is_quiet = not (
@@ -167,7 +159,7 @@ def apply_decision(subject: Subject, decision: ScalingDecision) -> ScalingDecisi
         if is_unavailable(error):
             raise
         logger.exception("pool %s could not be scaled by %s", subject.row.name, decision.delta)
-        reason = f"{decision.reason}, but it could not be done: {error}"[:400]
+        reason = f"{decision.reason}, but the change failed: {error}"[:400]
         return replace(
             decision,
             delta=0,
@@ -181,17 +173,15 @@ def apply_decision(subject: Subject, decision: ScalingDecision) -> ScalingDecisi
 
 
 def execute_decision(subject: Subject, decision: ScalingDecision) -> ScalingDecision:
-    """In a transaction that has locked the pool and made the decision on what it saw under
-    that lock.
+    """Change the members. The caller's transaction holds the pool's lock and read the state that
+    the decision is based on under this lock.
     """
     pool = Pool.objects.get(pk=subject.id)
     before = len(subject.snapshot.there)
     if decision.step in ("rebuild", "stop"):
-        return (
-            rebuild_member(pool, subject, decision)
-            if decision.step == "rebuild"
-            else stop_roll(pool, decision)
-        )
+        if decision.step == "rebuild":
+            return rebuild_member(pool, subject, decision)
+        return stop_roll(pool, decision)
     if decision.delta > 0:
         made = add_member_rows(
             pool, subject.spec, name_members(pool, subject.spec, decision.delta), decision.reason
@@ -206,7 +196,7 @@ def execute_decision(subject: Subject, decision: ScalingDecision) -> ScalingDeci
             pool=pool.pk, member=decision.chosen[0].id if decision.delta > 0 else None
         )
     if decision.delta:
-        if not decision.step:  # a roll has its own pace, and takes nothing of the policy's
+        if not decision.step:  # a roll does not start the policy's cool-down
             scaling_sql.stamp_scaled(pool=pool.pk, delta=decision.delta)
         data = {"delta": decision.delta, "members": [judged.name for judged in decision.chosen]}
         record(
@@ -222,8 +212,8 @@ def execute_decision(subject: Subject, decision: ScalingDecision) -> ScalingDeci
 
 
 def rebuild_member(pool: Pool, subject: Subject, decision: ScalingDecision) -> ScalingDecision:
-    """In its place: closed, then found empty, then made anew. A claim that was faster keeps its
-    member as it is.
+    """Renew an outdated member in place if it is still empty. If a claim was bound meanwhile, the
+    member stays as it is and the decision becomes `hold`.
     """
     member = Member.objects.select_for_update(no_key=True).get(pk=decision.chosen[0].id)
     labels = dict(subject.spec.member_labels) if subject.spec.scaling is not None else member.labels
@@ -231,7 +221,7 @@ def rebuild_member(pool: Pool, subject: Subject, decision: ScalingDecision) -> S
         publish("pools", "slots")
         return decision
     spared = (RemovalCandidate(member.pk, member.name, "taken meanwhile"),)
-    reason = f"{decision.reason}, but it has been taken meanwhile"
+    reason = f"{decision.reason}, but a claim was bound there meanwhile"
     return replace(
         decision,
         verdict="hold",
@@ -251,8 +241,8 @@ def stop_roll(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
 
 
 def name_members(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
-    """Numbers go on: the name of one that is gone is not given to another as long as anybody may
-    remember it.
+    """Names for new members, numbered after the highest known number: logs and events still use
+    the names of removed members.
     """
     prefix = f"{pool.name[: LONGEST_NAME - 9]}-"
     last = scaling_sql.last_number(pool=pool.pk, prefix=prefix)
@@ -260,8 +250,8 @@ def name_members(pool: Pool, spec: PoolSpec, count: int) -> list[MemberSpec]:
 
 
 def remove_members(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
-    """Each is closed, then found empty, then it goes: a claim that was faster keeps its
-    member (S13).
+    """Remove the chosen members that are still empty after they were closed. A member on which a
+    claim was bound meanwhile stays.
     """
     chosen, spared = [], list(decision.spared)
     for judged in decision.chosen:
@@ -276,7 +266,7 @@ def remove_members(pool: Pool, decision: ScalingDecision) -> ScalingDecision:
             spared.insert(0, RemovalCandidate(judged.id, judged.name, "taken meanwhile"))
     if chosen:
         return replace(decision, delta=-len(chosen), chosen=tuple(chosen), spared=tuple(spared))
-    reason = f"{decision.reason}, but those that were idle have been taken meanwhile"
+    reason = f"{decision.reason}, but claims were bound on the idle members meanwhile"
     return replace(
         decision,
         delta=0,
@@ -293,9 +283,7 @@ def frozen_until_of(subject: Subject) -> datetime | None:
 
 
 def apply_freeze(subject: Subject) -> None:
-    """The pool is closed as long as a window is open and nobody has lifted it, and opened
-    again after it.
-    """
+    """Close the pool while a freeze window is open and not lifted, and reopen it afterwards."""
     until = frozen_until_of(subject)
     if until == subject.row.frozen_until:
         return
@@ -321,35 +309,28 @@ def apply_freeze(subject: Subject) -> None:
 
 
 def expire_orders(subject: Subject) -> None:
-    """A pin and a pause end by themselves."""
+    """End the pin and the pauses whose time is over."""
     row = subject.row
-    paused: dict[str, dict[str, Any]] = {
-        "resume_scaling": {"scaling_paused_until": None, "scaling_pause_reason": ""},
-        "resume_roll": {"roll_paused_until": None, "roll_pause_reason": ""},
-    }
-    pinned: dict[str, dict[str, Any]] = {
-        "unpin": {"pin_count": None, "pin_until": None, "pin_reason": ""}
-    }
-    for is_over, verb in (
-        (row.is_pin_over, "unpin"),
-        (row.is_pause_over, "resume_scaling"),
-        (row.is_roll_pause_over, "resume_roll"),
+    unpinned = {"pin_count": None, "pin_until": None, "pin_reason": ""}
+    resumed = {"scaling_paused_until": None, "scaling_pause_reason": ""}
+    roll_resumed = {"roll_paused_until": None, "roll_pause_reason": ""}
+    for is_over, verb, before, columns in (
+        (row.is_pin_over, "unpin", "pinned", unpinned),
+        (row.is_pause_over, "resume_scaling", "paused", resumed),
+        (row.is_roll_pause_over, "resume_roll", "paused", roll_resumed),
     ):
         if is_over:
-            Pool.objects.filter(pk=subject.id).update(**(pinned | paused)[verb])
-            record(
-                verb,
-                pool_id=subject.id,
-                before="pinned" if verb in pinned else "paused",
-                reason="its time is over",
-            )
+            Pool.objects.filter(pk=subject.id).update(**columns)
+            record(verb, pool_id=subject.id, before=before, reason="its time is over")
 
 
-# -- written down ----------------------------------------------------------------------------------
+# -- record decisions ------------------------------------------------------------------------------
 
 
 def record_decisions(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None:
-    """Equal ones in a row are counted on one row; what was done has a row of its own."""
+    """Store decisions. Equal decisions in a row share one row with a counter; a decision that was
+    carried out has its own row.
+    """
     if not decided:
         return
     last = {
@@ -375,12 +356,19 @@ def record_decisions(decided: Sequence[tuple[Subject, ScalingDecision]]) -> None
 
 
 def _notify(subject: Subject, decision: ScalingDecision) -> None:
-    if decision.verdict in TOLD:
+    if decision.verdict in NOTIFIED:
         count = str(len(subject.snapshot.there))
         record("scale", pool_id=subject.id, before=count, after=count, reason=decision.reason)
 
 
-def _columns(decisions: Iterable[ScalingDecision]) -> dict[str, Any]:
+class _Columns(TypedDict):
+    inputs: list[str]
+    reasons: list[str]
+    chosen: list[str]
+    spared: list[str]
+
+
+def _columns(decisions: Iterable[ScalingDecision]) -> _Columns:
     found = list(decisions)
     return {
         "inputs": [json.dumps(inputs_of(d)) for d in found],
@@ -390,8 +378,8 @@ def _columns(decisions: Iterable[ScalingDecision]) -> dict[str, Any]:
     }
 
 
-def inputs_of(decision: ScalingDecision) -> dict[str, Any]:
-    """All that a card shows of it, but what has columns of its own."""
+def inputs_of(decision: ScalingDecision) -> dict[str, object]:
+    """The facts of a decision that have no column of their own."""
     return {
         **decision.inputs,
         "key": decision.key,

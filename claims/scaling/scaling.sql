@@ -1,6 +1,6 @@
--- What the scaler reads and writes: for many pools at once, aggregated, never claim by claim.
+-- The statements of the scaler: for many pools at once, aggregated, never claim by claim.
 
--- _pool_columns: what a decision rests on of the pool's own row. Ages by the clock of now, not of the transaction.
+-- _pool_columns: the facts of a pool's row that a decision needs. Ages are by clock_timestamp(), not by the start of the transaction.
 p.id, p.name, p.provider, p.queue, p.spec::text AS spec, p.min_members, p.max_members,
   p.scale_requested_at IS NOT NULL AS is_requested, coalesce(p.scaled_up_at >= p.scale_requested_at, false) AS grown_since_request,
   extract(epoch FROM clock_timestamp() - p.scaled_up_at)::float8 AS since_up,
@@ -16,8 +16,7 @@ p.id, p.name, p.provider, p.queue, p.spec::text AS spec, p.min_members, p.max_me
   coalesce(p.roll_paused_until <= now(), false) AS is_roll_pause_over,
   CASE WHEN p.roll_stopped_at IS NOT NULL THEN p.roll_stop_reason END AS roll_stopped, clock_timestamp() AS moment
 
--- scaled_pools: those whose members follow demand, those that are still frozen though they follow it no more, and those with members that
--- are outdated.
+-- scaled_pools: active pools with scaling, with outdated members, or still frozen after their scaling was removed.
 SELECT id, scale_requested_at IS NOT NULL AS is_requested FROM pools_pool p
 WHERE state = 'active' AND (spec->'scaling' IS NOT NULL OR frozen_until IS NOT NULL OR (member_digest <> '' AND EXISTS (
   SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state IN ('creating', 'ready', 'offline') AND m.spec_digest NOT IN ('', p.member_digest))))
@@ -33,8 +32,8 @@ SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) 
 -- read_scaled: the same, to look only.
 SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' ORDER BY p.id
 
--- scaled_members: with their slots, counted. The columns stand in the order of pools.scaling.ScaledMember, behind the pool. OFFSET 0: member by
--- member through slot_place, never a walk over all slots.
+-- scaled_members: members with counts of their slots. After the pool, the columns are in the order of pools.scaling.ScaledMember.
+-- OFFSET 0 makes the planner read member by member through slot_place, not all slots.
 SELECT m.pool_id, m.id, m.name, m.state, s.slots, s.running, s.reserved, s.draining, m.deletion_cost, extract(epoch FROM m.created_at)::float8 AS created,
   extract(epoch FROM now() - greatest(s.changed_at, m.state_at))::float8 AS quiet_for, m.is_leaving, m.is_cordoned,
   m.lost_at IS NOT NULL OR m.gave_up_at IS NOT NULL AS is_lost, m.is_owned,
@@ -48,12 +47,12 @@ FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
   FROM (SELECT state, changed_at FROM slots_slot WHERE member_id = m.id OFFSET 0) x) s
 WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state IN ('creating', 'ready', 'offline', 'deleting')
 
--- free_lanes: what is handed out to the next who asks.
+-- free_lanes: free slots that new claims can get, by lane.
 -- @not_null pool_id
 SELECT pool_id, lane, count(*)::int AS n FROM slots_slot
 WHERE pool_id = ANY (%(pools)s::bigint[]) AND state = 'idle' AND is_open GROUP BY 1, 2
 
--- wanted_lines: every line in which somebody waits, by hops, whatever their length.
+-- wanted_lines: every queue with waiting claims. A loose index scan: the cost depends on the number of queues, not of claims.
 WITH RECURSIVE l AS (
   (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
   UNION ALL
@@ -63,75 +62,76 @@ SELECT sh.id AS shape, sh.pools, sh.kind, sh.size, sh.is_simple, coalesce(nullif
   coalesce(sh.wait_reason->>'code', '') AS code
 FROM l JOIN claims_shape sh ON sh.id = l.shape_id
 
--- free_labelled: where something is handed out on a member with these labels.
+-- free_labelled: pools and lanes with a free slot on a member with these labels.
 SELECT DISTINCT s.pool_id, t.labels::text AS labels, s.lane FROM unnest(%(labels)s::jsonb[]) AS t(labels)
 JOIN pools_member m ON m.pool_id = ANY (%(pools)s::bigint[]) AND m.state = 'ready' AND m.labels @> t.labels
 CROSS JOIN LATERAL (SELECT pool_id, lane, state, is_open FROM slots_slot WHERE member_id = m.id OFFSET 0) s
 WHERE s.state = 'idle' AND s.is_open
 
--- count_lines: how many wait in these lines, up to a number that is more than any pool can do at once.
+-- count_lines: waiting claims in these queues, counted up to n each.
+-- @not_null waited
 SELECT sh.id AS shape, w.n, w.waited FROM unnest(%(shapes)s::bigint[]) AS sh(id) CROSS JOIN LATERAL (
   SELECT count(*)::int AS n, extract(epoch FROM now() - min(created_at))::float8 AS waited FROM (
     SELECT created_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT {n}) x) w WHERE w.n > 0
 
--- count_urgent: of them those that people have approved.
+-- count_urgent: approved applies in these queues.
 SELECT shape_id AS shape, count(*)::int AS n FROM claims_claim
 WHERE state = 'waiting' AND step = 'apply' AND rank = 0 AND shape_id = ANY (%(shapes)s::bigint[]) GROUP BY 1
 
--- count_seeking: plans that wait for people without the slot that their pool keeps for them.
+-- count_seeking: plans that wait for an approval and get a slot again, by pool.
 -- @not_null pool_id
 SELECT c.pool_id, sh.kind, count(*)::int AS n FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
 WHERE c.is_seeking AND c.pool_id = ANY (%(pools)s::bigint[]) GROUP BY 1, 2
 
--- count_blocked: claims behind a lock or a predecessor: they add no demand.
+-- count_blocked: claims that wait for a workspace lock or a predecessor; they are no demand for members.
 SELECT pool_id, count(*)::int AS n FROM claims_claim WHERE state = 'blocked' GROUP BY 1
 
--- last_decisions: of each pool the one before.
+-- last_decisions: the newest decision of each pool.
 SELECT p.id AS pool, d.id, d.key FROM unnest(%(pools)s::bigint[]) AS p(id) CROSS JOIN LATERAL (
   SELECT id, inputs->>'key' AS key FROM pools_decision WHERE pool_id = p.id ORDER BY last_at DESC LIMIT 1) d
 
--- latest_decisions: of many pools what was decided last, but for its checks, which are the most of it.
+-- latest_decisions: the newest decision of each pool for lists, without its checks, which are most of its size.
 SELECT p.id AS pool, d.id, d.at, d.last_at, d.seen_again, (d.inputs - 'checks')::text AS inputs, d.delta, d.reason FROM unnest(%(pools)s::bigint[]) AS p(id) CROSS JOIN LATERAL (
   SELECT id, at, last_at, seen_again, inputs, delta, reason FROM pools_decision WHERE pool_id = p.id ORDER BY last_at DESC LIMIT 1) d
 
--- count_changes: members made and removed since a moment, and decisions that were blocked.
+-- count_changes: members created and removed in the last seconds, by pool.
 SELECT p.id AS pool, coalesce(sum(d.delta) FILTER (WHERE d.delta > 0), 0)::int AS grown,
   coalesce(-sum(d.delta) FILTER (WHERE d.delta < 0), 0)::int AS shrunk
 FROM unnest(%(pools)s::bigint[]) AS p(id)
 JOIN LATERAL (SELECT delta FROM pools_decision WHERE pool_id = p.id AND last_at > now() - make_interval(secs => %(seconds)s) AND delta <> 0) d ON true
 GROUP BY 1
 
--- count_outdated: of many pools those whose members were made from another configuration.
+-- count_outdated: members made from an older configuration, by pool.
 SELECT m.pool_id AS pool, count(*)::int AS n FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state IN ('creating', 'ready', 'offline') AND p.member_digest <> ''
   AND m.spec_digest NOT IN ('', p.member_digest) GROUP BY 1
 
--- see_again: decided the same once more. What it was decided on is what it is now.
+-- see_again: the same decision was made again: count it and keep the newest inputs.
 UPDATE pools_decision SET last_at = now(), seen_again = seen_again + 1, inputs = t.inputs, reason = t.reason, chosen = t.chosen, spared = t.spared
 FROM unnest(%(ids)s::bigint[], %(inputs)s::jsonb[], %(reasons)s::text[], %(chosen)s::jsonb[], %(spared)s::jsonb[])
   AS t(id, inputs, reason, chosen, spared) WHERE pools_decision.id = t.id
 
--- add_decisions: new ones.
+-- add_decisions: store new decisions.
 INSERT INTO pools_decision (pool_id, inputs, delta, reason, chosen, spared)
 SELECT * FROM unnest(%(pools)s::bigint[], %(inputs)s::jsonb[], %(deltas)s::int[], %(reasons)s::text[], %(chosen)s::jsonb[], %(spared)s::jsonb[])
 RETURNING id, pool_id
 
--- end_requests: what was asked for is there, or can't be had. The next request is for what has just been done.
+-- end_requests: clear scale requests that are met or cannot be met. For `seconds`, new requests count as met by this decision.
 UPDATE pools_pool SET scale_requested_at = NULL,
   absorb_until = CASE WHEN id = ANY (%(absorbing)s::bigint[]) THEN now() + make_interval(secs => %(seconds)s) ELSE absorb_until END
 WHERE id = ANY (%(pools)s::bigint[])
 
--- stamp_scaled: a decision was carried out.
+-- stamp_scaled: start the cool-down after a decision was carried out.
 UPDATE pools_pool SET scaled_up_at = CASE WHEN %(delta)s::int > 0 THEN clock_timestamp() ELSE scaled_up_at END,
   scaled_down_at = CASE WHEN %(delta)s::int < 0 THEN clock_timestamp() ELSE scaled_down_at END
 WHERE id = %(pool)s
 
--- set_surge: one that a roll has made beyond those that are wanted; none: it has taken the place of one.
+-- set_surge: the extra member that a roll has created; NULL: it has replaced an outdated member.
 UPDATE pools_pool SET surge_id = %(member)s WHERE id = %(pool)s
 
--- stop_roll: until a person has looked, or the configuration is another.
+-- stop_roll: stop the roll until an operator orders it again, or the configuration changes.
 UPDATE pools_pool SET roll_stopped_at = now(), roll_stop_reason = %(reason)s, changed_at = now() WHERE id = %(pool)s
 
--- last_number$: the highest that a member of this pool was ever called by, as far as is known.
+-- last_number$: the highest number in the names of a pool's members, removed members included.
 SELECT coalesce(max(substr(name, length(%(prefix)s::text) + 1)::int), 0) AS n FROM pools_member
 WHERE pool_id = %(pool)s AND starts_with(name, %(prefix)s::text) AND substr(name, length(%(prefix)s::text) + 1) ~ '^[0-9]{1,8}$'

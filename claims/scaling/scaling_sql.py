@@ -18,8 +18,8 @@ class ScaledPoolsRow(NamedTuple):
 
 
 def scaled_pools() -> list[ScaledPoolsRow]:
-    """Those whose members follow demand, those that are still frozen though they follow it no
-    more, and those with members that are outdated.
+    """Active pools with scaling, with outdated members, or still frozen after their scaling
+    was removed.
     """
     return statements.fetch_rows("scaled_pools", ScaledPoolsRow, {})
 
@@ -149,7 +149,7 @@ class ScaledMembersRow(NamedTuple):
 
 
 def scaled_members(*, pools: list[int]) -> list[ScaledMembersRow]:
-    """With their slots, counted."""
+    """Members with counts of their slots."""
     return statements.fetch_rows("scaled_members", ScaledMembersRow, {"pools": pools})
 
 
@@ -160,7 +160,7 @@ class FreeLanesRow(NamedTuple):
 
 
 def free_lanes(*, pools: list[int]) -> list[FreeLanesRow]:
-    """What is handed out to the next who asks."""
+    """Free slots that new claims can get, by lane."""
     return statements.fetch_rows("free_lanes", FreeLanesRow, {"pools": pools})
 
 
@@ -175,7 +175,7 @@ class WantedLinesRow(NamedTuple):
 
 
 def wanted_lines() -> list[WantedLinesRow]:
-    """Every line in which somebody waits, by hops, whatever their length."""
+    """Every queue with waiting claims."""
     return statements.fetch_rows("wanted_lines", WantedLinesRow, {})
 
 
@@ -186,7 +186,7 @@ class FreeLabelledRow(NamedTuple):
 
 
 def free_labelled(*, labels: list[str], pools: list[int]) -> list[FreeLabelledRow]:
-    """Where something is handed out on a member with these labels."""
+    """Pools and lanes with a free slot on a member with these labels."""
     return statements.fetch_rows(
         "free_labelled", FreeLabelledRow, {"labels": labels, "pools": pools}
     )
@@ -195,11 +195,11 @@ def free_labelled(*, labels: list[str], pools: list[int]) -> list[FreeLabelledRo
 class CountLinesRow(NamedTuple):
     shape: int
     n: int
-    waited: float | None
+    waited: float
 
 
 def count_lines(n: int, *, shapes: list[int]) -> list[CountLinesRow]:
-    """How many wait in these lines, up to a number that is more than any pool can do at once."""
+    """Waiting claims in these queues, counted up to n each."""
     return statements.fetch_rows("count_lines", CountLinesRow, {"shapes": shapes}, n=n)
 
 
@@ -209,7 +209,7 @@ class CountUrgentRow(NamedTuple):
 
 
 def count_urgent(*, shapes: list[int]) -> list[CountUrgentRow]:
-    """Of them those that people have approved."""
+    """Approved applies in these queues."""
     return statements.fetch_rows("count_urgent", CountUrgentRow, {"shapes": shapes})
 
 
@@ -220,7 +220,7 @@ class CountSeekingRow(NamedTuple):
 
 
 def count_seeking(*, pools: list[int]) -> list[CountSeekingRow]:
-    """Plans that wait for people without the slot that their pool keeps for them."""
+    """Plans that wait for an approval and get a slot again, by pool."""
     return statements.fetch_rows("count_seeking", CountSeekingRow, {"pools": pools})
 
 
@@ -230,7 +230,7 @@ class CountBlockedRow(NamedTuple):
 
 
 def count_blocked() -> list[CountBlockedRow]:
-    """Claims behind a lock or a predecessor: they add no demand."""
+    """Claims that wait for a workspace lock or a predecessor; they are no demand for members."""
     return statements.fetch_rows("count_blocked", CountBlockedRow, {})
 
 
@@ -241,7 +241,7 @@ class LastDecisionsRow(NamedTuple):
 
 
 def last_decisions(*, pools: list[int]) -> list[LastDecisionsRow]:
-    """Of each pool the one before."""
+    """The newest decision of each pool."""
     return statements.fetch_rows("last_decisions", LastDecisionsRow, {"pools": pools})
 
 
@@ -257,7 +257,9 @@ class LatestDecisionsRow(NamedTuple):
 
 
 def latest_decisions(*, pools: list[int]) -> list[LatestDecisionsRow]:
-    """Of many pools what was decided last, but for its checks, which are the most of it."""
+    """The newest decision of each pool for lists, without its checks, which are most of its
+    size.
+    """
     return statements.fetch_rows("latest_decisions", LatestDecisionsRow, {"pools": pools})
 
 
@@ -268,7 +270,7 @@ class CountChangesRow(NamedTuple):
 
 
 def count_changes(*, pools: list[int], seconds: float) -> list[CountChangesRow]:
-    """Members made and removed since a moment, and decisions that were blocked."""
+    """Members created and removed in the last seconds, by pool."""
     return statements.fetch_rows(
         "count_changes", CountChangesRow, {"pools": pools, "seconds": seconds}
     )
@@ -280,14 +282,14 @@ class CountOutdatedRow(NamedTuple):
 
 
 def count_outdated(*, pools: list[int]) -> list[CountOutdatedRow]:
-    """Of many pools those whose members were made from another configuration."""
+    """Members made from an older configuration, by pool."""
     return statements.fetch_rows("count_outdated", CountOutdatedRow, {"pools": pools})
 
 
 def see_again(
     *, ids: list[int], inputs: list[str], reasons: list[str], chosen: list[str], spared: list[str]
 ) -> None:
-    """Decided the same once more."""
+    """The same decision was made again: count it and keep the newest inputs."""
     statements.execute(
         "see_again",
         {"ids": ids, "inputs": inputs, "reasons": reasons, "chosen": chosen, "spared": spared},
@@ -308,7 +310,7 @@ def add_decisions(
     chosen: list[str],
     spared: list[str],
 ) -> list[AddDecisionsRow]:
-    """New ones."""
+    """Store new decisions."""
     return statements.fetch_rows(
         "add_decisions",
         AddDecisionsRow,
@@ -324,27 +326,25 @@ def add_decisions(
 
 
 def end_requests(*, absorbing: list[int], seconds: float, pools: list[int]) -> None:
-    """What was asked for is there, or can't be had."""
+    """Clear scale requests that are met or cannot be met."""
     statements.execute("end_requests", {"absorbing": absorbing, "seconds": seconds, "pools": pools})
 
 
 def stamp_scaled(*, delta: int, pool: int) -> None:
-    """A decision was carried out."""
+    """Start the cool-down after a decision was carried out."""
     statements.execute("stamp_scaled", {"delta": delta, "pool": pool})
 
 
 def set_surge(*, member: int | None, pool: int) -> None:
-    """One that a roll has made beyond those that are wanted; none: it has taken the place of
-    one.
-    """
+    """The extra member that a roll has created; NULL: it has replaced an outdated member."""
     statements.execute("set_surge", {"member": member, "pool": pool})
 
 
 def stop_roll(*, reason: str, pool: int) -> None:
-    """Until a person has looked, or the configuration is another."""
+    """Stop the roll until an operator orders it again, or the configuration changes."""
     statements.execute("stop_roll", {"reason": reason, "pool": pool})
 
 
 def last_number(*, prefix: str, pool: int) -> int:
-    """The highest that a member of this pool was ever called by, as far as is known."""
+    """The highest number in the names of a pool's members, removed members included."""
     return statements.fetch_sole_value("last_number", {"prefix": prefix, "pool": pool})

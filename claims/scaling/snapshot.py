@@ -1,5 +1,5 @@
-"""What the scaler sees of pools: members with their slots and the lines that wait, for many
-pools in a few queries.
+"""Snapshots for the scaler: members with their slots and the waiting queues, for many pools in a
+few queries.
 """
 
 import json
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
 
 from claims.allocation.member_limits import limits_of
 from claims.scaling import scaling_sql
@@ -19,9 +18,9 @@ from pools.providers.base import known_providers
 from pools.scaling import DemandQueue, Roll, ScaledMember, Snapshot
 from slots.sync.watcher import LOOK_EVERY
 
-MOST_COUNTED = 1000  # claims of a line: more than that make no difference to the next decision
-NO_LABELS = "no_member_with_labels"  # unless those that are made carry them
-# No new member helps these: what they ask for no member has, or another pool is missing.
+MOST_COUNTED = 1000  # claims per queue: a longer queue does not change the next decision
+NO_LABELS = "no_member_with_labels"  # hopeless unless new members carry the labels
+# Wait reasons that no new member removes: no member has what the claim needs, or a pool is missing.
 HOPELESS = frozenset(
     {
         "kind_missing", "kind_not_offered", "no_room", "too_big", "run_too_long",
@@ -32,32 +31,33 @@ HOPELESS = frozenset(
 DOES_NOT_FIT = frozenset({"not_contiguous", "not_together", "no_common_number", "no_pair"})
 
 
+PoolRow = scaling_sql.LockScaledRow | scaling_sql.WaitForScaledRow | scaling_sql.ReadScaledRow
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A pool whose members follow demand, as it is at one moment."""
+    """The state of one pool on which the scaler decides."""
 
-    row: Any
+    row: PoolRow
     spec: PoolSpec
     snapshot: Snapshot
-    frozen_until: datetime | None  # by its windows, those left out that were lifted ahead
+    frozen_until: datetime | None  # by its windows, without windows that were lifted ahead
 
     @property
     def id(self) -> int:
-        return int(self.row.id)
+        return self.row.id
 
 
 @dataclass
 class WaitingDemand:
-    """Lines in which somebody waits, read once for many pools: which pools they name, not yet
-    how many wait.
-    """
+    """The non-empty queues, read once for many pools; claims are counted later."""
 
-    by_pool: Mapping[str, list[Any]] = field(default_factory=dict)
+    by_pool: Mapping[str, list[scaling_sql.WantedLinesRow]] = field(default_factory=dict)
     blocked: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_wanted() -> WaitingDemand:
-    by_pool: dict[str, list[Any]] = defaultdict(list)
+    by_pool: dict[str, list[scaling_sql.WantedLinesRow]] = defaultdict(list)
     for row in scaling_sql.wanted_lines():
         for name in row.pools:
             by_pool[name].append(row)
@@ -65,31 +65,30 @@ def read_wanted() -> WaitingDemand:
     return WaitingDemand(by_pool, blocked)
 
 
-def read_subjects(rows: Sequence[Any], wanted: WaitingDemand) -> list[Subject]:
-    """Of pools whose rows were read, or locked, just now."""
+def read_subjects(rows: Sequence[PoolRow], wanted: WaitingDemand) -> list[Subject]:
+    """Build the subjects of pools whose rows were just read or locked."""
     ids = [row.id for row in rows]
     members: dict[int, list[ScaledMember]] = defaultdict(list)
-    make: Any = ScaledMember._make
     for row in scaling_sql.scaled_members(pools=ids):
-        members[row[0]].append(make(row[1:]))
+        members[row[0]].append(ScaledMember._make(row[1:]))
     demand = _read_demand(rows, wanted)
     return [_subject(row, members.get(row.id, []), demand, wanted) for row in rows]
 
 
 @dataclass
 class _Demand:
-    counts: Mapping[int, Any] = field(default_factory=dict)
+    counts: Mapping[int, scaling_sql.CountLinesRow] = field(default_factory=dict)
     urgent: Mapping[int, int] = field(default_factory=dict)
-    seeking: Mapping[int, list[Any]] = field(default_factory=dict)
+    seeking: Mapping[int, list[scaling_sql.CountSeekingRow]] = field(default_factory=dict)
     free: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    # Pool, labels, lane: something is free there.
+    # Pool, labels and lane of which at least one slot is free.
     labelled: frozenset[tuple[int, str, str]] = frozenset()
 
 
-def _read_demand(rows: Sequence[Any], wanted: WaitingDemand) -> _Demand:
-    """How many wait, counted now; and what is free, where somebody does."""
+def _read_demand(rows: Sequence[PoolRow], wanted: WaitingDemand) -> _Demand:
+    """Count the waiting claims, and the free slots of pools for which claims wait."""
     shapes = sorted({line.shape for row in rows for line in wanted.by_pool.get(row.name, ())})
-    seeking: dict[int, list[Any]] = defaultdict(list)
+    seeking: dict[int, list[scaling_sql.CountSeekingRow]] = defaultdict(list)
     for row in scaling_sql.count_seeking(pools=[row.id for row in rows]):
         seeking[row.pool_id].append(row)
     pools = [row.id for row in rows if row.id in seeking or wanted.by_pool.get(row.name)]
@@ -104,8 +103,10 @@ def _read_demand(rows: Sequence[Any], wanted: WaitingDemand) -> _Demand:
     return _Demand(counts, urgent, seeking, free, _read_labelled(rows, wanted))
 
 
-def _read_labelled(rows: Sequence[Any], wanted: WaitingDemand) -> frozenset[tuple[int, str, str]]:
-    """What is free for those who ask for labels: few do."""
+def _read_labelled(
+    rows: Sequence[PoolRow], wanted: WaitingDemand
+) -> frozenset[tuple[int, str, str]]:
+    """The pools and lanes with free slots for the queues that ask for labels."""
     labels = sorted(
         {
             line.selector
@@ -121,7 +122,7 @@ def _read_labelled(rows: Sequence[Any], wanted: WaitingDemand) -> frozenset[tupl
 
 
 def _subject(
-    row: Any, members: list[ScaledMember], demand: _Demand, wanted: WaitingDemand
+    row: PoolRow, members: list[ScaledMember], demand: _Demand, wanted: WaitingDemand
 ) -> Subject:
     spec = read_stored(row.name, row.spec)
     limits, frozen_until = limits_of(row, spec)
@@ -155,12 +156,12 @@ def _subject(
 
 
 def _queues_of(
-    row: Any, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand
+    row: PoolRow, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand
 ) -> tuple[list[DemandQueue], int]:
     lines, hopeless = [], 0
     for line in wanted.by_pool.get(row.name, ()):
         counted = demand.counts.get(line.shape)
-        if counted is None:  # served meanwhile
+        if counted is None:  # its claims were bound meanwhile
             continue
         lanes = lanes_for(spec.layout, line.kind or default_kind(spec.layout) or "")
         is_carried = (
@@ -187,12 +188,12 @@ def _queues_of(
 
 
 def fresh_seconds(provider: str) -> float:
-    """Two full looks: older than that is not known (I24)."""
+    """Seconds after which an observation of the provider is too old to decide on."""
     known = known_providers().get(provider)
     return 2 * min(LOOK_EVERY, known.look_every if known is not None else LOOK_EVERY)
 
 
 @lru_cache(maxsize=4096)
 def slots_per_member(name: str, spec: str) -> Mapping[str, int]:
-    """What a new member offers, by lane."""
+    """The slots of a new member, by lane."""
     return Counter(lane for lane, _ in slots_of(read_stored(name, spec).layout))

@@ -1,7 +1,6 @@
-"""The log of events: what happened, in the order of commits or back from now."""
+"""REST for the event log: newest first, or following the log in the order of transactions."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from django.http import HttpResponse
 
@@ -27,13 +26,13 @@ from project.kernel.db.sql import run
 from project.kernel.errors import FieldError, Invalid
 from project.kernel.events.log import EventRow, Position, now_position, row_of
 
-# As EventRow has them. Not called like the columns: ORDER BY would take the names of the output for
-# those of the table.
+# In the order of EventRow. `tx` has another name in the output, because ORDER BY prefers names of
+# the output to columns of the table.
 COLUMNS = """tx::text::bigint AS position, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason,
   data::text AS data"""  # noqa: E501
 BY = ("people", "controllers", "errors")
-ID: dict[str, Any] = {"type": "integer", "minimum": 1}
-MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
+ID = {"type": "integer", "minimum": 1}
+MOMENT = {"type": "string", "format": "date-time"}
 
 
 class EventList(LeanEndpoint):
@@ -43,40 +42,46 @@ class EventList(LeanEndpoint):
         query=[
             in_query(
                 "limit",
-                f"How many at a time, up to {MOST}.",
+                f"Events per page, up to {MOST}.",
                 {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT},
             ),
-            in_query("cursor", "Older than this id, as `next` says it."),
+            in_query("cursor", "Only events older than this id, from `next`."),
             in_query(
-                "after", "Follow the log: what was committed after this position, oldest first."
+                "after", "Follow the log: events committed after this position, oldest first."
             ),
-            in_query("as_of", "As the log stood at this moment, with an offset.", MOMENT),
-            in_query("since", "Not before this moment, with an offset.", MOMENT),
-            in_query("pool", "About this pool."),
-            in_query("member", "About this member.", ID),
-            in_query("slot", "About this slot: with as_of the first one says who held it.", ID),
-            in_query("claim", "About this claim.", ID),
-            in_query("actor", "By this user or controller, with whatever token."),
-            in_query("verb", "Of this kind: bind, release, cordon, ..."),
-            in_query("by", "By people, by controllers, or what went wrong.", choices=BY),
+            in_query("as_of", "The log as it was at this moment, with an offset.", MOMENT),
+            in_query("since", "Only events since this moment, with an offset.", MOMENT),
+            in_query("pool", "Name of the pool."),
+            in_query("member", "Id of the member.", ID),
+            in_query(
+                "slot", "Id of the slot. With `as_of`, the first event names its holder then.", ID
+            ),
+            in_query("claim", "Id of the claim.", ID),
+            in_query("actor", "User or controller, with any of the user's tokens."),
+            in_query("verb", "Verb: bind, release, cordon, ..."),
+            in_query("by", "Events of people, of controllers, or about problems.", choices=BY),
         ],
         problems=(404,),
         name="list_events",
         tag="events",
     )
     def get(self, call: FastRequest) -> HttpResponse:
-        """The newest first. With `after` the other way round, in the order of transactions: nothing
-        is missed and nothing comes twice.
+        """Newest first. With `after`: oldest first, in the order of transactions, each event
+        exactly once.
 
-        A transaction that began to write earlier comes first, so a bind may come before the release
-        that freed its slot. Events of one slot are in order by `generation`: each hand-over raises
-        it, and the release names the generation that it ends.
+        The transaction that began to write first comes first, so a bind may precede the release
+        that freed its slot. Order the events of one slot by `generation`: each bind raises it, and
+        a release names the generation that it ends.
         """
         limit = read_integer(call, "limit", high=MOST) or LIMIT
         after, cursor = read_position(call, "after"), read_integer(call, "cursor")
         if after is not None and cursor is not None:
             raise Invalid(
-                fields=[FieldError("cursor", "It goes back, after goes on.", "Give one of them.")]
+                fields=[
+                    FieldError(
+                        "cursor", "cursor and after read in opposite directions.", "Send only one."
+                    )
+                ]
             )
         wanted = read_filter(call)
         with reporting():
@@ -124,7 +129,6 @@ def read_back(wanted: Filter, before: int | None, limit: int) -> list[EventRow]:
     tests, values = where_of(wanted)
     if before is not None:
         tests, values = f"{tests} AND id < %(before)s", values | {"before": before}
-    # Our own texts.
     return read_rows(
         f"SELECT {COLUMNS} FROM kernel_event WHERE {tests} ORDER BY id DESC LIMIT {limit}",  # noqa: S608
         values,
@@ -132,7 +136,9 @@ def read_back(wanted: Filter, before: int | None, limit: int) -> list[EventRow]:
 
 
 def read_on(wanted: Filter, after: Position, limit: int) -> list[EventRow]:
-    """Only what is below the snapshot's xmin: ids are not in the order of commits."""
+    """Events after a position, oldest first, below the xmin of the snapshot: a transaction that is
+    still open may commit events with lower positions.
+    """
     tests, values = where_of(wanted)
     text = f"""SELECT {COLUMNS} FROM kernel_event
         WHERE (tx, id) > (%(tx)s::text::xid8, %(id)s::bigint)
@@ -141,11 +147,11 @@ def read_on(wanted: Filter, after: Position, limit: int) -> list[EventRow]:
     return read_rows(text, values | {"tx": str(after.tx), "id": after.id})
 
 
-def read_rows(text: str, values: dict[str, Any]) -> list[EventRow]:
+def read_rows(text: str, values: dict[str, object]) -> list[EventRow]:
     return [row_of(tuple(row)) for row in run(text, values, prepare=False)]
 
 
-def show_events(rows: Iterable[EventRow]) -> list[dict[str, Any]]:
+def show_events(rows: Iterable[EventRow]) -> list[dict[str, object]]:
     found = list(rows)
     names = names_for(found)
     return [

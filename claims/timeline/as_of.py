@@ -1,11 +1,11 @@
-"""How it was: the slots of each pool at a moment, who held one then, and how much happened when.
-All of it from the log.
+"""The past from the event log: the slots of pools at a moment, the holds of a slot, and the number
+of events over time.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from claims.timeline.messages import CONTROLLERS, DisplayNames
 from claims.timeline.queries import Filter, find_names, where_of
@@ -14,12 +14,12 @@ from project.kernel.db.sql import run
 from project.kernel.events.log import first_id_at
 from slots.pages.display import TASK_LANES, BarPart, bar_parts
 
-MOST_SLOTS = 20_000  # looked up for one picture
-MOST_EVENTS = 200_000  # counted one by one; beyond that the log is probed
+MOST_SLOTS = 20_000  # slots that one page looks up
+MOST_EVENTS = 200_000  # events that are counted one by one; a longer log is sampled
 PROBES = 720
 HOLDING = ("bound", "held")
 
-# The last thing the log says of each slot before an id, by its index on slots.
+# Reads the last event of each slot before an id, through the index on slots.
 POOLS_AT = """
 SELECT member.pool_id, slot.lane, coalesce(e.after, 'idle') AS after, count(*)::int AS n
 FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
@@ -35,11 +35,9 @@ FROM pools_member member JOIN slots_slot slot ON slot.member_id = member.id
 WHERE lower(member.name) = lower(%(member)s) AND slot.number = %(number)s
   AND (%(lane)s = '' OR slot.lane = %(lane)s)
 ORDER BY member.id DESC, slot.lane LIMIT 20"""
-HANDS = """
-SELECT id, at, verb, claim_id, generation, after, actor, reason FROM kernel_event
-WHERE slot_id = %(slot)s AND id {sign} %(id)s ORDER BY id {order} LIMIT {limit}"""
-
-
+HOLDS = """
+SELECT at, verb, claim_id, generation, after, actor FROM kernel_event
+WHERE slot_id = %(slot)s AND id {sign} %(id)s ORDER BY id {order} LIMIT 60"""
 COUNT_EVENTS = """
 SELECT floor(extract(epoch FROM at - %(since)s) / %(step)s)::int AS b, count(*)::int AS n,
   bool_or(split_part(actor, '/', 1) <> ALL (%(controllers)s::text[]) AND claim_id IS NULL) AS people
@@ -58,7 +56,7 @@ class PoolAt:
 
 
 def pools_at(pool_ids: Iterable[int], at: datetime) -> list[PoolAt] | None:
-    """None: too many slots for one picture."""
+    """The states of the slots of each pool at a moment. None: the pools have too many slots."""
     ids = list(pool_ids)
     with reporting():
         if run(COUNT_SLOTS, {"pools": ids})[0][0] > MOST_SLOTS:
@@ -89,7 +87,7 @@ def pools_at(pool_ids: Iterable[int], at: datetime) -> list[PoolAt] | None:
 
 @dataclass(frozen=True, slots=True)
 class HoldPeriod:
-    """One hold of a slot, as the log tells it."""
+    """One hold of a slot."""
 
     claim_id: int | None
     owner: str
@@ -102,7 +100,7 @@ class HoldPeriod:
 
 @dataclass(frozen=True, slots=True)
 class SlotHistory:
-    """Who held a slot at a moment, who before and who after."""
+    """The hold of a slot at a moment, the hold before and the hold after."""
 
     slot_id: int
     place: str
@@ -113,7 +111,9 @@ class SlotHistory:
 
 
 def read_place(text: str) -> tuple[str, str, int] | None:
-    """'env-eu-1 slot 2', 'env-eu-1 · slot 2', 'gateway-1 tcp 30004', 'env-eu-1/2'."""
+    """Parse a place: 'env-eu-1 slot 2', 'env-eu-1 · slot 2', 'gateway-1 tcp 30004', 'env-eu-1/2'.
+    None: not a place.
+    """
     words = text.replace("·", " ").replace("/", " ").replace(":", " ").split()
     if len(words) < 2 or not words[-1].isdecimal() or len(words[-1]) > 9:
         return None
@@ -121,7 +121,7 @@ def read_place(text: str) -> tuple[str, str, int] | None:
 
 
 def find_hold_at(text: str, at: datetime, pools: Iterable[int] | None) -> SlotHistory | str:
-    """The answer, or why there is none."""
+    """The history of the named slot, or an error text."""
     place = read_place(text)
     if place is None:
         return "Name a member and a slot, like env-eu-1 slot 2."
@@ -133,16 +133,23 @@ def find_hold_at(text: str, at: datetime, pools: Iterable[int] | None) -> SlotHi
     row = next((r for r in found if visible is None or r.pool_id in visible), None)
     if row is None:
         return f"There is no slot {number} on a member {member}."
-    return answer(row, at)
+    return read_history(row.id, f"{row.name} · {row.lane} {row.number}", row.pool_id, at)
 
 
-def answer(row: Any, at: datetime) -> SlotHistory:
-    """From the events of the slot around that moment: a hand-over begins a hold, the next event
-    that ends it ends it.
-    """
-    limit = first_id_at(at)
-    before = run(HANDS.format(sign="<", order="DESC", limit=60), {"slot": row.id, "id": limit})
-    after = run(HANDS.format(sign=">=", order="ASC", limit=60), {"slot": row.id, "id": limit})
+class HoldEvent(NamedTuple):
+    at: datetime
+    verb: str
+    claim_id: int | None
+    generation: int | None
+    after: str
+    actor: str
+
+
+def read_history(slot_id: int, place: str, pool_id: int, at: datetime) -> SlotHistory:
+    """The holds of a slot around a moment, from its events."""
+    values = {"slot": slot_id, "id": first_id_at(at)}
+    before = run(HOLDS.format(sign="<", order="DESC"), values, row=HoldEvent)
+    after = run(HOLDS.format(sign=">=", order="ASC"), values, row=HoldEvent)
     story = [*reversed(before), *after]
     names = find_names(set(), set(), set(), {event.claim_id for event in story if event.claim_id})
     holds = read_holds(story, names)
@@ -151,14 +158,13 @@ def answer(row: Any, at: datetime) -> SlotHistory:
     )
     earlier = next((h for h in reversed(holds) if h.until and h.until <= at), None)
     later = next((h for h in holds if h.since and h.since > at), None)
-    return SlotHistory(
-        row.id, f"{row.name} · {row.lane} {row.number}", row.pool_id, then, earlier, later
-    )
+    return SlotHistory(slot_id, place, pool_id, then, earlier, later)
 
 
-def read_holds(story: Iterable[Any], names: DisplayNames) -> list[HoldPeriod]:
+def read_holds(story: Iterable[HoldEvent], names: DisplayNames) -> list[HoldPeriod]:
+    """The holds that a slot's events describe, oldest first."""
     holds: list[HoldPeriod] = []
-    now: Any = None
+    now: HoldEvent | None = None
     for event in story:
         is_held = event.after in (*HOLDING, "reserved")
         if now is not None and (not is_held or event.claim_id != now.claim_id):
@@ -171,7 +177,7 @@ def read_holds(story: Iterable[Any], names: DisplayNames) -> list[HoldPeriod]:
     return holds
 
 
-def _hold_period(event: Any, until: datetime | None, names: DisplayNames) -> HoldPeriod:
+def _hold_period(event: HoldEvent, until: datetime | None, names: DisplayNames) -> HoldPeriod:
     return HoldPeriod(
         event.claim_id,
         names.owners.get(event.claim_id or 0, ""),
@@ -185,10 +191,10 @@ def _hold_period(event: Any, until: datetime | None, names: DisplayNames) -> Hol
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Bars as two outlines: one element each, however many bars."""
+    """A bar chart as two SVG paths, however many bars it has."""
 
     bars: str
-    people: str  # where people acted
+    people: str  # bars with actions of people
 
 
 def draw(counts: Sequence[float], people: Sequence[bool]) -> Chart:
@@ -203,8 +209,8 @@ def draw(counts: Sequence[float], people: Sequence[bool]) -> Chart:
 
 
 def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> Chart:
-    """How much happened when. Where the log is long it is probed at even ids: their times are
-    its density.
+    """A chart of the number of events over time. A long log is sampled at even distances of ids,
+    whose times give its density.
     """
     first, last = first_id_at(since), first_id_at(until)
     step = (until - since).total_seconds() / buckets

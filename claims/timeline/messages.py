@@ -1,9 +1,8 @@
-"""Events in words. Pure: an event and the names of what it speaks of in, a line for people out."""
+"""Turn an event and the names of its objects into a sentence. Pure functions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from project.kernel.events.log import EventRow
 from project.kernel.events.verbs import EventVerb, Subject, find_verb
@@ -11,8 +10,8 @@ from project.kernel.events.verbs import EventVerb, Subject, find_verb
 CONTROLLERS = frozenset(
     {"allocate", "finalize", "watch", "relay", "scale", "system", "worker", "cron"}
 )
-AGENT = "agent:"  # what the actor of an agent begins with
-# Of events that name neither a claim nor a member.
+AGENT = "agent:"  # prefix of the actor of an agent
+# Subjects of events that name neither a claim nor a member.
 STANDALONE: tuple[Subject, ...] = ("session", "access", "workspace", "secret", "installation")
 
 
@@ -34,7 +33,7 @@ class SlotPlace:
 
 @dataclass(frozen=True, slots=True)
 class DisplayNames:
-    """What ids are called; what is not there is called by its number."""
+    """The names of objects by id. A missing object is shown by its id."""
 
     pools: Mapping[int, str] = field(default_factory=dict)
     members: Mapping[int, tuple[str, int]] = field(default_factory=dict)  # name and pool
@@ -51,7 +50,7 @@ class EventLine:
     before: tuple[str, str] | None  # class and word
     after: tuple[str, str] | None
     is_person: bool
-    count: int = 1  # slots of one hand-over stand in one line
+    count: int = 1  # slots of one event, shown as one line
 
     @property
     def text(self) -> str:
@@ -67,7 +66,9 @@ class EventLine:
 
     @property
     def by(self) -> str:
-        """Who, where that says something: the one who asked for a claim also releases it."""
+        """The user, if the line should name them: a user who releases their own claim is not
+        named.
+        """
         is_told = (
             self.is_person
             and self.verb.subject != "session"
@@ -86,6 +87,9 @@ STATE_CLASS = {
     "paused": "paused",
     "ended": "done",
 }
+
+
+STATE_WORD = {"parked": "awaiting approval"}
 
 
 def phrase(row: EventRow, names: DisplayNames, count: int = 1) -> EventLine:
@@ -124,8 +128,8 @@ def is_person(actor: str) -> bool:
 
 
 def group(rows: Sequence[EventRow]) -> list[tuple[EventRow, int]]:
-    """The slots of one hand-over: one line, the first of them and how many. Newest first, as
-    they come.
+    """Merge the events of one claim's slots that one transaction wrote: the first slot and their
+    number. `rows` are newest first.
     """
     found: list[tuple[EventRow, int]] = []
     for row in rows:
@@ -136,7 +140,7 @@ def group(rows: Sequence[EventRow]) -> list[tuple[EventRow, int]]:
             and row.slot_id
             and (last.tx, last.verb, last.claim_id) == (row.tx, row.verb, row.claim_id)
         ):
-            found[-1] = (replace(row), found[-1][1] + 1)
+            found[-1] = (row, found[-1][1] + 1)
         else:
             found.append((row, 1))
     return found
@@ -169,7 +173,7 @@ def _claim(row: EventRow, verb: EventVerb, names: DisplayNames, count: int) -> l
         return [*([place] if place else []), TextPart(f" {text}, after "), *parts]
     if row.verb == "prioritise" and isinstance(row.data, dict) and "priority" in row.data:
         return [*parts, TextPart(f" has priority {row.data['priority']}")]
-    data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
+    data: dict[str, object] = row.data if isinstance(row.data, dict) else {}
     if row.verb == "plan":
         return [*parts, TextPart(f" has a plan: {summary_words(data)}")]
     if row.verb == "approval":
@@ -185,14 +189,14 @@ def _claim(row: EventRow, verb: EventVerb, names: DisplayNames, count: int) -> l
                 else []
             ),
         ]
-    joint = " " if text.endswith((" to", " in", " on", " of", "left", "took")) else ", "
+    joint = " " if text.endswith((" to", " in", " on", " of", " from", "left", "took")) else ", "
     more = [TextPart(f" and {count - 1} more")] if count > 1 else []
     tail = [TextPart(" drains")] if row.after == "draining" else []
     return [*parts, TextPart(f" {text}{joint}"), place, *more, *tail]
 
 
-def summary_words(told: Mapping[str, Any]) -> str:
-    """+2 ~3 -0, a replacement as one."""
+def summary_words(told: Mapping[str, object]) -> str:
+    """Such as "+2 ~3 -0 -/+1", where the last number counts replacements."""
     n = {
         name: value if isinstance(value := told.get(name), int) else 0
         for name in ("add", "change", "destroy", "replace")
@@ -214,7 +218,7 @@ def _other(row: EventRow, verb: EventVerb, names: DisplayNames) -> list[TextPart
         return [TextPart(row.actor, is_strong=True), TextPart(f" {verb.text}")]
     pool = names.pools.get(row.pool_id or 0)
     if verb.subject in STANDALONE:
-        data: dict[str, Any] = row.data if isinstance(row.data, dict) else {}
+        data: dict[str, object] = row.data if isinstance(row.data, dict) else {}
         named = ("user", "group", "workspace", "secret", "peer")
         subject = next(filter(None, (data.get(name) for name in named)), "")
         return [
@@ -239,4 +243,4 @@ def _glyph(row: EventRow, verb: EventVerb) -> str:
 def _state(word: str) -> tuple[str, str] | None:
     if not word:
         return None
-    return STATE_CLASS.get(word, word), word
+    return STATE_CLASS.get(word, word), STATE_WORD.get(word, word)

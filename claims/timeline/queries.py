@@ -1,5 +1,4 @@
-"""Reads of the event log for people: what happened, who held a slot then, how busy it was. Events
-name things by number; here they get their names."""
+"""Read the event log for pages. Events store ids; these functions add the names."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from project.kernel.db.sql import run
 from project.kernel.events.log import EventRow, first_id_at, row_of
 from project.kernel.events.verbs import private_verbs, verbs_with
 
-# The tests are written below, every value is a parameter.
+# `tests` comes from `where_of`; every value is a parameter.
 LIST = """
 SELECT tx::text::bigint AS tx, id, at, verb, pool_id, member_id, slot_id, claim_id, generation,
   before, after, actor, reason,
@@ -29,7 +28,7 @@ FROM kernel_event WHERE {tests} ORDER BY id DESC LIMIT {limit}"""
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events. `pools` is what the reader may see: None for all of it."""
+    """Selects events. `pools`: the pools that the reader may see; None: all."""
 
     pools: frozenset[int] | None = None
     reader: str = ""
@@ -46,10 +45,11 @@ class Filter:
     until: datetime | None = None
 
 
-def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
-    tests, values = ["true"], dict[str, Any]()
+def where_of(wanted: Filter) -> tuple[str, dict[str, object]]:
+    """The conditions of a WHERE clause and their parameters."""
+    tests, values = ["true"], dict[str, object]()
 
-    def test(text: str, **named: Any) -> None:
+    def test(text: str, **named: object) -> None:
         tests.append(text)
         values.update(named)
 
@@ -99,7 +99,7 @@ def where_of(wanted: Filter) -> tuple[str, dict[str, Any]]:
 def list_lines(
     wanted: Filter, *, limit: int = 50, before_id: int | None = None
 ) -> tuple[list[EventLine], int | None]:
-    """The newest first, and the id to go on from: None at the end."""
+    """Lines, newest first, and the `before_id` of the next page; None: the last page."""
     tests, values = where_of(wanted)
     if before_id is not None:
         tests, values = f"{tests} AND id < %(before_id)s", values | {"before_id": before_id}
@@ -156,7 +156,7 @@ def find_names(
 
 
 def owners_of(claims: Iterable[int]) -> dict[int, str]:
-    """What a claim is called beside its number: its workspace or owner, or who asked."""
+    """The name shown beside a claim's id: workspace, owner or requester."""
     text = """
     SELECT c.id, c.owner, c.requested_by, w.name AS workspace FROM claims_claim c
       LEFT JOIN claims_workspace w ON w.id = c.workspace_id

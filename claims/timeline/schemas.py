@@ -1,4 +1,4 @@
-"""The event log as the schema shows it."""
+"""Answers of the event calls for the OpenAPI schema."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Shape = serializers.Serializer[Any]
 
 class EventAnswer(Shape):
     position = serializers.CharField(
-        help_text="Where it stands in the log; `after` reads on from there."
+        help_text="Position in the log. Send it as `after` to read the events that follow."
     )
     id = serializers.IntegerField()
     at = serializers.DateTimeField()
@@ -27,7 +27,7 @@ class EventAnswer(Shape):
     slot_id = serializers.IntegerField(allow_null=True)
     claim_id = serializers.IntegerField(allow_null=True)
     generation = serializers.IntegerField(allow_null=True)
-    # The metaclass takes the name away.
+    # The metaclass removes the attribute, so it does not hide `Serializer.data`.
     data = serializers.JSONField(allow_null=True)  # type: ignore[assignment]
 
 
@@ -35,6 +35,6 @@ class EventPage(Shape):
     results = EventAnswer(many=True)
     next = serializers.CharField(
         allow_null=True,
-        help_text="Older ones; null: there are none. With `after`: the ones that follow.",
+        help_text="Address of the next page: older events, or newer ones with `after`; null: none.",
     )
-    position = serializers.CharField(help_text="To follow the log from here: send it as `after`.")
+    position = serializers.CharField(help_text="Send it as `after` to follow the log from here.")

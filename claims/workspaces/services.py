@@ -1,12 +1,12 @@
-"""Workspaces: each belongs to a pool; one serial claim at a time, and a lock that stops
-everything of it.
+"""Workspaces. A workspace belongs to a pool, runs one serial claim at a time, and has a lock that
+stops all its claims.
 
-A workspace is locked before any claim of it is touched. Whoever adds a claim looks at the lock
-under the row's own lock, so that it can't be set in between; the partial unique index claim_serial
-is the last word.
+The row of a workspace is locked before its claims. A new claim reads the workspace's lock under
+this row lock, so the lock cannot be set in between. The partial unique index claim_serial enforces
+one serial claim.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import transaction
 
@@ -24,7 +24,7 @@ CHUNK = 500
 
 
 class WorkspaceEntry(NamedTuple):
-    """Where a new claim of a workspace begins."""
+    """The first state of a new claim of a workspace."""
 
     workspace: int | None
     state: str
@@ -33,9 +33,11 @@ class WorkspaceEntry(NamedTuple):
 
 
 def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
-    """In the transaction that adds the claim, before it does, with its pools locked. The name
-    means a workspace of the claim's first pool; every other pool of the claim must be allowed to
-    use that workspace."""
+    """Find or add the workspace of a new claim, and decide whether the claim is blocked.
+
+    Called in the transaction that adds the claim, with its pools locked. The workspace belongs to
+    the claim's first pool; `Conflict` if another pool of the claim may not use it.
+    """
     if not request.workspace:
         return WorkspaceEntry(None, "waiting", "")
     first = route.pools[0]
@@ -64,7 +66,7 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
                 code="workspace_not_shared",
                 way_out="An operator of both pools can allow it on the workspace’s page.",
             )
-    owner = claims_sql.pool_name(pool=found.pool_id) or ""
+    owner = claims_sql.pool_name(pool=found.pool_id or 0) or ""
     row = (
         claims_sql.hold_workspace(workspace=found.id)
         if request.is_serial
@@ -78,14 +80,14 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
     holder = claims_sql.serial_holder(workspace=row.id) if request.is_serial else None
     if holder is not None:
         return WorkspaceEntry(
-            row.id, "blocked", f"claim {holder} is under way in the workspace", owner
+            row.id, "blocked", f"claim {holder} of the workspace comes first", owner
         )
     return WorkspaceEntry(row.id, "waiting", "", owner)
 
 
 def add_workspace(*, pool_id: int, name: str) -> int:
-    """The workspace that the name means in this pool; made if there is none. So that it can be
-    locked before its first claim.
+    """The id of the pool's workspace with this name. A missing workspace is created, so that it
+    can be locked before its first claim.
     """
     if not WORKSPACE.fullmatch(name):
         raise Invalid(
@@ -110,34 +112,37 @@ def add_workspace(*, pool_id: int, name: str) -> int:
                 raise NotFound(
                     "The pool does not exist.", way_out="Check the name in the list of pools."
                 )
-            return int(_find_or_add(pool_id, claims_sql.pool_name(pool=pool_id) or "", name).id)
+            return _find_or_add(pool_id, claims_sql.pool_name(pool=pool_id) or "", name).id
 
     return repeat(add)
 
 
-def _find_or_add(pool_id: int, pool_name: str, name: str) -> Any:
-    """With the pool locked: whoever allows it to use a workspace of this name waits."""
-    values: dict[str, Any] = {"pool": pool_id, "name": name}
-    if (own := claims_sql.find_workspace(**values)) is not None:
+def _find_or_add(
+    pool_id: int, pool_name: str, name: str
+) -> claims_sql.FindWorkspaceRow | claims_sql.FindSharedWorkspaceRow:
+    """Called with the pool locked, so that no share of a workspace with this name is added
+    meanwhile.
+    """
+    if (own := claims_sql.find_workspace(pool=pool_id, name=name)) is not None:
         return own
-    shared = claims_sql.find_shared_workspace(**values)
+    shared = claims_sql.find_shared_workspace(pool=pool_id, name=name)
     if shared is not None:
         if shared.is_allowed:
             return shared
         raise Conflict(
-            f"Another pool owns workspace {name} since workspaces belong to pools, and whether "
-            f"pool {pool_name} may use it is undecided.",
+            f"Workspace {name} belongs to another pool, and no operator has decided whether "
+            f"pool {pool_name} may use it.",
             code="workspace_undecided",
             way_out="An operator of both pools decides on the workspace’s page.",
         )
-    if not claims_sql.adopt_workspace(**values):
-        claims_sql.add_workspace(**values)
-    found = claims_sql.find_workspace(**values)
+    if not claims_sql.adopt_workspace(pool=pool_id, name=name):
+        claims_sql.add_workspace(pool=pool_id, name=name)
+    found = claims_sql.find_workspace(pool=pool_id, name=name)
     assert found is not None
     return found
 
 
-def lock_workspace_row(workspace_id: int) -> Any:
+def lock_workspace_row(workspace_id: int) -> claims_sql.LockWorkspaceRowRow:
     row = claims_sql.lock_workspace_row(workspace=workspace_id)
     if row is None:
         raise NotFound(
@@ -147,8 +152,8 @@ def lock_workspace_row(workspace_id: int) -> Any:
 
 
 def lock_workspace(*, workspace_id: int, reason: str) -> None:
-    """Nothing of it starts until it is unlocked; what holds slots goes on. What waits for it
-    leaves its line and adds no demand.
+    """Lock a workspace: no claim of it starts until it is unlocked. Running claims continue;
+    waiting claims are blocked and add no demand.
     """
     note = require_reason(reason)
 
@@ -163,22 +168,28 @@ def lock_workspace(*, workspace_id: int, reason: str) -> None:
                 )
             claims_sql.set_workspace_lock(workspace=row.id, by=current_actor(), reason=note)
             why = f"workspace {row.name} is locked: {note}"
-            while (
-                len(
-                    claims_sql.block_waiting(
-                        CHUNK, workspace=row.id, actor=current_actor(), reason=why
-                    )
-                )
-                == CHUNK
-            ):
-                pass
+            block_waiting(row.id, why)
             record("lock", pool_id=row.pool_id, reason=note, data={"workspace": row.name})
             publish("claims")
 
     repeat(lock)
 
 
+def block_waiting(workspace_id: int, reason: str) -> None:
+    """Block all waiting claims of a workspace that the transaction has locked."""
+    full = True
+    while full:
+        found = claims_sql.block_waiting(
+            CHUNK, workspace=workspace_id, actor=current_actor(), reason=reason
+        )
+        full = len(found) == CHUNK
+
+
 def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
+    """Unlock a workspace and requeue its blocked claims. `Conflict` while the outcome of a lost
+    apply is not recorded.
+    """
+
     def unlock() -> int:
         with transaction.atomic():
             row = lock_workspace_row(workspace_id)
@@ -188,8 +199,8 @@ def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
                 )
             if row.lost_claim_id is not None:
                 raise Conflict(
-                    f"The apply of claim {row.lost_claim_id} was lost, and nobody has said "
-                    "what became of it.",
+                    f"The apply of claim {row.lost_claim_id} was lost, and its outcome is not "
+                    "recorded.",
                     code="lost_apply",
                     way_out=(
                         "Check what the apply changed, then record the outcome: that unlocks "
@@ -202,15 +213,18 @@ def unlock_workspace(*, workspace_id: int, reason: str = "") -> None:
                 "unlock", pool_id=row.pool_id, reason=reason.strip(), data={"workspace": row.name}
             )
             publish("claims")
-            return int(row.id)
+            return row.id
 
     free_workspace(repeat(unlock))
 
 
 def free_workspace(workspace: int) -> bool:
-    """What nothing blocks any more stands in line again: plans all together, of the serial ones the
-    next. Transactions of their own, after the one that made room: whoever holds a claim never goes
-    back to lock a workspace. The finalizer repeats it."""
+    """Requeue the blocked claims that may run now: all plans, and the next serial claim. True:
+    there may be more.
+
+    Runs in a transaction of its own after the change that made room, because a workspace is locked
+    before its claims. The finalizer repeats it if the process dies in between.
+    """
 
     def free() -> bool:
         with transaction.atomic():

@@ -1,8 +1,6 @@
-"""Another pool uses a workspace: allowed by an operator of both pools, and withdrawn by an
-operator of either.
+"""Share a workspace with another pool. An operator of both pools shares it; an operator of either
+pool ends the share.
 """
-
-from typing import Any
 
 from django.db import transaction
 
@@ -17,14 +15,14 @@ from project.kernel.validation import require_reason
 
 
 def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
-    """From now on the workspace's name means this workspace in that pool, too: one apply at a
-    time in both together.
+    """Let another pool use the workspace under the same name: one apply at a time in both pools
+    together. `Conflict` if the name already means another workspace there.
     """
     note = require_reason(reason)
 
     def share() -> None:
         with transaction.atomic():
-            # Whoever makes a claim there waits, and then finds this workspace.
+            # New claims of the pool wait for this lock, then find the shared workspace.
             pool = _hold_pool(pool_id)
             row = lock_workspace_row(workspace_id)
             if row.pool_id == pool_id:
@@ -34,13 +32,9 @@ def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
                     way_out="No action is needed.",
                 )
             _refuse_if_named(row, pool_id, pool)
-            values: dict[str, Any] = {
-                "workspace": row.id,
-                "pool": pool_id,
-                "by": current_actor(),
-                "reason": note,
-            }
-            if not claims_sql.add_share(**values):
+            if not claims_sql.add_share(
+                workspace=row.id, pool=pool_id, by=current_actor(), reason=note
+            ):
                 text = f"Pool {pool} may already use workspace {row.name}."
                 raise Conflict(text, code="shared_already", way_out="No action is needed.")
             _record_event("share", row, pool_id, pool, note)
@@ -49,8 +43,8 @@ def share_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
 
 
 def unshare_workspace(*, workspace_id: int, pool_id: int, reason: str) -> None:
-    """Claims that the pool has there go on to their end. For new ones the name means a workspace
-    of the pool's own.
+    """End a share. Live claims of the pool continue to use the workspace; for new claims the name
+    means a workspace of their own pool.
     """
     note = require_reason(reason)
 
@@ -74,9 +68,9 @@ def _hold_pool(pool_id: int) -> str:
     return str(claims_sql.pool_name(pool=pool_id))
 
 
-def _refuse_if_named(row: Any, pool_id: int, pool: str) -> None:
-    """Within a pool a name means one workspace. One of its own that was never used and is not
-    locked gives way.
+def _refuse_if_named(row: claims_sql.LockWorkspaceRowRow, pool_id: int, pool: str) -> None:
+    """`Conflict` if the name already means another workspace in the pool. An unused and unlocked
+    workspace of the pool is deleted instead.
     """
     claims_sql.drop_unused_workspace(pool=pool_id, name=row.name)
     other: claims_sql.FindWorkspaceRow | claims_sql.FindSharedWorkspaceRow | None
@@ -89,8 +83,10 @@ def _refuse_if_named(row: Any, pool_id: int, pool: str) -> None:
         raise Conflict(text, code="name_taken", way_out="Use the workspaces under different names.")
 
 
-def _record_event(verb: str, row: Any, pool_id: int, pool: str, note: str) -> None:
-    """In the log of both pools."""
+def _record_event(
+    verb: str, row: claims_sql.LockWorkspaceRowRow, pool_id: int, pool: str, note: str
+) -> None:
+    """Record the event for both pools."""
     data = {"workspace": row.name, "pool": pool, "pool_id": pool_id}
     for each in {row.pool_id, pool_id}:
         record(verb, pool_id=each, reason=note, data=data)

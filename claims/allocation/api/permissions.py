@@ -3,14 +3,13 @@ which pools it is asked for.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from claims.allocation.api import api_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_pools
 from pools.access.permissions import OPERATOR, VIEWER, Identity, require, require_named
-from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
+from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
 
 
 def require_all(
@@ -37,11 +36,13 @@ def may_see(identity: Identity, claim: ClaimView) -> bool:
     return may_read(identity, claim.pool_id, claim.pools)
 
 
-def require_on_claims(identity: Identity, claim_ids: Iterable[int]) -> dict[int, Any]:
-    """By id those that may be touched, or the reason why not: one's own as a claimant, those of
-    others as an operator.
+def require_on_claims(
+    identity: Identity, claim_ids: Iterable[int]
+) -> dict[int, api_sql.ClaimsAccessRow | BerthError]:
+    """By id the claims that the caller may change, or the refusal: claimants may change their
+    own claims, operators any.
     """
-    found: dict[int, Any] = {}
+    found: dict[int, api_sql.ClaimsAccessRow | BerthError] = {}
     for row in api_sql.claims_access(claims=list(claim_ids)):
         try:
             require_all(

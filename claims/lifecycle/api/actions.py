@@ -1,13 +1,11 @@
-"""What is done to a claim: by its holder, who names the generation it was told, or by a person,
-with a reason.
-"""
+"""REST actions on one claim: by its holder, with the generation, or by a user, with a reason."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.http import HttpResponse
 
-from claims.allocation.api import schemas
+from claims.allocation.api import api_sql, schemas
 from claims.allocation.api.claims import TAG, show_claim
 from claims.allocation.api.permissions import check_priority, require_on_claim
 from claims.allocation.claim_view import ClaimView
@@ -29,7 +27,7 @@ BIGINT = (1 << 63) - 1
 
 
 class Body:
-    """Reads what the body of an action says, keeping every fault."""
+    """Reads the fields of an action's body and collects all faults."""
 
     def __init__(self, call: FastRequest, *known: str, required: tuple[str, ...] = ()) -> None:
         self.faults = Faults()
@@ -49,11 +47,16 @@ class Body:
 
 
 class ClaimAction(LeanEndpoint):
-    """One's own claims as a claimant, those of others as an operator."""
+    """Claimants act on their own claims, operators on all."""
 
-    action: ClassVar[str] = ""  # this one, whoever has asked for the claim
+    action: ClassVar[str] = ""  # if set, the permission needed for any claim, own or not
 
-    def act(self, call: FastRequest, claim_id: int, do: Callable[[Any], ClaimView]) -> HttpResponse:
+    def act(
+        self,
+        call: FastRequest,
+        claim_id: int,
+        do: Callable[[api_sql.ClaimsAccessRow], ClaimView],
+    ) -> HttpResponse:
         return answer(show_claim(do(require_on_claim(call.identity, claim_id, self.action))))
 
 
@@ -67,8 +70,8 @@ class ClaimRelease(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Its holder lets go of all its slots. Said twice, it is done once; an old generation
-        changes nothing and gets 409.
+        """Releases all slots of the claim on behalf of its holder. A repeated call returns the
+        same answer; an old generation is rejected with 409.
         """
         body = Body(call, "generation", "reason", required=("generation",))
         generation, reason = body.number("generation", 0), body.text("reason")
@@ -90,8 +93,8 @@ class ClaimCancel(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Calls off one that holds nothing yet. One that was bound in the meantime stays so,
-        and gets 409.
+        """Ends a claim that waits, or whose task an agent runs. Another claim that was bound
+        meanwhile stays bound: 409 names its generation.
         """
         body = Body(call, "reason")
         reason = body.text("reason")
@@ -111,8 +114,8 @@ class ClaimForceRelease(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Takes its slots from it, whoever holds it, or calls it off while it waits. For
-        operators, with a reason.
+        """Ends any claim: releases its slots, or removes it from the queue. For operators, with a
+        reason. Work that runs in the slots of a claim without a task is not stopped.
         """
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason")
@@ -130,15 +133,15 @@ class ClaimPrioritise(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Another place in line. Claimants go up to the pool's limit."""
+        """Changes the position of a waiting claim. Claimants may go up to the pool's
+        `priority.max`.
+        """
         body = Body(call, "priority", "reason", required=("priority",))
-        priority, reason = (
-            body.number("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY),
-            body.text("reason"),
-        )
+        priority = body.number("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY)
+        reason = body.text("reason")
         body.check()
 
-        def prioritise(row: Any) -> ClaimView:
+        def prioritise(row: api_sql.ClaimsAccessRow) -> ClaimView:
             check_priority(call.identity, priority, row.pools)
             return prioritise_claim(claim_id=claim_id, priority=priority, reason=reason)
 
@@ -155,7 +158,9 @@ class ClaimResize(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Fewer slots; the last ones go. What is left is a new hand-over with a new generation."""
+        """Reduces the number of slots; the last slots are released. The remaining slots get a new
+        generation.
+        """
         body = Body(call, "generation", "size", required=("generation", "size"))
         generation, size = body.number("generation", 0), body.number("size", 1, MOST_SLOTS)
         body.check()
@@ -176,7 +181,9 @@ class ClaimAcknowledge(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Its holder has heard that it is bound. In time, or it ends as unacknowledged."""
+        """Records that the holder has accepted the claim. A claim that is not acknowledged in
+        time ends with the outcome `unacknowledged`.
+        """
         body = Body(call, "generation", required=("generation",))
         generation = body.number("generation", 0)
         body.check()
@@ -195,7 +202,9 @@ class ClaimKeep(ClaimAction):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """A heartbeat of its holder, where it was asked for."""
+        """Records a heartbeat of the holder. Needed only if the claim was created with
+        `heartbeat`.
+        """
         body = Body(call, "generation", required=("generation",))
         generation = body.number("generation", 0)
         body.check()

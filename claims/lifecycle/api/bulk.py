@@ -1,12 +1,12 @@
-"""Up to a thousand in one call. Each item stands on its own: its status and body are those of
-the single call.
+"""REST to create or release up to 1,000 claims in one call. Each item is handled independently:
+its status and body are those of the single call.
 """
 
-from typing import Any
+from collections.abc import Mapping
 
 from django.http import HttpResponse
 
-from claims.allocation.api import schemas
+from claims.allocation.api import api_sql, schemas
 from claims.allocation.api.claims import TAG, show_claim, status_of
 from claims.allocation.api.permissions import no_such_claim, require_on_claims, require_to_create
 from claims.allocation.bulk import create_claims
@@ -33,7 +33,9 @@ class BulkCreate(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest) -> HttpResponse:
-        """A key in each item makes the call safe to repeat. It counts as one request."""
+        """A key in each item makes the call safe to repeat. The call counts as one request for
+        the rate limit.
+        """
         found = [read_item(item, call.identity) for item in read_items(call)]
         allowed = [request for request in found if isinstance(request, ClaimRequest)]
         made = iter(create_claims(allowed))
@@ -56,7 +58,7 @@ class BulkRelease(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest) -> HttpResponse:
-        """Each named with its generation. Sending it again does no harm."""
+        """Each item names a claim and its generation. The call is safe to repeat."""
         items = [read_hold(item) for item in read_items(call)]
         access = require_on_claims(
             call.identity, {item[0] for item in items if not isinstance(item, BerthError)}
@@ -75,7 +77,7 @@ class BulkRelease(LeanEndpoint):
         )
 
 
-def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> list[Any]:
+def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> list[object]:
     faults = Faults()
     body = call.read()
     given = read_mapping(body, "", (name,), faults)
@@ -89,7 +91,7 @@ def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> lis
     return items
 
 
-def read_item(item: Any, identity: Identity) -> ClaimRequest | BerthError:
+def read_item(item: object, identity: Identity) -> ClaimRequest | BerthError:
     request, faults = read_claim(item, requested_by=identity.requester)
     if request is None:
         return Invalid(fields=faults)
@@ -100,7 +102,7 @@ def read_item(item: Any, identity: Identity) -> ClaimRequest | BerthError:
     return request
 
 
-def read_hold(item: Any) -> tuple[int, int] | BerthError:
+def read_hold(item: object) -> tuple[int, int] | BerthError:
     faults = Faults()
     given = read_mapping(
         item,
@@ -114,14 +116,16 @@ def read_hold(item: Any) -> tuple[int, int] | BerthError:
     return Invalid(fields=faults.found) if faults.found else (claim_id, generation)
 
 
-def check_hold(item: tuple[int, int], access: dict[int, Any]) -> tuple[int, int] | BerthError:
+def check_hold(
+    item: tuple[int, int], access: Mapping[int, api_sql.ClaimsAccessRow | BerthError]
+) -> tuple[int, int] | BerthError:
     row = access.get(item[0])
     if row is None:
         return no_such_claim(item[0])
     return row if isinstance(row, BerthError) else item
 
 
-def show_item(found: ClaimView | BerthError, status: int = 0) -> dict[str, Any]:
+def show_item(found: ClaimView | BerthError, status: int = 0) -> dict[str, object]:
     if isinstance(found, BerthError):
         problem, _ = describe_problem(found)
         return {"status": problem["status"], "body": problem}

@@ -1,9 +1,7 @@
-"""REST about members that drain: begun, carried out at once, taken back, and what still
-keeps them.
-"""
+"""REST to drain members, to force or undo a drain, and to list the claims that still hold slots."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -29,29 +27,33 @@ MOST = 500  # members in one call
 
 
 class DrainBody(StrictSerializer):
-    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Why; others read it.")
+    reason = serializers.CharField(
+        max_length=LONGEST_REASON, help_text="Shown on the member and in events."
+    )
     until = AwareDateTimeField(
         required=False,
         allow_null=True,
         default=None,
-        help_text="The deadline. Left out: the pool's drain.limit.",
+        help_text="The deadline. Default: now plus the pool's drain.limit.",
     )
     within = serializers.CharField(
         max_length=40,
         required=False,
         default="",
-        help_text="The same as a length of time: 30m, 2h. One of the two at most.",
+        help_text="The deadline as a duration from now: 30m, 2h. Not together with `until`.",
     )
     force = serializers.BooleanField(
-        required=False, default=False, help_text="The deadline is now: whoever is there is put out."
+        required=False,
+        default=False,
+        help_text="Drain at once: the deadline is now, and all claims on the member are evicted.",
     )
     stays = serializers.BooleanField(
         required=False,
         allow_null=True,
         default=None,
         help_text=(
-            "Once empty it stays, cordoned, until somebody opens it. Else it goes. Left out: as it "
-            "was ordered before, else it goes."
+            "true: the empty member stays, cordoned, until it is uncordoned. false: it is removed. "
+            "Default: as in an earlier drain of the member, else false."
         ),
     )
 
@@ -63,6 +65,13 @@ class DrainManyBody(DrainBody):
         max_length=MOST,
         help_text="Names of members of this pool.",
     )
+
+
+class DrainOrder(NamedTuple):
+    reason: str
+    until: datetime | None
+    force: bool
+    stays: bool | None
 
 
 class ThenAnswer(Shape):
@@ -78,38 +87,38 @@ class KeeperAnswer(Shape):
     owner = serializers.CharField()
     workspace = serializers.CharField(allow_null=True)
     since = serializers.DateTimeField(allow_null=True)
-    then = ThenAnswer(help_text="What becomes of it past the deadline, or by force, as it is now.")
+    then = ThenAnswer(help_text="Fate of the claim at the deadline or by force, as things are now.")
 
 
 class DrainAnswer(Shape):
     member = MemberAnswer()
     is_draining = serializers.BooleanField()
     until = serializers.DateTimeField(
-        allow_null=True, help_text="Past this moment whoever is still there is put out."
+        allow_null=True, help_text="The deadline. Claims that are left then are evicted."
     )
     since = serializers.DateTimeField(allow_null=True)
     by = serializers.CharField(allow_blank=True)
     note = serializers.CharField(allow_blank=True)
     stays = serializers.BooleanField()
     stays_cordoned = serializers.BooleanField(
-        help_text="It drains, and was cordoned apart from that: taken back, it stays cordoned."
+        help_text="The member was cordoned before the drain, and stays cordoned after an undrain."
     )
     cordoned_by = serializers.CharField(
-        allow_blank=True, help_text="Who ordered a cordon, apart from its drain."
+        allow_blank=True, help_text="User of the cordon that is independent of the drain."
     )
-    cordon_note = serializers.CharField(allow_blank=True, help_text="Why.")
-    slots = serializers.IntegerField(help_text="That it offers.")
-    empty = serializers.IntegerField(
-        help_text="Of them those that nobody holds and that are clean."
-    )
+    cordon_note = serializers.CharField(allow_blank=True, help_text="Reason of that cordon.")
+    slots = serializers.IntegerField(help_text="Slots that the member has, without retired ones.")
+    empty = serializers.IntegerField(help_text="Slots that are clean and not held.")
     keepers = KeeperAnswer(many=True)
 
 
 class DrainedAnswer(Shape):
     name = serializers.CharField()
     member_id = serializers.IntegerField(allow_null=True)
-    state = serializers.CharField(allow_null=True, help_text="gone or deleting: nobody was there.")
-    error = serializers.CharField(allow_null=True, help_text="Why this one was left as it is.")
+    state = serializers.CharField(
+        allow_null=True, help_text="State of the member; gone or deleting: it was already empty."
+    )
+    error = serializers.CharField(allow_null=True, help_text="Why the member does not drain.")
 
 
 class DrainManyAnswer(Shape):
@@ -117,9 +126,11 @@ class DrainManyAnswer(Shape):
 
 
 class MemberDrain(MemberEndpoint):
-    @describe("What keeps a member", {200: DrainAnswer}, name="get_drain", tag=TAG)
+    @describe("Read the drain of a member", {200: DrainAnswer}, name="get_drain", tag=TAG)
     def get(self, request: Request, member_id: int) -> Response:
-        """How far its drain is; of one that does not drain, what a drain by force would end."""
+        """The progress of the drain and the claims that still hold slots. For a member that does
+        not drain: the claims that a forced drain would evict.
+        """
         self.find(member_id, "read")
         return Response(show_drain(member_id))
 
@@ -132,17 +143,18 @@ class MemberDrain(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """It takes nothing new. Whoever is there may finish until the deadline and is put out after
-        it: plans go back into their line, what waits for a decision keeps its plan and loses its
-        slot, an apply that has begun is lost. Said again it has another deadline."""
+        """The member takes no new claims. Its claims may finish until the deadline and are then
+        evicted: a running plan is queued again, a plan that waits for an approval keeps its plan
+        and loses its slot, an apply that has begun is lost. A repeated call moves the deadline.
+        """
         self.find(member_id, "drain")
-        perform(member_id, read_body(request, DrainBody))
+        perform(member_id, read_order(read_body(request, DrainBody)))
         return Response(show_drain(member_id))
 
 
 class MemberUndrain(MemberEndpoint):
     @describe(
-        "Take a drain back",
+        "Undrain a member",
         {200: DrainAnswer},
         body=ReasonBody,
         problems=(409,),
@@ -150,8 +162,8 @@ class MemberUndrain(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """As long as it has not gone. Whoever was put out stays so; one that was cordoned before
-        stays cordoned (`stays_cordoned`).
+        """Undoes a drain, until the member is removed. Evicted claims do not come back. A member
+        that was cordoned before stays cordoned (`stays_cordoned`).
         """
         self.find(member_id, "drain")
         undrain_member(member_id=member_id, reason=read_body(request, ReasonBody)["reason"])
@@ -168,13 +180,13 @@ class PoolDrain(Endpoint):
         tag=TAG,
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """Each on its own, all with the same deadline; the answer says which were left as they
-        are, and why.
+        """Drains each member independently, all with the same deadline. The answer has an error
+        for each member that could not be drained.
         """
         pool = get_pool(pool_name)
         require(self.identity, "drain", pool)
         body = read_body(request, DrainManyBody)
-        names = list(dict.fromkeys(body.pop("members")))
+        names = list(dict.fromkeys(body["members"]))
         ids = dict(Member.objects.filter(LIVE, pool=pool, name__in=names).values_list("name", "pk"))
         if missing := [name for name in names if name not in ids]:
             raise Invalid(
@@ -182,17 +194,17 @@ class PoolDrain(Endpoint):
                     FieldError(
                         "members",
                         f"There is no member {missing[0]} in {pool.name}.",
-                        "Look at its members.",
+                        "Use names from the pool's list of members.",
                     )
                 ]
             )
-        until_of(body)
-        return Response({"results": [try_one(name, ids[name], body) for name in names]})
+        order = read_order(body)
+        return Response({"results": [try_one(name, ids[name], order) for name in names]})
 
 
-def try_one(name: str, member_id: int, body: dict[str, Any]) -> dict[str, Any]:
+def try_one(name: str, member_id: int, order: DrainOrder) -> dict[str, object]:
     try:
-        perform(member_id, body)
+        perform(member_id, order)
     except BerthError as error:
         return {"name": name, "member_id": member_id, "state": None, "error": error.detail}
     return {
@@ -203,15 +215,18 @@ def try_one(name: str, member_id: int, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def perform(member_id: int, body: dict[str, Any]) -> None:
-    until = until_of(body)
-    if body["force"]:
-        force_drain(member_id=member_id, reason=body["reason"], stays=body["stays"])
+def perform(member_id: int, order: DrainOrder) -> None:
+    if order.force:
+        force_drain(member_id=member_id, reason=order.reason, stays=order.stays)
     else:
-        drain_member(member_id=member_id, reason=body["reason"], until=until, stays=body["stays"])
+        drain_member(member_id=member_id, reason=order.reason, until=order.until, stays=order.stays)
 
 
-def until_of(body: dict[str, Any]) -> datetime | None:
+def read_order(body: dict[str, Any]) -> DrainOrder:
+    return DrainOrder(body["reason"], read_deadline(body), body["force"], body["stays"])
+
+
+def read_deadline(body: dict[str, Any]) -> datetime | None:
     until: datetime | None = body["until"]
     if not body["within"]:
         return until
@@ -220,7 +235,9 @@ def until_of(body: dict[str, Any]) -> datetime | None:
         raise Invalid(
             fields=[
                 FieldError(
-                    "within", "There is another deadline.", "Send one of until, within and force."
+                    "within",
+                    "The body sets the deadline twice.",
+                    "Send only one of until, within and force.",
                 )
             ]
         )
@@ -235,7 +252,7 @@ def until_of(body: dict[str, Any]) -> datetime | None:
     return moment() + timedelta(seconds=seconds)
 
 
-def show_drain(member_id: int) -> dict[str, Any]:
+def show_drain(member_id: int) -> dict[str, object]:
     view = view_member(member_id)
     member = view.member
     offered = [slot for slot in view.slots if slot.state != "retired"]

@@ -1,5 +1,5 @@
-"""Bodies and answers about pools, as the schema shows them. Configurations are read by
-pools.config.spec, answers are built by hand.
+"""Bodies and answers of the pool calls for the OpenAPI schema. `pools.config.spec` parses a
+configuration; `claims.lifecycle.api.pools` builds the answers.
 """
 
 from rest_framework import serializers
@@ -13,8 +13,8 @@ POOL_STATES = tuple(POOL.states)
 
 class SlotCountsAnswer(Shape):
     total = serializers.IntegerField()
-    open = serializers.IntegerField(help_text="Free, for the next who asks.")
-    closed = serializers.IntegerField(help_text="Free, but pool or member is not willing.")
+    open = serializers.IntegerField(help_text="Free and available to new claims.")
+    closed = serializers.IntegerField(help_text="Free, but the pool or member takes no claims.")
     held = serializers.IntegerField()
     reserved = serializers.IntegerField()
     draining = serializers.IntegerField()
@@ -32,7 +32,7 @@ class MemberCountsAnswer(Shape):
 
 
 class TroubleAnswer(Shape):
-    """What goes wrong outside."""
+    """An error of the provider."""
 
     code = serializers.CharField(
         help_text=(
@@ -40,9 +40,9 @@ class TroubleAnswer(Shape):
             "permanent, waiting, ..."
         )
     )
-    detail = serializers.CharField(help_text="What is wrong and what to do.")
+    detail = serializers.CharField(help_text="The fault and the way out.")
     since = serializers.DateTimeField()
-    members = serializers.IntegerField(help_text="Concerned; 0: the whole pool.")
+    members = serializers.IntegerField(help_text="Members with the error; 0: the whole pool.")
 
 
 class PoolAnswer(Shape):
@@ -61,21 +61,21 @@ class PoolAnswer(Shape):
     blocked = serializers.IntegerField()
     trouble = TroubleAnswer(
         allow_null=True,
-        help_text="Of its provider; null: none. It goes by itself once that is mended.",
+        help_text="Error of the provider; null: none. It disappears once the fault is fixed.",
     )
     created_at = serializers.DateTimeField()
     changed_at = serializers.DateTimeField()
 
 
 class PoolDetailAnswer(PoolAnswer):
-    config = serializers.DictField(help_text="As a file says it, and as PUT takes it.")
+    config = serializers.DictField(help_text="As in a pool file, and as PUT accepts it.")
 
 
 LABELS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
 LAYOUT: Json = {
     "description": "3, or [any, plan, plan], or node, or ports with protocols or shared, or "
-    "classes with what each accepts. Needed, unless members are agents: theirs are "
-    "[any, plan, plan] without a word.",
+    "classes with the kinds that each accepts. Required, unless the members run the Berth agent: "
+    "there the default is [any, plan, plan].",
     "oneOf": [
         {"type": "integer", "minimum": 1, "maximum": 65536},
         {"type": "string", "enum": ["node"]},
@@ -102,7 +102,10 @@ LAYOUT: Json = {
                 "items": {"type": "string", "enum": ["tcp", "udp"]},
                 "minItems": 1,
             },
-            shared={"type": "boolean", "description": "One listener a number serves any protocol."},
+            shared={
+                "type": "boolean",
+                "description": "One listener per number serves any protocol.",
+            },
             segment={"type": "integer", "minimum": 1},
             quota={"type": "integer", "minimum": 1},
             foreign={"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
@@ -119,19 +122,19 @@ APPROVAL: Json = body(
         "type": "integer",
         "minimum": 1,
         "maximum": 10,
-        "description": "How many must say yes.",
+        "description": "Number of approvals that an apply needs.",
     },
     own={
         "type": "boolean",
-        "description": "The yes of whoever asked counts. Left out: while one is enough.",
+        "description": "The requester may approve. Default: true if one approval is needed.",
     },
     expires=DURATION,
     notice=DURATION,
     hold={
         "oneOf": [DURATION, {"type": "string", "enum": ["always"]}],
-        "description": "How long the slot waits with its plan.",
+        "description": "How long a plan that waits for its approval keeps its slot.",
     },
-) | {"description": "How plans are decided on."}
+) | {"description": "Rules for the approval of plans."}
 TASK: Json = body(
     timeout=DURATION,
     log=SIZE,
@@ -141,26 +144,26 @@ TASK: Json = body(
     binary={"type": "string", "maxLength": 255, "example": "tofu"},
     env={"type": "object", "additionalProperties": {"type": "string"}},
     git=body(hosts={"type": "array", "items": {"type": "string"}}),
-) | {"description": "What a task may take, where members are agents."}
+) | {"description": "Limits of a task, in pools whose members run the Berth agent."}
 CLOCK: Json = {"type": "string", "pattern": r"^\d{1,2}:\d{2}$", "example": "22:00"}
 WINDOW: dict[str, Json] = {
     "from": CLOCK,
     "to": CLOCK,
-    "zone": {"type": "string", "example": "Europe/Berlin", "description": "Left out: UTC."},
+    "zone": {"type": "string", "example": "Europe/Berlin", "description": "Default: UTC."},
     "days": {
         "oneOf": [
             {"type": "string", "example": "mon-fri"},
             {"type": "array", "items": {"type": "string"}},
         ],
-        "description": "On which it begins. Left out: on each.",
+        "description": "Days on which the window begins. Default: every day.",
     },
     "name": {"type": "string", "maxLength": 63},
 }
 LIMIT: Json = {"type": "integer", "minimum": 0}
 SCALING: Json = {
     "description": (
-        "How the number of members follows demand, where the provider makes them. Options are "
-        "those of the policy."
+        "How the number of members follows demand, if the provider creates them. The policy "
+        "defines further options."
     ),
     "oneOf": [
         {"type": "string", "example": "on_demand"},
@@ -170,13 +173,13 @@ SCALING: Json = {
             "properties": {
                 "policy": {
                     "type": "string",
-                    "description": "fixed, utilisation, warm, on_demand, or one of your own.",
+                    "description": "fixed, utilisation, warm, on_demand, or a custom policy.",
                     "example": "warm",
                 },
                 "cooldown": body(up=DURATION, down=DURATION),
                 "step": {
                     "type": "object",
-                    "description": "Members a decision, up and down: a number, or all.",
+                    "description": "Members per decision, up and down: a number, or all.",
                 },
                 "schedule": {
                     "type": "array",
@@ -190,8 +193,8 @@ SCALING: Json = {
 }
 ROLL: Json = {
     "description": (
-        "How members are renewed that were made from another configuration: once they are idle, or "
-        "when somebody says so."
+        "When members that were made from an older configuration are renewed: once they are idle, "
+        "or only on an operator's order."
     ),
     "oneOf": [
         {"type": "string", "enum": ["idle", "manual"]},
@@ -201,7 +204,7 @@ ROLL: Json = {
 CONFIG_PROPERTIES: dict[str, Json] = {
     "kind": {"type": "string", "enum": ["Pool"]},
     "name": POOL_NAME,
-    "group": {"type": "string", "maxLength": 63, "description": "Its heading on the overview."},
+    "group": {"type": "string", "maxLength": 63, "description": "Heading on the overview."},
     "description": {"type": "string", "maxLength": 500},
     "provider": {
         "oneOf": [
@@ -218,7 +221,7 @@ CONFIG_PROPERTIES: dict[str, Json] = {
     "members": body(
         min={"type": "integer", "minimum": 0},
         max={"type": "integer", "minimum": 0},
-        labels=LABELS | {"description": "Of members that are made as demand wants them."},
+        labels=LABELS | {"description": "Labels of members that scaling creates."},
         list={
             "type": "array",
             "items": {
@@ -254,7 +257,7 @@ CONFIG_PROPERTIES: dict[str, Json] = {
             "type": "integer",
             "minimum": 0,
             "maximum": 99,
-            "description": "How far claimants may go.",
+            "description": "Highest priority for claimants.",
         }
     ),
     "drain": body(limit=DURATION),
@@ -268,8 +271,8 @@ PUT_BODY: Json = body((), **CONFIG_PROPERTIES)
 PATCH_BODY: Json = {
     "type": "object",
     "description": (
-        "A JSON merge patch (RFC 7396) of the configuration: what is left out stays, null "
-        "takes a field away."
+        "A JSON merge patch (RFC 7396) of the configuration: missing fields keep their value, "
+        "null removes a field."
     ),
     "properties": {name: {} for name in CONFIG_PROPERTIES},
     "additionalProperties": False,

@@ -1,6 +1,6 @@
-"""Pools: configured, shown with their slots and who waits, deleted with or without their claims."""
+"""REST for pools: list, create, configure and delete, with counts of slots and waiting claims."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -44,14 +44,14 @@ ETAG = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     response=[200, 201],
-    description="The version, for If-Match.",
+    description="The version of the pool, for If-Match.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
     str,
     OpenApiParameter.HEADER,
     required=True,
-    description="The ETag of what was read: nobody overwrites what they have not seen.",
+    description="The ETag that was read. 412 if the pool has changed since.",
 )
 
 
@@ -59,12 +59,12 @@ class PoolList(Endpoint):
     @describe(
         "Pools",
         {200: pages_of(shapes.PoolAnswer)},
-        query=[*PAGES, in_query("gone", "Also those that are gone.", bool)],
+        query=[*PAGES, in_query("gone", "Include pools that are gone.", bool)],
         name="list_pools",
         tag=TAG,
     )
     def get(self, request: Request) -> Response:
-        """Those that one may read, with their slots and who waits."""
+        """The pools that the caller may read, with counts of slots and waiting claims."""
         limit, after = read_page(request)
         found = list_pools(
             self.identity.visible_pools(), with_gone=bool(read_flag(request, "gone"))
@@ -77,7 +77,7 @@ class PoolList(Endpoint):
         return page(request, shown, cursor)
 
     @describe(
-        "Make a pool",
+        "Create a pool",
         {201: shapes.PoolDetailAnswer},
         body=as_json(shapes.CONFIG_BODY),
         query=[REASON],
@@ -87,11 +87,11 @@ class PoolList(Endpoint):
         tag=TAG,
     )
     def post(self, request: Request) -> Response:
-        """With the members that its configuration declares. Claims that wait for its name
-        are served.
+        """Creates the pool with the members that its configuration declares. Claims that already
+        wait for a pool of this name join its queue.
         """
         require(self.identity, "configure", None)
-        config: Any = request.data
+        config: Any = request.data  # create_pool reports a body that is not an object
         refuse_outside(config)
         pool = create_pool(config, reason=read_text(request, "reason", LONGEST_REASON))
         return answer_pool(pool, status=201, Location=f"{request.path}{pool.name}/")
@@ -100,7 +100,7 @@ class PoolList(Endpoint):
 class PoolDetail(Endpoint):
     @describe("A pool", {200: shapes.PoolDetailAnswer}, headers=[ETAG], name="get_pool", tag=TAG)
     def get(self, request: Request, pool_name: str) -> Response:
-        """Its configuration, as a file says it, and how it is."""
+        """The state of the pool and its configuration, as a pool file has it."""
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
         return answer_pool(pool)
@@ -116,8 +116,8 @@ class PoolDetail(Endpoint):
         tag=TAG,
     )
     def put(self, request: Request, pool_name: str) -> Response:
-        """The whole configuration. What would move claims that are there is refused by name;
-        members stay, unless it lists others.
+        """Replaces the whole configuration. Changes that live claims do not allow are rejected,
+        each with its field. Members stay, unless the configuration lists others.
         """
         return self.change(request, pool_name, lambda config: {"name": pool_name, **config})
 
@@ -132,8 +132,8 @@ class PoolDetail(Endpoint):
         tag=TAG,
     )
     def patch(self, request: Request, pool_name: str) -> Response:
-        """A JSON merge patch of the configuration: what is left out stays, null takes a
-        field away.
+        """Applies a JSON merge patch to the configuration: missing fields keep their value, null
+        removes a field.
         """
         return self.change(
             request,
@@ -141,7 +141,12 @@ class PoolDetail(Endpoint):
             lambda patch: merge(config_of(get_pool(pool_name), with_members=False), patch),
         )
 
-    def change(self, request: Request, pool_name: str, make: Any) -> Response:
+    def change(
+        self,
+        request: Request,
+        pool_name: str,
+        make: Callable[[Mapping[str, object]], Mapping[str, object]],
+    ) -> Response:
         pool = get_pool(pool_name)
         require(self.identity, "configure", pool)
         if not isinstance(request.data, Mapping):
@@ -164,21 +169,19 @@ class PoolDetail(Endpoint):
     @describe(
         "Delete a pool",
         {200: shapes.PoolAnswer},
-        query=[in_query("cascade", "Cancel its claims, too.", bool), REASON],
+        query=[in_query("cascade", "Cancel the claims of the pool.", bool), REASON],
         problems=(409,),
         name="delete_pool",
         tag=TAG,
     )
     def delete(self, request: Request, pool_name: str) -> Response:
-        """Refused while claims exist, unless they are to go with it. It hands out nothing more
-        and goes with its last claim and member.
+        """Rejected with 409 while the pool has claims, unless `cascade` is set. The pool binds no
+        more claims and is gone with its last claim and member.
         """
         pool = get_pool(pool_name)
         require(self.identity, "configure", pool)
-        cascade, reason = (
-            bool(read_flag(request, "cascade")),
-            read_text(request, "reason", LONGEST_REASON),
-        )
+        cascade = bool(read_flag(request, "cascade"))
+        reason = read_text(request, "reason", LONGEST_REASON)
         if request.headers.get("If-Match"):
             check_match(request, tag_of(pool))
         return Response(show_pools([delete_pool(pool_name, cascade=cascade, reason=reason)])[0])
@@ -193,20 +196,21 @@ def answer_pool(pool: Pool, status: int = 200, **headers: str) -> Response:
     return Response(body, status=status, headers={"ETag": tag_of(pool), **headers})
 
 
-def merge(config: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, Mapping):
-        return patch
-    merged = dict(config) if isinstance(config, Mapping) else {}
+def merge(config: Mapping[str, object], patch: Mapping[str, object]) -> dict[str, object]:
+    """Apply a JSON merge patch (RFC 7396)."""
+    merged = dict(config)
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
+        elif isinstance(value, Mapping):
+            before = merged.get(name)
+            merged[name] = merge(before if isinstance(before, Mapping) else {}, value)
         else:
-            merged[name] = merge(merged.get(name), value)
+            merged[name] = value
     return merged
 
 
-def show_pools(pools: Iterable[Pool]) -> list[dict[str, Any]]:
+def show_pools(pools: Iterable[Pool]) -> list[dict[str, object]]:
     rows = list(pools)
     counts = count_pools(pool.pk for pool in rows)
     queues = count_queues()
@@ -219,7 +223,7 @@ def show_pools(pools: Iterable[Pool]) -> list[dict[str, Any]]:
 
 def show_pool(
     pool: Pool, counts: PoolCounts, queue: QueueCount, trouble: PoolTrouble | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     slots, members = counts.slots, counts.members
     return {
         "id": pool.pk,

@@ -1,26 +1,20 @@
-"""Pages that ask before a claim changes: released, cancelled, put elsewhere in line, made, or taken
-by force; and a pool deleted with its claims. One by one or many at once, each shown with what
-becomes of it."""
+"""Dialogs that release, cancel, prioritise or force-release claims, one or many at once. Each
+lists the affected claims before the user confirms.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from django.http import HttpResponse
-from django.urls import reverse
 
 from claims.allocation.api.permissions import (
     check_priority,
     may_see,
     no_such_claim,
     require_on_claim,
-    require_to_create,
 )
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.create import claim_named_slot, create_claim
-from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, parse_claim
+from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from claims.allocation.selectors import (
-    count_live_claims,
-    list_live_claims,
     view_claim,
     view_claims,
 )
@@ -28,26 +22,20 @@ from claims.display import claim_class, claim_word
 from claims.kinds import find_kind
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.pages.claim_list import may_touch
-from claims.lifecycle.pool_deletion import delete_pool
 from claims.lifecycle.release import release_claim, release_claims
 from claims.lifecycle.update import prioritise_claim
-from pools.access.permissions import require, require_anywhere
-from pools.config.layout import default_kind, kinds
-from pools.lifecycle.selectors import list_pools, spec_of
-from pools.models import Pool
-from pools.pages.base import frame, pool_for, signed_in
-from project.kernel.errors import BerthError, FieldError, Invalid, NotFound
+from pools.pages.base import PageRequest, frame, signed_in
+from project.kernel.errors import BerthError, FieldError, Invalid
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
-from slots.models import Slot
-from slots.pages.dashboard_queries import count_members, count_slots
-from slots.pages.views import read_labels
 
 MOST = 200  # of one bulk action from the browser
 SHOWN = 50
 
+Answer = ClaimView | BerthError
 
-def claim_for(request: Any, claim_id: int, action: str = "") -> ClaimView:
+
+def claim_for(request: PageRequest, claim_id: int, action: str = "") -> ClaimView:
     claim = view_claim(claim_id)
     if not may_see(request.identity, claim):
         raise no_such_claim(claim_id)
@@ -77,7 +65,7 @@ def describe_places(claim: ClaimView) -> str:
 
 
 @signed_in
-def release(request: Any, claim_id: int) -> HttpResponse:
+def release(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
     question = Question(
         title=f"Release {claim.id}",
@@ -107,7 +95,7 @@ def release(request: Any, claim_id: int) -> HttpResponse:
 
 
 @signed_in
-def force(request: Any, claim_id: int) -> HttpResponse:
+def force(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id, "force_release")
     question = Question(
         title=f"Force release {claim.id}",
@@ -140,7 +128,7 @@ def force(request: Any, claim_id: int) -> HttpResponse:
 
 
 @signed_in
-def cancel(request: Any, claim_id: int) -> HttpResponse:
+def cancel(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
     runs = claim.state == "bound" and find_kind(claim.id) is not None
     is_applying = runs and claim.step == "apply"
@@ -182,7 +170,7 @@ def cancel(request: Any, claim_id: int) -> HttpResponse:
 
 
 @signed_in
-def prioritise(request: Any, claim_id: int) -> HttpResponse:
+def prioritise(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
     question = Question(
         title=f"Prioritise {claim.id}",
@@ -255,24 +243,22 @@ def read_priority(given: ConfirmInput) -> int:
 # -- many claims -----------------------------------------------------------------------------------
 
 
-def chosen(request: Any) -> list[ClaimView]:
-    """Those named in the address or the form that are there and may be touched."""
-    told = (
-        request.POST.getlist("claim") if request.method == "POST" else request.GET.getlist("claim")
-    )
-    ids = [int(text) for text in dict.fromkeys(told) if text.isdecimal() and len(text) < 19][:MOST]
+def chosen(request: PageRequest) -> list[ClaimView]:
+    """The existing claims that the form or the address names and that the user may change."""
+    named = (request.POST if request.method == "POST" else request.GET).getlist("claim")
+    ids = [int(text) for text in dict.fromkeys(named) if text.isdecimal() and len(text) < 19][:MOST]
     return [claim for claim in view_claims(ids) if may_touch(request.identity, claim)]
 
 
 def confirm_for_claims(
-    request: Any,
+    request: PageRequest,
     claims: Sequence[ClaimView],
     *,
     title: str,
     verb: str,
     then: tuple[str, str],
     loses: Callable[[ClaimView], str],
-    act: Callable[[Sequence[ClaimView], ConfirmInput], list[Any]],
+    act: Callable[[Sequence[ClaimView], ConfirmInput], list[Answer]],
     past: str,
     nothing: str,
     intro: str,
@@ -309,8 +295,10 @@ def confirm_for_claims(
     return confirm_action(request, question, perform, frame(request, "claims"))
 
 
-def for_each_claim(claims: Sequence[ClaimView], work: Callable[[ClaimView], Any]) -> list[Any]:
-    answers: list[Any] = []
+def for_each_claim(
+    claims: Sequence[ClaimView], work: Callable[[ClaimView], ClaimView]
+) -> list[Answer]:
+    answers: list[Answer] = []
     for claim in claims:
         try:
             answers.append(work(claim))
@@ -320,19 +308,19 @@ def for_each_claim(claims: Sequence[ClaimView], work: Callable[[ClaimView], Any]
 
 
 @signed_in
-def release_many(request: Any) -> HttpResponse:
+def release_many(request: PageRequest) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.holds]
     return confirm_for_claims(
         request, claims, title="Release {}", verb="Release {}", then=("done", "released"),
         loses=describe_places, past="released",
         intro="Releases the slots of these claims. Each slot is free once it is clean.",
-        nothing="None of these claims holds a slot.", act=lambda found,
-        given: release_claims([(claim.id, claim.generation) for claim in found]), is_dangerous=True,
+        nothing="None of these claims holds a slot.", is_dangerous=True,
+        act=lambda found, _: release_claims([(claim.id, claim.generation) for claim in found]),
     )  # fmt: skip
 
 
 @signed_in
-def cancel_many(request: Any) -> HttpResponse:
+def cancel_many(request: PageRequest) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.is_waiting]
     return confirm_for_claims(
         request, claims, title="Cancel {}", verb="Cancel {}", then=("cancelled", "cancelled"),
@@ -346,13 +334,13 @@ def cancel_many(request: Any) -> HttpResponse:
 
 
 @signed_in
-def prioritise_many(request: Any) -> HttpResponse:
+def prioritise_many(request: PageRequest) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.is_waiting]
 
-    def act(found: Sequence[ClaimView], given: ConfirmInput) -> list[Any]:
+    def act(found: Sequence[ClaimView], given: ConfirmInput) -> list[Answer]:
         priority = read_priority(given)
 
-        def one(claim: ClaimView) -> Any:
+        def one(claim: ClaimView) -> ClaimView:
             check_priority(request.identity, priority, claim.pools)
             return prioritise_claim(claim_id=claim.id, priority=priority, reason=given.reason)
 
@@ -365,194 +353,3 @@ def prioritise_many(request: Any) -> HttpResponse:
         intro="Claims with a higher priority go first, equal ones by age.",
         nothing="None of these claims is waiting.", act=act,
     )  # fmt: skip
-
-
-# -- new claims ------------------------------------------------------------------------------------
-
-
-@signed_in
-def new(request: Any) -> HttpResponse:
-    identity = request.identity
-    require_anywhere(identity, "claim")
-    pools = [
-        pool
-        for pool in list_pools(identity.visible_pools())
-        if identity.may("claim", pool.pk) and pool.state == "active"
-    ]
-    first = (
-        request.GET.get("pool", "")
-        or request.POST.get("pool", "")
-        or (pools[0].name if pools else "")
-    )
-    pool = next((p for p in pools if p.name == first), None)
-    question = Question(
-        title="New claim",
-        verb="Claim",
-        href=request.path,
-        intro=(
-            "Bound at once if a slot is free and no other claim waits for it; otherwise queued, "
-            "with the reason."
-        ),
-        fields=[
-            Field(
-                "pool",
-                "Pool",
-                "select",
-                first,
-                options=[(p.name, p.name) for p in pools],
-                is_needed=True,
-            ),
-            *(
-                [
-                    Field(
-                        "kind",
-                        "Kind",
-                        "select",
-                        "",
-                        options=[(k, k) for k in kinds(spec_of(pool).layout)],
-                    )
-                ]
-                if pool and needs_kind(pool)
-                else []
-            ),
-            Field(
-                "owner",
-                "Owner",
-                help="Shown beside the claim’s number: user:ana, branch:login, job:42",
-            ),
-            Field("size", "Number of slots", "number", "1"),
-            Field("selector", "Member labels", help="For example: zone=eu-1, size=large"),
-            Field("hold_for", "Maximum hold time", help="Like 2h. Empty: the pool’s limit"),
-        ],
-        reason="none",
-        nothing="" if pools else "You may not claim in any pool.",
-    )
-
-    def perform(given: ConfirmInput) -> Done:
-        claim = create_claim(request_of(request, {"pool": given.values["pool"]}, given))
-        if claim.is_waiting:
-            return Done(
-                f"Claim {claim.id} waits: {claim.wait.text if claim.wait else 'queued'}.",
-                reverse("claim", args=[claim.id]),
-            )
-        return Done(
-            f"Claim {claim.id} is bound to {describe_places(claim)}.",
-            reverse("claim", args=[claim.id]),
-        )
-
-    return confirm_action(request, question, perform, frame(request, "claims"))
-
-
-def needs_kind(pool: Pool) -> bool:
-    return default_kind(spec_of(pool).layout) is None
-
-
-def request_of(request: Any, body: dict[str, Any], given: ConfirmInput) -> Any:
-    """A form as the body of a call: what is wrong with it is said by the call's own reader."""
-    for name in ("kind", "owner", "hold_for"):
-        if given.values.get(name):
-            body[name] = given.values[name]
-    if size := given.values.get("size", ""):
-        body["size"] = int(size) if size.isdecimal() and len(size) < 10 else size
-    if selector := given.values.get("selector"):
-        try:
-            body["selector"] = read_labels(selector)
-        except Invalid as error:
-            raise Invalid(
-                fields=[FieldError("selector", e.message, e.way_out) for e in error.fields]
-            )
-    wanted = parse_claim(body, requested_by=request.identity.requester)
-    require_to_create(request.identity, wanted)
-    return wanted
-
-
-@signed_in
-def claim_slot(request: Any, slot_id: int) -> HttpResponse:
-    slot = Slot.objects.select_related("pool", "member").filter(pk=slot_id).first()
-    if slot is None or not request.identity.may("read", slot.pool_id):
-        raise NotFound(f"Slot {slot_id} does not exist.", way_out="Look at the slots of the pool.")
-    require(request.identity, "claim_slot", slot.pool)
-    place = f"{slot.member.name} · {slot.lane} {slot.number}"
-    question = Question(
-        title=f"Claim {place}",
-        verb="Claim this slot",
-        href=request.path,
-        intro=(
-            "Claims exactly this slot. The claim never waits: if the slot is taken meanwhile or "
-            "other claims wait for it, the claim is refused."
-        ),
-        fields=[
-            Field(
-                "owner",
-                "Owner",
-                help="Shown beside the claim’s number: user:ana, branch:login, job:42",
-            ),
-            Field("hold_for", "Maximum hold time", help="Like 2h. Empty: the pool’s limit"),
-        ],
-        reason="none",
-        nothing="" if slot.state == "idle" and slot.is_open else "The slot is no longer free.",
-    )
-
-    def perform(given: ConfirmInput) -> Done:
-        claim = claim_named_slot(
-            slot_id=slot_id, request=request_of(request, {"slot": slot_id}, given)
-        )
-        return Done(f"Claim {claim.id} holds {place}.")
-
-    return confirm_action(request, question, perform, frame(request, "claims"))
-
-
-# -- a pool with its claims ------------------------------------------------------------------------
-
-
-@signed_in
-def delete(request: Any, name: str) -> HttpResponse:
-    pool = pool_for(request.identity, name, "configure")
-    live = list_live_claims(pool.pk, limit=SHOWN)
-    count = count_live_claims(pool.pk)
-    slots, members = count_slots([pool.pk])[pool.pk], count_members([pool.pk])[pool.pk]
-    rows = [
-        affected(
-            claim,
-            ("cancelled", "cancelled"),
-            describe_places(claim) if claim.holds else "its position in the queue",
-        )
-        for claim in live
-    ]
-    question = Question(
-        title=f"Delete {pool.name}",
-        verb="Delete the pool",
-        href=request.path,
-        intro=f"No more claims are bound. Its {formatting.plural(count, 'claim is', 'claims are')} "
-        "cancelled, and the pool is removed with its last member."
-        if count
-        else (
-            "No claim is here. No more claims are bound, and the pool is removed with its members."
-        ),
-        affected=rows,
-        affected_more=max(0, count - len(rows)),
-        facts=[
-            ("Slots", f"{slots.total:,} removed"),
-            (
-                "Members",
-                f"{members.there} removed; Berth deletes only external resources that it created",
-            ),
-            ("Events", "are kept"),
-        ],
-        typed=pool.name,
-        is_dangerous=True,
-        note="Cannot be undone.",
-        nothing="The pool is already being deleted." if pool.state == "deleting" else "",
-    )
-
-    def perform(given: ConfirmInput) -> Done:
-        delete_pool(pool.name, cascade=count > 0, reason=given.reason)
-        gone = not Pool.objects.filter(pk=pool.pk).exclude(state="gone").exists()
-        return Done(
-            f"Pool {pool.name} was deleted."
-            if gone
-            else f"Pool {pool.name} is being deleted and is removed with its last member.",
-            "/",
-        )
-
-    return confirm_action(request, question, perform, frame(request, "overview"))

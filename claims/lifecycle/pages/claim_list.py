@@ -1,6 +1,4 @@
-"""What the list of claims shows: a query as people type it, and rows with what can be done
-with each.
-"""
+"""The list of claims: parse the typed query, find the rows and the actions on each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from claims.allocation.api.permissions import may_see, require_all
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import ClaimFilter, list_claims, queue_of_pool
-from claims.display import claim_class, claim_word, match_of
+from claims.display import FINE, claim_class, claim_word, class_word, match_of
 from claims.lifecycle.dashboard_queries import Queue, count_claims, count_waiting, in_pools
 from pools.access.permissions import Identity
 from pools.config.layout import PAIRED
@@ -34,12 +32,12 @@ CHIPS = (
 ALWAYS = ("waiting", "bound", "done")
 EACH, ONE_POOL, PAGE = 20, 200, 100
 IN_POOL = " AND pool_id = (SELECT id FROM pools_pool WHERE name = %(pool)s AND state <> 'gone')"
-HORIZON = 3600.0  # seconds the line of the start-time band stands for
+HORIZON = 3600.0  # seconds that the bar of the estimated start shows
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSearch:
-    """pool:tf-prod state:waiting network — keys, and the rest is looked for in owners,
+    """Such as `pool:tf-prod state:waiting network`: keys, and a text to find in owners,
     workspaces and ids.
     """
 
@@ -94,7 +92,6 @@ class ClaimRow:
 
     @property
     def what(self) -> str:
-        """Kind, number and terms, as far as they say something."""
         return describe_demand(self.claim)
 
     @property
@@ -157,7 +154,7 @@ def describe_estimate(claim: ClaimView) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PoolQueue:
-    """Who waits for a pool."""
+    """The waiting claims of a pool."""
 
     name: str
     exists: bool
@@ -209,7 +206,7 @@ def allowed_actions(identity: Identity, claim: ClaimView) -> list[str]:
 
 
 def may_touch(identity: Identity, claim: ClaimView) -> bool:
-    """One's own as a claimant, those of others as an operator."""
+    """Whether the user may change a claim: claimants their own, operators any."""
     try:
         require_all(
             identity,
@@ -224,7 +221,7 @@ def may_touch(identity: Identity, claim: ClaimView) -> bool:
 
 
 def waiting_groups(identity: Identity, query: ClaimSearch) -> list[PoolQueue]:
-    """By pool, in the order of their turns."""
+    """The waiting claims by pool, in queue order."""
     pools = {pool.name: pool for pool in list_pools(identity.visible_pools())}
     queues = count_waiting()
     wanted = query.keys.get("pool", "")
@@ -253,7 +250,7 @@ def waiting_groups(identity: Identity, query: ClaimSearch) -> list[PoolQueue]:
 
 
 def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
-    """None: nothing can match."""
+    """None: no claim can match, because the pool or member does not exist."""
     visible = identity.visible_pools()
     wanted = ClaimFilter(
         visible=None if visible is None else frozenset(visible), text=query.text or None
@@ -291,8 +288,8 @@ def find_rows(
     if wanted is None:
         return [], None
     claims = list_claims(wanted, before=before, limit=limit + 1, explain=True)
-    # The list is found by the first pool of each; one of several pools is shown to whoever reads
-    # all of them.
+    # The query checks only the first pool of each claim. A claim of several pools is shown only
+    # to users that may read all of them.
     shown = [claim for claim in claims[:limit] if len(claim.pools) == 1 or may_see(identity, claim)]
     return [make_row(identity, claim) for claim in shown], claims[limit - 1].id if len(
         claims
@@ -305,6 +302,15 @@ class Chip:
     count: int
     query: str
     is_current: bool
+
+    @property
+    def word(self) -> str:
+        return class_word(self.name)
+
+    @property
+    def title(self) -> str:
+        """The outcomes that the chip stands for."""
+        return formatting.sentence(FINE, "or") if self.name == "done" else ""
 
 
 def chips(identity: Identity, query: ClaimSearch) -> list[Chip]:

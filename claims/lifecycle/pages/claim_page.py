@@ -1,8 +1,6 @@
-"""The list of claims, and a claim: what it waits for or holds, since when, until when, and what
-can be done.
-"""
+"""The list of claims and the page of one claim: state, wait reason or slots, times, actions."""
 
-from typing import Any
+from datetime import datetime
 from urllib.parse import parse_qs, urlencode
 
 from django.http import HttpResponse
@@ -34,7 +32,7 @@ from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
 from pools.lifecycle.selectors import LIVE
 from pools.models import Pool
-from pools.pages.base import page, signed_in
+from pools.pages.base import PageRequest, page, signed_in
 from project.kernel.errors import NotFound
 from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
 
@@ -51,7 +49,7 @@ ENDED = {
 
 
 @signed_in
-def show_claims(request: Any) -> HttpResponse:
+def show_claims(request: PageRequest) -> HttpResponse:
     typed = request.GET.get("q")
     query = read_query("state:waiting" if typed is None else typed)
     before = request.GET.get("before", "")
@@ -67,7 +65,7 @@ def show_claims(request: Any) -> HttpResponse:
 
 
 @signed_in
-def show_claim(request: Any, claim_id: int) -> HttpResponse:
+def show_claim(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = view_claim(claim_id)
     if not may_see(request.identity, claim):
         raise no_such_claim(claim_id)
@@ -81,8 +79,8 @@ def show_claim(request: Any, claim_id: int) -> HttpResponse:
 
 
 def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:
-    """What touches a list over all pools somebody may see, and who shares it: the buttons depend
-    on every role.
+    """The subjects of a list over all visible pools, and a key for the users that share it. The
+    key contains every role, because the buttons depend on them.
     """
     visible = identity.visible_pools()
     subjects: frozenset[Subject] = (
@@ -100,7 +98,7 @@ def open_claims(identity: Identity, argument: str) -> OpenedRegion | None:
     subjects, scope = scope_of(identity)
 
     def render() -> str:
-        context: dict[str, Any] = {"query": query, "keys": KEYS, "now": timezone.now()}
+        context = {"query": query, "keys": KEYS, "now": timezone.now()}
         if is_plain_waiting(query) and before is None:
             groups = waiting_groups(identity, query)
             return render_to_string(
@@ -166,7 +164,8 @@ def open_queue(identity: Identity, argument: str) -> OpenedRegion | None:
     _, scope = scope_of(identity)
 
     def render() -> str:
-        # A claim beside other pools names them: who may not read these finds it counted, no more.
+        # A claim of several pools names them all. Without access to each, a user only sees it
+        # counted.
         rows = [
             make_row(identity, claim)
             for claim in queue_of_pool(argument, limit=QUEUE)
@@ -225,7 +224,7 @@ def open_claim(identity: Identity, argument: str) -> OpenedRegion | None:
     )
 
 
-def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+def claim_context(identity: Identity, claim: ClaimView) -> dict[str, object]:
     now, visible = timezone.now(), identity.visible_pools()
     lines, more = list_lines(
         Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester),
@@ -262,12 +261,12 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 
 
 def ending_words(outcome: str) -> str:
-    """Why a claim ended, in a sentence."""
+    """Why a claim ended, as a sentence."""
     return ENDED.get(outcome) or f"{outcome[:1].upper()}{outcome[1:]}."
 
 
-def left_percent(claim: ClaimView, now: Any) -> int | None:
-    """Of the time it may be held."""
+def left_percent(claim: ClaimView, now: datetime) -> int | None:
+    """The share of the hold time that is left. None: the claim has no limit, or holds no slot."""
     if claim.bound_at is None or claim.expires_at is None or not claim.holds:
         return None
     whole = (claim.expires_at - claim.bound_at).total_seconds()
@@ -278,8 +277,8 @@ def left_percent(claim: ClaimView, now: Any) -> int | None:
     )
 
 
-def claim_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
-    """Both kinds stand there; what does not fit says why."""
+def claim_actions(identity: Identity, claim: ClaimView) -> list[dict[str, object]]:
+    """All actions on a claim. `why` says why an action is off; empty: it is on."""
     whose = (
         ""
         if may_touch(identity, claim)

@@ -1,12 +1,11 @@
-"""Pages that ask before a member drains, is emptied by force or is kept after all: who is there,
-until when, and what becomes of each.
+"""Dialogs that drain members, change or undo a drain, and force it. Each lists the claims on the
+member and their fate at the deadline.
 """
 
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
@@ -15,7 +14,7 @@ from claims.lifecycle.drain_report import DrainBlocker, list_blockers, summarise
 from pools.config.durations import format_duration, parse_duration
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
-from pools.pages.base import frame, pool_for, signed_in
+from pools.pages.base import PageRequest, frame, pool_for, signed_in
 from project.kernel.errors import BerthError, FieldError, Invalid
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
@@ -25,13 +24,13 @@ from slots.pages.dashboard_queries import MemberCard, list_boards
 from slots.pages.views import member_for, unsaved_facts
 
 SHOWN = 50
-MOST = 200  # members of one question
+MOST = 200  # members of one dialog
 GOES, STAYS = "goes", "stays"
 ENDS = ((GOES, "is removed from the pool"), (STAYS, "stays cordoned until it is uncordoned"))
 
 
 def affected(keepers: list[DrainBlocker]) -> tuple[list[Affected], int]:
-    """As they would be past the deadline."""
+    """The rows of the dialog: each claim now and after the deadline; and how many are not shown."""
     rows = [
         Affected(
             str(k.claim_id), f"/claims/{k.claim_id}/", detail(k), (k.css, k.word), k.then, k.loses
@@ -46,26 +45,25 @@ def detail(keeper: DrainBlocker) -> str:
 
 
 def decide_note(keepers: list[DrainBlocker]) -> list[tuple[str, str]]:
-    """R9, before the click."""
-    waiting = sum(keeper.is_waiting for keeper in keepers)
+    waiting = sum(keeper.awaits_approval for keeper in keepers)
     if not waiting:
         return []
     text = (
         f"{formatting.plural(waiting, 'plan waits', 'plans wait')} here: until the deadline they "
         "can be approved and applied here, after it they lose the slot"
     )
-    return [("Decisions", text)]
+    return [("Approvals", text)]
 
 
 @signed_in
-def drain(request: Any, member_id: int) -> HttpResponse:
+def drain(request: PageRequest, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "drain")
     keepers = list_blockers([board.id])[board.id]
     rows, more = affected(keepers)
-    is_anew = not board.is_draining
+    is_first = not board.is_draining
     question = Question(
-        title=f"Drain {board.name}" if is_anew else f"Change the deadline of {board.name}",
-        verb="Drain" if is_anew else "Change deadline",
+        title=f"Drain {board.name}" if is_first else f"Change the deadline of {board.name}",
+        verb="Drain" if is_first else "Change deadline",
         href=request.path,
         intro=(
             f"The member takes no new claims. {summarise(keepers)}: each may finish until the "
@@ -105,7 +103,7 @@ def drain(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def force(request: Any, member_id: int) -> HttpResponse:
+def force(request: PageRequest, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "drain")
     keepers = list_blockers([board.id])[board.id]
     rows, more = affected(keepers)
@@ -159,7 +157,7 @@ def force(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def undrain(request: Any, member_id: int) -> HttpResponse:
+def undrain(request: PageRequest, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "drain")
     keepers = list_blockers([board.id])[board.id]
     said = summarise(keepers)
@@ -191,9 +189,9 @@ def undrain(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def drain_several(request: Any, name: str) -> HttpResponse:
-    """Members that the address names, by name or by the label zone: `?members=a&members=b`,
-    `?zone=eu-1`. None: asked first.
+def drain_several(request: PageRequest, name: str) -> HttpResponse:
+    """Drain the members that the address names: `?members=a&members=b` or `?zone=eu-1`. Without
+    either, a first dialog asks for names.
     """
     pool = pool_for(request.identity, name, "drain")
     if "members" not in request.GET and "zone" not in request.GET:
@@ -231,21 +229,15 @@ def drain_several(request: Any, name: str) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        until, stays = (
-            moment() + timedelta(seconds=read_within(given.values["within"])),
-            given.values["end"] == STAYS,
-        )
+        until = moment() + timedelta(seconds=read_within(given.values["within"]))
+        stays = given.values["end"] == STAYS
         failed = [
             name for board in boards if (name := try_drain(board, given.reason, until, stays=stays))
         ]
-        left = (
-            (
-                f" {formatting.sentence(failed[:3])} could not be drained: check "
-                f"{'it' if len(failed) == 1 else 'them'} again."
-            )
-            if failed
-            else ""
-        )
+        left = ""
+        if failed:
+            which = "it" if len(failed) == 1 else "them"
+            left = f" {formatting.sentence(failed[:3])} could not be drained: check {which} again."
         return Done(
             f"{formatting.plural(len(boards) - len(failed), 'member drains', 'members drain')}"
             f".{left}"
@@ -254,8 +246,8 @@ def drain_several(request: Any, name: str) -> HttpResponse:
     return confirm_action(request, question, perform, frame(request, "overview"))
 
 
-def choose_members(request: Any, pool: Pool) -> HttpResponse:
-    """Which; what it would do to whom is on the page after this one."""
+def choose_members(request: PageRequest, pool: Pool) -> HttpResponse:
+    """Ask which members to drain. The next dialog lists the affected claims."""
     question = Question(
         title=f"Drain members of {pool.name}",
         verb="Continue",
@@ -305,7 +297,8 @@ def choose_members(request: Any, pool: Pool) -> HttpResponse:
     return confirm_action(request, question, perform, frame(request, "overview"))
 
 
-def try_drain(board: MemberCard, reason: str, until: Any, *, stays: bool) -> str:
+def try_drain(board: MemberCard, reason: str, until: datetime, *, stays: bool) -> str:
+    """The member's name if it could not be drained."""
     try:
         drain_member(member_id=board.id, reason=reason, until=until, stays=stays)
     except BerthError:
@@ -313,7 +306,7 @@ def try_drain(board: MemberCard, reason: str, until: Any, *, stays: bool) -> str
     return ""
 
 
-def chosen_boards(pool: Pool, query: Any) -> list[MemberCard]:
+def chosen_boards(pool: Pool, query: QueryDict) -> list[MemberCard]:
     names, zones = set(query.getlist("members")), set(query.getlist("zone"))
     there = [
         board
@@ -356,17 +349,11 @@ def drain_facts(board: MemberCard) -> list[tuple[str, str]]:
 
 
 def cordon_facts(board: MemberCard) -> list[tuple[str, str]]:
-    """What is there again when its drain is taken back."""
-    return (
-        [
-            (
-                "Cordoned",
-                (f"by {board.cordon_by} “{board.cordon_note}”; it stays so after an undrain"),
-            )
-        ]
-        if board.cordon_by
-        else []
-    )
+    """The cordon that stays when the drain is undone."""
+    if not board.cordon_by:
+        return []
+    note = f"by {board.cordon_by} “{board.cordon_note}”; it stays so after an undrain"
+    return [("Cordoned", note)]
 
 
 def read_within(text: str) -> float:

@@ -118,21 +118,18 @@ def _plan_again(claim_id: int, note: str) -> None:
         is_approved = claim.state in ("waiting", "blocked") and claim.step == "apply"
         if not is_approved:
             check_pending(claim)
-        values = {
-            "claim": claim_id,
-            "generation": claim.generation,
-            "actor": current_actor(),
-            "reason": note,
-        }
+        generation, actor = claim.generation, current_actor()
         if claim.state == "reserved":
             if not is_locked and _is_good(decisions_sql.slot_of(claim=claim_id)):
-                claims_sql.resume_planning(**values)
+                claims_sql.resume_planning(
+                    claim=claim_id, generation=generation, actor=actor, reason=note
+                )
                 publish("slots", "events")
                 return
             release_slots(
                 claim_id, claim.generation, Ending("parked", "", "park", note, is_clean=True)
             )
-        claims_sql.plan_anew(**values)
+        claims_sql.plan_anew(claim=claim_id, generation=generation, actor=actor, reason=note)
         if is_locked:
             claims_sql.block_unparked(
                 claim=claim_id,

@@ -196,11 +196,8 @@ def _record_result(
     with transaction.atomic():
         # Before the claim, which may have to go back into its line. What may have to lock it asks
         # for more than a look.
-        workspace = (
-            claims_sql.lock_workspace_of(claim=claim_id)
-            if result.is_cut_off
-            else claims_sql.share_workspace_of(claim=claim_id)
-        )
+        locked = claims_sql.lock_workspace_of(claim=claim_id) if result.is_cut_off else None
+        workspace = locked or claims_sql.share_workspace_of(claim=claim_id)
         claim = lock_claim(claim_id)
         holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
@@ -222,7 +219,7 @@ def _record_result(
         )
         if result.is_cut_off and claim.step == "apply" and run is not None:
             lock_after_lost_apply(
-                LockedHold(claim, workspace, is_started=True),
+                LockedHold(claim, locked, is_started=True),
                 f"was cut off while it applied: {result.words}"[:500],
             )
         _end_run_as_told(claim, holder, run, member, result, settled)

@@ -40,6 +40,7 @@ def _start_apply(values: dict[str, Any]) -> bool:
             claim.generation != values["generation"]
             or claim.state != "bound"
             or claim.step != "apply"
+            or claim.approved_plan_id is None
         ):
             return False
         if decisions_sql.run_of(claim=claim.id, generation=claim.generation) is not None:

@@ -1,12 +1,10 @@
-"""Workspaces: what runs in them, their locks, and which pools use them. A workspace belongs to a
-pool, and roles there decide.
+"""REST for workspaces: list, lock, settle a lost apply, share.
 
-An address names the pool, then the workspace: `workspaces/tf/net/prod/`. One without the pool works
-while it means one workspace.
+An address names the pool, then the workspace: `workspaces/tf/net/prod/`. An address without the
+pool works if only one workspace matches.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.http import HttpResponse
 
@@ -50,12 +48,12 @@ class WorkspaceList(LeanEndpoint):
     @describe(
         "Workspaces",
         {200: schemas.WorkspacePage},
-        query=[in_query("q", "Part of its name."), in_query("pool", "Of this pool.")],
+        query=[in_query("q", "Part of the name."), in_query("pool", "Name of the pool.")],
         name="list_workspaces",
         tag=TAG,
     )
     def get(self, call: FastRequest) -> HttpResponse:
-        """By name, up to 500: of the pools that you see, and those that these pools use."""
+        """Up to 500 workspaces by name: those of visible pools, and those shared with them."""
         found = list_workspaces(
             text=read_text(call, "q"),
             pool=call.query_params.get("pool"),
@@ -74,8 +72,8 @@ class WorkspaceList(LeanEndpoint):
 class WorkspaceDetail(LeanEndpoint):
     @describe("A workspace", {200: schemas.WorkspaceAnswer}, name="get_workspace", tag=TAG)
     def get(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """An address without the pool is answered while it means one workspace; else 409 lists
-        the choices.
+        """Returns one workspace. If an address without the pool matches several workspaces, 409
+        lists them.
         """
         return answer(show_workspace(call.identity, workspace_at(call.identity, workspace)))
 
@@ -90,8 +88,8 @@ class WorkspaceLock(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """Nothing of it starts until it is unlocked; what holds slots goes on. It need not have
-        had a claim yet.
+        """No claim of the workspace starts until it is unlocked; running claims continue. A
+        workspace can be locked before its first claim.
         """
         view = workspace_to_change(call.identity, workspace)
         pool = pool_in(call.identity, workspace)
@@ -121,7 +119,7 @@ class WorkspaceUnlock(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """What waited for it stands in line again."""
+        """Blocked claims of the workspace are queued again."""
         view = existing(call, workspace)
         require_on_workspace(call.identity, "lock_workspace", view)
         body = Body(call, "reason")
@@ -141,8 +139,9 @@ class WorkspaceSettle(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """A person says what became of an apply that was lost. That opens the workspace. It takes
-        the role operator or approver in the workspace's pool."""
+        """Records the outcome of a lost apply, which unlocks the workspace. Needs the role operator
+        or approver in the workspace's pool.
+        """
         view = existing(call, workspace)
         require_settle(call.identity, view)
         body = Body(call, "what", "reason", "claim", required=("what", "reason"))
@@ -155,15 +154,15 @@ class WorkspaceSettle(LeanEndpoint):
 
 class WorkspaceRuns(LeanEndpoint):
     @describe(
-        "What ran in it",
+        "Runs of a workspace",
         {200: decided.WorkspaceHistory},
         query=PAGES,
         name="list_workspace_runs",
         tag=TAG,
     )
     def get(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """Runs of its claims as far as you see their pools, the newest claim first; `limit`
-        counts claims.
+        """The runs of the workspace's claims in visible pools, newest claim first; `limit` counts
+        claims.
         """
         view = workspace_at(call.identity, workspace)
         limit, before = read_page(call)
@@ -177,7 +176,7 @@ class WorkspaceRuns(LeanEndpoint):
 
 class WorkspaceShares(LeanEndpoint):
     @describe(
-        "Let another pool use it",
+        "Share a workspace",
         {200: schemas.WorkspaceAnswer},
         body=schemas.as_json(schemas.SHARE_BODY),
         problems=(409,),
@@ -185,8 +184,8 @@ class WorkspaceShares(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
-        """Claims of that pool that name this workspace use this one. It takes the role operator
-        in both pools.
+        """Claims of the other pool that name this workspace then use it. Needs the role operator in
+        both pools.
         """
         view = existing(call, workspace)
         require_on_workspace(call.identity, "share_workspace", view)
@@ -200,15 +199,15 @@ class WorkspaceShares(LeanEndpoint):
 
 class WorkspaceShareEndpoint(LeanEndpoint):
     @describe(
-        "End another pool's use",
+        "End a share",
         {200: schemas.WorkspaceAnswer},
         query=[NEEDED_REASON],
         name="unshare_workspace",
         tag=TAG,
     )
     def delete(self, call: FastRequest, workspace: str, pool_name: str) -> HttpResponse:
-        """Its claims there go on to their end; new ones get a workspace of their own pool. It
-        takes the role operator in either pool.
+        """Live claims of the other pool continue; new claims use a workspace of their own pool.
+        Needs the role operator in either pool.
         """
         view = existing(call, workspace)
         pool_id = pool_to_unshare(call.identity, view, pool_name)
@@ -225,7 +224,7 @@ def existing(call: FastRequest, path: str) -> WorkspaceView:
 
 def show_workspace(
     identity: Identity, view: WorkspaceView, states: Sequence[RescuedView] | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     states = list_rescued_in([view.id])[view.id] if states is None else states
     return {
         "name": view.name,

@@ -1,5 +1,5 @@
-"""Who may do what with a workspace: roles in the pool that it belongs to. Viewers of a pool that
-uses it see it, too.
+"""Permissions on workspaces: roles in the pool of the workspace. Viewers of a pool that shares the
+workspace also see it.
 """
 
 from claims.allocation.selectors import WorkspaceView, find_workspaces
@@ -16,8 +16,8 @@ def may_see_workspace(identity: Identity, view: WorkspaceView) -> bool:
 
 
 def find_visible(identity: Identity, path: str) -> list[WorkspaceView]:
-    """The one that `pool/name` names, else all that have the whole path as their name. Only what
-    this identity may see.
+    """The visible workspace that `pool/name` names, else all visible workspaces whose name is the
+    whole path.
     """
     found = [view for view in find_workspaces(path) if may_see_workspace(identity, view)]
     exact = [view for view in found if view.path == path]
@@ -25,7 +25,9 @@ def find_visible(identity: Identity, path: str) -> list[WorkspaceView]:
 
 
 def workspace_at(identity: Identity, path: str) -> WorkspaceView:
-    """For calls. An address without the pool works as long as it means one workspace."""
+    """The visible workspace at an address. `NotFound` if there is none; `Conflict` if an address
+    without a pool matches several.
+    """
     found = find_visible(identity, path)
     if not found:
         raise no_such_workspace(path)
@@ -42,8 +44,8 @@ def workspace_at(identity: Identity, path: str) -> WorkspaceView:
 
 
 def workspace_to_change(identity: Identity, path: str) -> WorkspaceView | None:
-    """As `workspace_at`, but an address that begins with a visible pool means a workspace of
-    that pool only. None: it is not there yet.
+    """As `workspace_at`, but an address that begins with a visible pool means only a workspace of
+    that pool. None: this workspace does not exist yet.
     """
     pool = pool_in(identity, path)
     if pool is None:
@@ -53,14 +55,14 @@ def workspace_to_change(identity: Identity, path: str) -> WorkspaceView | None:
 
 
 def pool_in(identity: Identity, path: str) -> Pool | None:
-    """The pool that an address begins with, where this identity may see it."""
+    """The visible pool that an address begins with, if any."""
     name, slash, rest = path.partition("/")
     pool = Pool.objects.filter(LIVE, name=name).first() if slash and rest else None
     return pool if pool is not None and identity.may("read", pool.pk) else None
 
 
 def require_on_workspace(identity: Identity, action: str, view: WorkspaceView) -> None:
-    """Of a workspace that this identity sees, be it through another pool that uses it."""
+    """Refuse an action on a visible workspace without a role in the workspace's own pool."""
     if not identity.may(action, view.pool_id):
         raise refusal(identity, ACTIONS[action], view.pool_id, view.pool or "")
 
@@ -75,23 +77,26 @@ def require_settle(identity: Identity, view: WorkspaceView) -> None:
 
 
 def pool_to_share(identity: Identity, view: WorkspaceView, name: str) -> Pool:
-    """An operator of both pools allows the use."""
+    """The pool to share a workspace with. `Refused` without the role operator in both pools."""
     require_on_workspace(identity, "share_workspace", view)
     pool = Pool.objects.filter(LIVE, name=name).first()
     if pool is None or not identity.may("read", pool.pk):
-        raise NotFound(f"There is no pool {name[:63]}.", way_out="Look at the list of pools.")
+        raise NotFound(
+            f"There is no pool {name[:63]}.", way_out="Check the name in the list of pools."
+        )
     require(identity, "share_workspace", pool)
     return pool
 
 
 def pool_to_unshare(identity: Identity, view: WorkspaceView, name: str) -> int:
-    """An operator of either pool withdraws it."""
+    """The id of the pool whose share ends. Refused without the role operator in either pool."""
     share = next((share for share in view.shares if share.pool == name), None)
     if share is None or not (
         identity.may("read", share.pool_id) or identity.may("read", view.pool_id)
     ):
         raise NotFound(
-            f"Pool {name[:63]} does not use this workspace.", way_out="Look at the workspace."
+            f"Pool {name[:63]} does not use this workspace.",
+            way_out="Check the shares on the workspace’s page.",
         )
     if not identity.may("share_workspace", share.pool_id):
         require_on_workspace(identity, "share_workspace", view)
@@ -99,5 +104,5 @@ def pool_to_unshare(identity: Identity, view: WorkspaceView, name: str) -> int:
 
 
 def no_such_workspace(path: str) -> NotFound:
-    way_out = "Look at the list of workspaces: an address names the pool, then the workspace."
+    way_out = "Check the list of workspaces: an address names the pool, then the workspace."
     return NotFound(f"There is no workspace {path[:200]}.", way_out=way_out)

@@ -1,8 +1,5 @@
-"""Workspaces: what runs in one, who waits for it, what it went through, its lock, and what
-became of an apply that was lost.
-"""
+"""Pages of workspaces: the list, and one workspace with its claims, history, lock and shares."""
 
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.http import HttpResponse, HttpResponseRedirect
@@ -39,7 +36,7 @@ from claims.workspaces.web.permissions import (
 )
 from pools.access.permissions import Identity
 from pools.lifecycle.selectors import list_pools
-from pools.pages.base import frame, page, signed_in, why_not
+from pools.pages.base import PageRequest, frame, page, signed_in, why_not
 from project.kernel.errors import NotFound
 from project.kernel.live.regions import ANY, OpenedRegion, region
 from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
@@ -57,7 +54,7 @@ def claims_of(
     before: int | None = None,
     limit: int = PAGE,
 ) -> list[ClaimView]:
-    """Claims of it in pools that this identity sees."""
+    """Claims of a workspace in visible pools."""
     visible = identity.visible_pools()
     wanted = ClaimFilter(
         visible=None if visible is None else frozenset(visible),
@@ -82,15 +79,15 @@ def visible_by_id(identity: Identity, workspace_id: int) -> WorkspaceView:
 
 
 @signed_in
-def show_workspaces(request: Any) -> HttpResponse:
+def show_workspaces(request: PageRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()[:120]
     return page(request, "claims/workspaces/workspace_list_page.html", "claims", query=text)
 
 
 @signed_in
-def show_workspace(request: Any, name: str) -> HttpResponse:
-    """An address without the pool leads on to the workspace, or to the choice between those of
-    that name.
+def show_workspace(request: PageRequest, name: str) -> HttpResponse:
+    """The page of a workspace. An address without the pool redirects to the workspace, or shows a
+    choice if several match.
     """
     found = find_visible(request.identity, name)
     if not found:
@@ -184,7 +181,7 @@ def open_workspace(identity: Identity, argument: str) -> OpenedRegion | None:
     )
 
 
-def context(identity: Identity, workspace_id: int, before: int | None) -> dict[str, Any]:
+def context(identity: Identity, workspace_id: int, before: int | None) -> dict[str, object]:
     view = get_workspace(workspace_id)
     lost = view_claims([view.lost_claim])[0:1] if view.lost_claim else []
     live = claims_of(
@@ -218,40 +215,31 @@ def context(identity: Identity, workspace_id: int, before: int | None) -> dict[s
     }
 
 
-def share_rows(identity: Identity, view: WorkspaceView) -> list[dict[str, Any]]:
-    """Other pools that use it, as far as this identity sees them, each with what can be done."""
-    rows = []
+def share_rows(identity: Identity, view: WorkspaceView) -> list[dict[str, object]]:
+    """The visible pools that use the workspace, each with its actions."""
+    here = why_not(identity, "share_workspace", view.pool_id)
+    address = quote(view.path)
+    rows: list[dict[str, object]] = []
     for share in view.shares:
         if not identity.may("read", share.pool_id):
             continue
-        either = identity.may("share_workspace", share.pool_id) or identity.may(
-            "share_workspace", view.pool_id
-        )
-        both = identity.may("share_workspace", share.pool_id) and identity.may(
-            "share_workspace", view.pool_id
-        )
-        address, query = quote(view.path), f"?pool={share.pool}"
-        ends = {
-            "word": "End…" if share.is_allowed else "Decline…",
-            "href": f"/workspace/unshare/{address}/{query}",
-        }
-        ends["why"] = "" if either else why_not(identity, "share_workspace", view.pool_id)
-        allow = {
-            "word": "Allow…",
-            "href": f"/workspace/share/{address}/{query}",
-            "why": "" if both else IN_BOTH,
-        }
-        made = [ends] if share.is_allowed else [allow, ends]
-        rows.append(
-            {
-                "share": share,
-                "actions": [one | {"is_dangerous": False, "is_page": False} for one in made],
-            }
-        )
+        there = why_not(identity, "share_workspace", share.pool_id)
+        href = f"/workspace/{{}}/{address}/?pool={share.pool}"
+        word = "End…" if share.is_allowed else "Decline…"
+        actions = [action(word, href.format("unshare"), here if there else "")]
+        if not share.is_allowed:
+            allow = action("Allow…", href.format("share"), IN_BOTH if here or there else "")
+            actions.insert(0, allow)
+        rows.append({"share": share, "actions": actions})
     return rows
 
 
-def line(claim: ClaimView, plans: dict[int, Plan]) -> dict[str, Any]:
+def action(word: str, href: str, why: str, *, is_page: bool = False) -> dict[str, object]:
+    """A button. `why` says why it is off; empty: it is on."""
+    return {"word": word, "href": href, "why": why, "is_dangerous": False, "is_page": is_page}
+
+
+def line(claim: ClaimView, plans: dict[int, Plan]) -> dict[str, object]:
     plan = plans.get(claim.id)
     css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
     took = (claim.changed_at - claim.created_at).total_seconds() if claim.changed_at else 0.0
@@ -266,55 +254,28 @@ def line(claim: ClaimView, plans: dict[int, Plan]) -> dict[str, Any]:
 
 def workspace_actions(
     identity: Identity, view: WorkspaceView, is_lost: bool
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     role = why_not(identity, "lock_workspace", view.pool_id)
     settle = "" if may_settle(identity, view) else "This needs the role operator or approver."
-    locked = view.locked_at is not None
-    address = quote(view.path)
-    found = []
-    if is_lost:
-        found.append(("Record the outcome…", "settle", settle, False))
-    if locked:
-        found.append(
-            (
-                "Unlock…",
-                "unlock",
-                role or ("Record the outcome of the lost apply first." if is_lost else ""),
-                False,
-            )
-        )
+    href = f"/workspace/{{}}/{quote(view.path)}/"
+    made = [action("Record the outcome…", href.format("settle"), settle)] if is_lost else []
+    if view.locked_at is not None:
+        lost = "Record the outcome of the lost apply first." if is_lost else ""
+        made.append(action("Unlock…", href.format("unlock"), role or lost))
     else:
-        found.append(("Lock…", "lock", role, False))
-    found.append(("Share…", "share", why_not(identity, "share_workspace", view.pool_id), False))
-    made = [
-        {
-            "word": word,
-            "href": f"/workspace/{action}/{address}/",
-            "why": why,
-            "is_dangerous": danger,
-            "is_page": False,
-        }
-        for word, action, why, danger in found
-    ]
+        made.append(action("Lock…", href.format("lock"), role))
+    share = why_not(identity, "share_workspace", view.pool_id)
+    made.append(action("Share…", href.format("share"), share))
     run = "" if identity.may_anywhere("claim") else "This needs the role claimant in some pool."
     query = urlencode({"pool": view.pool or "", "workspace": view.name})
-    return [
-        *made,
-        {
-            "word": "Run a plan",
-            "href": f"/claims/run/?{query}",
-            "why": run,
-            "is_dangerous": False,
-            "is_page": True,
-        },
-    ]
+    return [*made, action("Run a plan", f"/claims/run/?{query}", run, is_page=True)]
 
 
-# -- questions -------------------------------------------------------------------------------------
+# -- dialogs ---------------------------------------------------------------------------------------
 
 
 @signed_in
-def lock(request: Any, name: str) -> HttpResponse:
+def lock(request: PageRequest, name: str) -> HttpResponse:
     view = existing_workspace(request.identity, name)
     require_on_workspace(request.identity, "lock_workspace", view)
     waiting = claims_of(request.identity, view.id, states=("waiting",))
@@ -343,7 +304,7 @@ def lock(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def unlock(request: Any, name: str) -> HttpResponse:
+def unlock(request: PageRequest, name: str) -> HttpResponse:
     view = existing_workspace(request.identity, name)
     require_on_workspace(request.identity, "lock_workspace", view)
     blocked = claims_of(request.identity, view.id, states=("blocked",))
@@ -372,8 +333,8 @@ def unlock(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def share(request: Any, name: str) -> HttpResponse:
-    """An operator of both pools lets another pool use it."""
+def share(request: PageRequest, name: str) -> HttpResponse:
+    """Share a workspace with another pool, as an operator of both."""
     view = existing_workspace(request.identity, name)
     require_on_workspace(request.identity, "share_workspace", view)
     pools = [
@@ -414,8 +375,8 @@ def share(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def unshare(request: Any, name: str) -> HttpResponse:
-    """An operator of either pool ends it."""
+def unshare(request: PageRequest, name: str) -> HttpResponse:
+    """End a share, as an operator of either pool."""
     view = existing_workspace(request.identity, name)
     pool = request.GET.get("pool", "")
     pool_id = pool_to_unshare(request.identity, view, pool)

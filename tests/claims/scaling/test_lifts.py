@@ -154,13 +154,14 @@ def test_a_lift_of_an_unknown_window_is_refused_at_its_field() -> None:
     fault = refused.value.fields[0]
     assert (fault.field, fault.message) == ("starts_at", "No freeze of lab begins then.")
     assert (
-        f"To come: {minute(2):%Y-%m-%dT%H:%M:%SZ}, {minute(26):%Y-%m-%dT%H:%M:%SZ}" in fault.way_out
+        f"Use one of: {minute(2):%Y-%m-%dT%H:%M:%SZ}, {minute(26):%Y-%m-%dT%H:%M:%SZ}"
+        in fault.way_out
     )
     with pytest.raises(Invalid) as refused:
         refreeze_pool(pool_id=pool.pk, starts_at=minute(2))
     assert (refused.value.fields[0].field, refused.value.fields[0].way_out) == (
         "starts_at",
-        "None is lifted ahead.",
+        "No freeze is lifted.",
     )
     lift_freeze(pool_id=pool.pk, reason="x", starts_at=minute(2))
     with pytest.raises(Conflict, match="lifted already"):

@@ -394,7 +394,7 @@ def test_a_dry_run_changes_nothing() -> None:
     call_command("scale", dry_run="lab", json=True, stdout=out)
     assert json.loads(out.getvalue())["delta"] == 2
     make_pool("still")
-    with pytest.raises(CommandError, match="come and go by hand"):
+    with pytest.raises(CommandError, match="has no scaling"):
         call_command("scale", dry_run="still", stdout=out)
 
 
@@ -402,7 +402,7 @@ def test_a_failing_policy_decides_nothing_and_says_so(settings: Any) -> None:
     settings.BERTH_SCALING_POLICIES = ["tests.claims.scaling.test_scaler.Moody"]
     pool = make(policy="moody", mood="bad")
     decision = scale(pool)
-    assert (decision.delta, decision.reason) == (0, "Its policy failed: ValueError: bad mood")
+    assert (decision.delta, decision.reason) == (0, "The policy failed: ValueError: bad mood")
     update_pool("lab", config(policy="moody", mood="good"))
     assert scale(pool).delta == 1, "its pace is one at a time, as nothing else is said"
     with pytest.raises(Invalid, match="mood"):

@@ -40,7 +40,7 @@ def line(verb: str, ids: dict[str, int], **more: Any) -> EventLine:
         ("pause", POOL, "web paused"),
         ("lock", POOL, "workspace locked in web"),
         ("sign_in", {}, "ben signed in"),
-        ("late_release", CLAIM, "5 ana was released too late, which changes nothing"),
+        ("late_release", CLAIM, "5 ana was released too late, without effect"),
         ("a_verb_of_old", MEMBER, "m1 a verb of old"),
         ("a_verb_of_old", POOL, "web a verb of old"),
     ],

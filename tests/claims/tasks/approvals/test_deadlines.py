@@ -105,7 +105,7 @@ class TestTime:
             {"idle": 2},
             True,
         )
-        assert events("expire")[0].reason == "nobody decided in time"
+        assert events("expire")[0].reason == "not approved or rejected in time"
         assert code_of(lambda: yes(claim)) == "expired"
         assert code_of(lambda: no(claim)) == "expired"
         assert is_sound()

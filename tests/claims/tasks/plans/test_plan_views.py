@@ -622,9 +622,9 @@ def test_steps_of_a_task_are_listed_in_order_of_time() -> None:
     steps = steps_of_task(claim, runs, [plan], now, [88])
     assert [(s.word, s.is_current, s.is_next) for s in steps] == [
         ("waiting", False, False), ("plan lost", False, False), ("plan", False, False),
-        ("apply_pending", True, False), ("applying", False, True), ("applied", False, True),
+        ("awaiting approval", True, False), ("applying", False, True), ("applied", False, True),
     ]  # fmt: skip
-    assert steps[-1].text == "then 88 of its workspace goes on"
+    assert steps[-1].text == "then claim 88 of its workspace continues"
     many = [
         AgentRun(
             "plan",

@@ -3,7 +3,7 @@
 from django.urls import path
 
 import pools.http.converters  # noqa: F401  (registers them)
-from claims.scaling import api
+from claims.scaling.web import api
 
 urlpatterns = [
     path("pools/<name:pool_name>/scaling/", api.ScalingDetail.as_view(), name="api-scaling"),

@@ -1,4 +1,4 @@
-"""Bodies and answers about scaling, as the schema shows them."""
+"""Bodies and answers of the scaling calls for the OpenAPI schema."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ VERDICTS = ("grow", "shrink", "hold", "blocked", "paused", "frozen", "failed", "
 
 class PinBody(PauseBody):
     count = serializers.IntegerField(
-        min_value=0, max_value=100_000, help_text="Members, until then."
+        min_value=0, max_value=100_000, help_text="Number of members until then."
     )
 
 
@@ -28,12 +28,12 @@ class UnfreezeBody(NeededReasonBody):
         required=False,
         allow_null=True,
         default=None,
-        help_text="When the window begins; it may be to come. Left out: what is open now.",
+        help_text="Start of the freeze window, open or future. Default: the open window.",
     )
 
 
 class RefreezeBody(ReasonBody):
-    starts_at = AwareDateTimeField(help_text="When the window begins that is lifted.")
+    starts_at = AwareDateTimeField(help_text="Start of the lifted freeze window.")
 
 
 class CheckAnswer(Shape):
@@ -55,12 +55,12 @@ class JudgedAnswer(Shape):
 
 
 class DecisionAnswer(Shape):
-    id = serializers.IntegerField(allow_null=True, help_text="null: it was not made.")
+    id = serializers.IntegerField(allow_null=True, help_text="null: a dry run.")
     at = serializers.DateTimeField(allow_null=True)
     last_at = serializers.DateTimeField(allow_null=True)
-    times = serializers.IntegerField(help_text="Equal ones in a row are counted.")
+    times = serializers.IntegerField(help_text="Number of equal decisions in a row.")
     delta = serializers.IntegerField()
-    words = serializers.CharField(help_text="+1, −1, hold, +1 blocked.")
+    words = serializers.CharField(help_text="Such as +1, −1, hold, +1 blocked.")
     verdict = serializers.CharField(help_text=", ".join(VERDICTS))
     reason = serializers.CharField()
     inputs = serializers.DictField()
@@ -74,7 +74,9 @@ class GoingAnswer(Shape):
     id = serializers.IntegerField()
     name = serializers.CharField()
     state = serializers.ChoiceField(MEMBER_STATES)
-    blocked = serializers.CharField(allow_blank=True, help_text="What keeps it; empty: nothing.")
+    blocked = serializers.CharField(
+        allow_blank=True, help_text="Why it cannot be removed now; empty: it can."
+    )
     claims = serializers.ListField(child=serializers.IntegerField())
 
 
@@ -84,7 +86,7 @@ class ReplayBody(StrictSerializer):
         required=False,
         allow_null=True,
         default=None,
-        help_text="Another policy, or other options of it.",
+        help_text="Another policy, or other options of the present policy.",
     )
     members = serializers.JSONField(
         required=False, allow_null=True, default=None, help_text="Other limits: {max: 13}."
@@ -99,13 +101,15 @@ class ReplayPoint(Shape):
 
 class OutcomeAnswer(Shape):
     wait_half_s = serializers.FloatField()
-    wait_nine_s = serializers.FloatField(help_text="Nine in ten waited no longer.")
+    wait_nine_s = serializers.FloatField(
+        help_text="90 % of the slots were waited for no longer than this."
+    )
     wait_longest_s = serializers.FloatField()
     came = serializers.IntegerField(
-        help_text="Slots that were seen to be asked for, minute by minute."
+        help_text="Slots that claims requested, seen in samples by minute."
     )
     still_waiting = serializers.IntegerField()
-    waiting_hours = serializers.FloatField(help_text="Of all slots that were waited for.")
+    waiting_hours = serializers.FloatField(help_text="Sum over all slots that were waited for.")
     member_hours = serializers.FloatField()
     created = serializers.IntegerField()
     removed = serializers.IntegerField()
@@ -116,12 +120,12 @@ class OutcomeAnswer(Shape):
 class ReplayAnswer(Shape):
     pool = serializers.CharField()
     days = serializers.FloatField()
-    minutes = serializers.IntegerField(help_text="That were recorded.")
+    minutes = serializers.IntegerField(help_text="Recorded minutes.")
     ready_after_s = serializers.FloatField(
-        help_text="Until a new member is there, as it was lately."
+        help_text="Seconds until a new member is ready, from recent members."
     )
     was = OutcomeAnswer()
-    now = OutcomeAnswer(help_text="With the configuration as it is.")
+    now = OutcomeAnswer(help_text="With the present configuration.")
     tried = OutcomeAnswer(allow_null=True)
 
 
@@ -131,9 +135,9 @@ class FreezeAnswer(Shape):
     zone = serializers.CharField()
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
-    is_lifted = serializers.BooleanField(help_text="This once.")
+    is_lifted = serializers.BooleanField(help_text="This occurrence is lifted; later ones are not.")
     lifted_by = serializers.CharField(
-        allow_null=True, help_text="Of one that was named; null: it was not."
+        allow_null=True, help_text="null: not lifted, or lifted while it was open."
     )
     lift_reason = serializers.CharField(allow_null=True)
 
@@ -144,16 +148,14 @@ class FreezesAnswer(Shape):
 
 class RollAnswer(Shape):
     policy = serializers.CharField(
-        help_text="idle: renewed once they are; manual: once somebody says so."
+        help_text="idle: members are renewed once idle; manual: only on an operator's order."
     )
-    outdated = serializers.IntegerField(
-        help_text="Members made from another configuration than the present one."
-    )
+    outdated = serializers.IntegerField(help_text="Members made from an older configuration.")
     is_ordered = serializers.BooleanField()
     paused_until = serializers.DateTimeField(allow_null=True)
     pause_reason = serializers.CharField(allow_blank=True)
     stopped_at = serializers.DateTimeField(
-        allow_null=True, help_text="A new member did not become ready. Order the roll to go on."
+        allow_null=True, help_text="A new member was not ready in time. Order the roll to continue."
     )
     stop_reason = serializers.CharField(allow_blank=True)
 
@@ -174,13 +176,11 @@ class ScalingLine(Shape):
     pool = serializers.CharField()
     policy = serializers.CharField(allow_null=True)
     members = serializers.IntegerField()
-    min = serializers.IntegerField(
-        help_text="At this moment: a schedule may say otherwise than the pool."
-    )
+    min = serializers.IntegerField(help_text="Now; a schedule may change it.")
     max = serializers.IntegerField()
     window = serializers.CharField(allow_blank=True)
     verdict = serializers.CharField(
-        allow_null=True, help_text="Of the last decision; null: none was made yet."
+        allow_null=True, help_text="Verdict of the last decision; null: no decision yet."
     )
     words = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
@@ -188,7 +188,7 @@ class ScalingLine(Shape):
     times = serializers.IntegerField()
     created_in_an_hour = serializers.IntegerField()
     removed_in_an_hour = serializers.IntegerField()
-    needs_look = serializers.BooleanField(help_text="Its roll has stopped, or its policy failed.")
+    needs_look = serializers.BooleanField(help_text="The roll has stopped, or the policy failed.")
     orders = OrdersAnswer()
 
 
@@ -200,16 +200,12 @@ class ScalingAnswer(Shape):
     pool = serializers.CharField()
     policy = serializers.DictField(
         allow_null=True,
-        help_text="As its configuration says it; null: members come and go by hand.",
+        help_text="As in the configuration; null: no scaling.",
     )
-    min = serializers.IntegerField(
-        help_text="At this moment: a schedule may say otherwise than the pool."
-    )
+    min = serializers.IntegerField(help_text="Now; a schedule may change it.")
     max = serializers.IntegerField()
-    window = serializers.CharField(allow_blank=True, help_text="Of the schedule, if one is open.")
+    window = serializers.CharField(allow_blank=True, help_text="The open window of the schedule.")
     orders = OrdersAnswer()
-    now = DecisionAnswer(
-        allow_null=True, help_text="What would be decided now. Nothing is changed by asking."
-    )
+    now = DecisionAnswer(allow_null=True, help_text="Dry run of the next decision.")
     next_to_go = GoingAnswer(many=True)
     decisions = DecisionAnswer(many=True)

@@ -1,37 +1,32 @@
-"""Pages that ask before somebody orders the scaler: what would happen now, to whom, until
-when, and why.
+"""Dialogs for orders to the scaler: pin, pause, grow, roll. Each shows the present decision and the
+affected members.
 """
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 from django.http import HttpResponse
 from django.utils import timezone
 
 from claims.scaling import orders, roll_orders
 from claims.scaling.decision_cards import RollBoard, ScalingBoard, read_board, read_roll
-from claims.scaling.freeze_lifts import lift_of, list_freezes, list_lifts
+from claims.scaling.scaler import not_scaled
 from pools.config.durations import format_duration, parse_duration
 from pools.models import Pool
-from pools.pages.base import frame, pool_for, signed_in
-from pools.scaling import Occurrence
+from pools.pages.base import PageRequest, frame, pool_for, signed_in
 from pools.scaling.victims import choose
 from project.kernel.errors import Conflict, FieldError, Invalid
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
-from project.kernel.validation import parse_moment
 
 LONGEST = 366 * 86400.0
 SHOWN = 20
 
 
-def scaled(request: Any, name: str) -> tuple[Pool, ScalingBoard]:
+def scaled(request: PageRequest, name: str) -> tuple[Pool, ScalingBoard]:
     pool = pool_for(request.identity, name, "scale")
     board = read_board(pool, limit=1)
     if board.subject is None:
-        raise Conflict(
-            orders.BY_HAND.format(pool.name), way_out="Add scaling to its configuration."
-        )
+        raise not_scaled(pool.name)
     return pool, board
 
 
@@ -41,7 +36,7 @@ def length(value: str = "2h") -> Field:
     )
 
 
-def read_until(given: ConfirmInput) -> Any:
+def read_until(given: ConfirmInput) -> datetime:
     seconds = parse_duration(given.values["for"])
     if seconds is None or not 1 <= seconds <= LONGEST:
         way_out = f"Write one from 1s to {format_duration(LONGEST)}, like 30m, 2h or 1d."
@@ -68,7 +63,7 @@ def read_count(given: ConfirmInput) -> int:
 
 def now_facts(board: ScalingBoard) -> list[tuple[str, str]]:
     subject, now = board.subject, board.now
-    assert subject is not None and now is not None  # `scaled` has looked
+    assert subject is not None and now is not None  # `scaled` checks it
     limits = subject.snapshot.limits
     return [
         ("Members", f"{len(subject.snapshot.there)} of {limits.low} to {limits.high}"),
@@ -77,7 +72,7 @@ def now_facts(board: ScalingBoard) -> list[tuple[str, str]]:
 
 
 @signed_in
-def pin(request: Any, name: str) -> HttpResponse:
+def pin(request: PageRequest, name: str) -> HttpResponse:
     pool, board = scaled(request, name)
     assert board.subject is not None
     there = len(board.subject.snapshot.there)
@@ -143,7 +138,7 @@ def pin(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def unpin(request: Any, name: str) -> HttpResponse:
+def unpin(request: PageRequest, name: str) -> HttpResponse:
     pool, board = scaled(request, name)
     question = Question(
         title=f"Unpin {pool.name}",
@@ -163,7 +158,7 @@ def unpin(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def pause(request: Any, name: str) -> HttpResponse:
+def pause(request: PageRequest, name: str) -> HttpResponse:
     pool, board = scaled(request, name)
     question = Question(
         title=f"Pause the scaler in {pool.name}",
@@ -187,7 +182,7 @@ def pause(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def resume(request: Any, name: str) -> HttpResponse:
+def resume(request: PageRequest, name: str) -> HttpResponse:
     pool, board = scaled(request, name)
     question = Question(
         title=f"Resume the scaler in {pool.name}",
@@ -207,7 +202,7 @@ def resume(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def grow(request: Any, name: str) -> HttpResponse:
+def grow(request: PageRequest, name: str) -> HttpResponse:
     pool, board = scaled(request, name)
     assert board.subject is not None
     snapshot = board.subject.snapshot
@@ -245,136 +240,7 @@ def grow(request: Any, name: str) -> HttpResponse:
     return confirm_action(request, question, perform, frame(request, "overview"))
 
 
-@signed_in
-def unfreeze(request: Any, name: str) -> HttpResponse:
-    """What is open now, or `?starts=` names: a window that is to come."""
-    pool, board = scaled(request, name)
-    assert board.subject is not None
-    starts_at = read_starts(request)
-    if starts_at is not None:
-        return unfreeze_named(request, pool, board, starts_at)
-    waiting = board.subject.snapshot.claims
-    question = Question(
-        title=f"Lift the freeze of {pool.name}",
-        verb="Lift the freeze",
-        href=request.path,
-        intro=(
-            "Lifts the freeze until the current window ends: claims are bound and members are "
-            "created. The next window freezes the pool as usual."
-        ),
-        facts=[
-            ("Frozen by", board.subject.snapshot.limits.frozen or "nothing"),
-            (
-                "Waiting",
-                (
-                    f"{formatting.plural(waiting, 'claim')} can be bound at once while "
-                    "slots are free"
-                ),
-            ),
-        ],
-        is_dangerous=True,
-        nothing="" if board.subject.snapshot.limits.frozen else "The pool is not frozen.",
-    )
-
-    def perform(given: ConfirmInput) -> Done:
-        orders.lift_freeze(pool_id=pool.pk, reason=given.reason)
-        return Done(f"The current freeze of {pool.name} is lifted.")
-
-    return confirm_action(request, question, perform, frame(request, "overview"))
-
-
-def unfreeze_named(
-    request: Any, pool: Pool, board: ScalingBoard, starts_at: datetime
-) -> HttpResponse:
-    named = find_freeze(board, starts_at)
-    is_lifted = lift_of(list_lifts([pool.pk]), pool.pk, starts_at) is not None
-    question = Question(
-        title=f"Lift a freeze of {pool.name}",
-        verb="Lift freeze",
-        href=request.get_full_path(),
-        intro=(
-            "Lifts this freeze from its start to its end: claims are bound and the pool scales as "
-            "usual. The next window freezes the pool again."
-        ),
-        facts=freeze_facts(named),
-        is_dangerous=True,
-        note="Can be undone with Restore freeze.",
-        nothing="This freeze is already lifted."
-        if is_lifted
-        else ""
-        if named
-        else f"No freeze of {pool.name} begins then.",
-    )
-
-    def perform(given: ConfirmInput) -> Done:
-        orders.lift_freeze(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
-        return Done(f"This freeze of {pool.name} is lifted.")
-
-    return confirm_action(request, question, perform, frame(request, "scaling"))
-
-
-@signed_in
-def refreeze(request: Any, name: str) -> HttpResponse:
-    """Of the window that `?starts=` names."""
-    pool, board = scaled(request, name)
-    starts_at = read_starts(request) or timezone.now()
-    named, lift = find_freeze(board, starts_at), lift_of(list_lifts([pool.pk]), pool.pk, starts_at)
-    is_lifted = lift is not None or (
-        named is not None and not is_ahead(starts_at) and is_ahead(pool.unfrozen_until)
-    )
-    question = Question(
-        title=f"Restore the freeze of {pool.name}",
-        verb="Freeze",
-        href=request.get_full_path(),
-        intro=(
-            "The window freezes the pool as configured: no claims are bound and idle members are "
-            "removed. Running and reserved claims stay."
-        ),
-        facts=[
-            *freeze_facts(named),
-            *([("Lifted by", f"{lift.by} “{lift.reason}”")] if lift is not None else []),
-        ],
-        reason="optional",
-        nothing="" if is_lifted else "This freeze is not lifted.",
-    )
-
-    def perform(given: ConfirmInput) -> Done:
-        orders.refreeze_pool(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
-        return Done(f"This freeze of {pool.name} is restored.")
-
-    return confirm_action(request, question, perform, frame(request, "scaling"))
-
-
-def read_starts(request: Any) -> datetime | None:
-    """What can't be read names no window."""
-    text = request.GET.get("starts", "")
-    if not text:
-        return None
-    found = parse_moment(text) if len(text) < 40 else None
-    return (
-        found
-        if found is not None and found.tzinfo is not None
-        else datetime.min.replace(tzinfo=UTC)
-    )
-
-
-def find_freeze(board: ScalingBoard, starts_at: datetime) -> Occurrence | None:
-    assert board.subject is not None
-    freezes = list_freezes(board.subject.spec.scaling, board.subject.row.moment)
-    return next((each for each in freezes if each.start == starts_at), None)
-
-
-def freeze_facts(named: Occurrence | None) -> list[tuple[str, str]]:
-    if named is None:
-        return []
-    return [
-        ("Window", named.window.words),
-        ("From", formatting.exact(named.start)),
-        ("To", formatting.exact(named.end)),
-    ]
-
-
-def rolled(request: Any, name: str) -> tuple[Pool, RollBoard]:
+def rolled(request: PageRequest, name: str) -> tuple[Pool, RollBoard]:
     pool = pool_for(request.identity, name, "scale")
     board = read_roll(pool)
     if board is None:
@@ -386,7 +252,7 @@ def rolled(request: Any, name: str) -> tuple[Pool, RollBoard]:
 
 
 @signed_in
-def roll(request: Any, name: str) -> HttpResponse:
+def roll(request: PageRequest, name: str) -> HttpResponse:
     pool, board = rolled(request, name)
     affected = [
         Affected(
@@ -426,7 +292,7 @@ def roll(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def pause_roll(request: Any, name: str) -> HttpResponse:
+def pause_roll(request: PageRequest, name: str) -> HttpResponse:
     pool, board = rolled(request, name)
     question = Question(
         title=f"Pause the roll of {pool.name}",
@@ -453,7 +319,7 @@ def pause_roll(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def resume_roll(request: Any, name: str) -> HttpResponse:
+def resume_roll(request: PageRequest, name: str) -> HttpResponse:
     pool, board = rolled(request, name)
     question = Question(
         title=f"Resume the roll of {pool.name}",

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from claims.scaling import views
+from claims.scaling.web import freeze_dialogs, views
 
 urlpatterns = [
     path("pools/<str:name>/scaling/pin/", views.pin, name="scaling-pin"),
@@ -11,6 +11,6 @@ urlpatterns = [
     path("pools/<str:name>/scaling/roll/", views.roll, name="scaling-roll"),
     path("pools/<str:name>/scaling/pause-roll/", views.pause_roll, name="scaling-pause-roll"),
     path("pools/<str:name>/scaling/resume-roll/", views.resume_roll, name="scaling-resume-roll"),
-    path("pools/<str:name>/scaling/unfreeze/", views.unfreeze, name="scaling-unfreeze"),
-    path("pools/<str:name>/scaling/refreeze/", views.refreeze, name="scaling-refreeze"),
+    path("pools/<str:name>/scaling/unfreeze/", freeze_dialogs.unfreeze, name="scaling-unfreeze"),
+    path("pools/<str:name>/scaling/refreeze/", freeze_dialogs.refreeze, name="scaling-refreeze"),
 ]

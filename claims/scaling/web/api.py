@@ -1,16 +1,15 @@
-"""REST about scaling: what was decided and why, what would be decided now, and what
-people order.
-"""
+"""REST of the scaler: past decisions, dry runs, replays and orders of operators."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from claims.scaling import orders, roll_orders
-from claims.scaling import schemas as shapes
 from claims.scaling.decision_cards import (
     CHANGES,
     SHOWN,
@@ -21,23 +20,24 @@ from claims.scaling.decision_cards import (
 )
 from claims.scaling.overview import PoolScalingRow, list_scaling_rows, list_windows
 from claims.scaling.replay import PARTS, figures_of, outcomes_of, replay_pool
+from claims.scaling.scaler import not_scaled
+from claims.scaling.web import schemas as shapes
 from pools.access.permissions import require
-from pools.http.endpoint import Endpoint, describe, in_query, read_body, read_integer
+from pools.http.endpoint import Endpoint, Handler, describe, in_query, read_body, read_integer
 from pools.lifecycle.selectors import LIVE, get_pool, list_pools, spec_of
 from pools.models import Member, Pool
 from pools.scaling import MemberLimits
 from pools.scaling.replay import ReplayResult
-from project.kernel.errors import Conflict
 from slots.api.schemas import NeededReasonBody, PauseBody, ReasonBody
 
 TAG = "scaling"
 TRIED = {
-    "min": "The least",
-    "max": "The most",
-    "grow_above": "Per cent above which it grows",
-    "shrink_below": "Per cent below which it shrinks",
-    "max_idle": "Idle members kept warm",
-    "size": "A fixed size",
+    "min": "Minimum",
+    "max": "Maximum",
+    "grow_above": "Per cent of use above which the pool grows",
+    "shrink_below": "Per cent of use below which the pool shrinks",
+    "max_idle": "Idle members to keep warm",
+    "size": "Fixed number of members",
 }
 
 
@@ -47,12 +47,14 @@ class ScalingDetail(Endpoint):
         {200: shapes.ScalingAnswer},
         query=[
             in_query(
-                "limit", "Decisions, at most.", {"type": "integer", "minimum": 1, "maximum": 200}
+                "limit",
+                "Maximum number of decisions.",
+                {"type": "integer", "minimum": 1, "maximum": 200},
             ),
             *(
                 in_query(
                     name,
-                    f"{TRIED[name]}, for the decision of now: a dry run.",
+                    f"Dry run: {TRIED[name]}, for the field `now`.",
                     {"type": "integer", "minimum": 0},
                 )
                 for name in CHANGES
@@ -63,8 +65,8 @@ class ScalingDetail(Endpoint):
         tag=TAG,
     )
     def get(self, request: Request, pool_name: str) -> Response:
-        """The decision of this moment, which is not made by asking; those that were made, newest
-        first; who would go next.
+        """A dry run of the next decision, past decisions (newest first), and the next members to be
+        removed.
         """
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
@@ -76,8 +78,7 @@ class ScalingDetail(Endpoint):
         }
         board = read_board(pool, limit=limit)
         if changes and board.subject is None:
-            way_out = "Add scaling to its configuration, if its provider makes its members."
-            raise Conflict(orders.BY_HAND.format(pool.name), code="not_scaled", way_out=way_out)
+            raise not_scaled(pool.name)
         now = (
             try_changes(board.subject, changes)
             if changes and board.subject is not None
@@ -87,99 +88,60 @@ class ScalingDetail(Endpoint):
 
 
 class OrderEndpoint(Endpoint):
-    def pool(self, pool_name: str) -> Pool:
+    def order(
+        self,
+        request: Request,
+        pool_name: str,
+        body: type[serializers.Serializer[Any]],
+        act: Callable[..., Pool],
+    ) -> Response:
+        """Check the permission and call `act` with the fields of the body."""
         pool = get_pool(pool_name)
         require(self.identity, "scale", pool)
-        return pool
+        return Response(show_orders(act(pool_id=pool.pk, **read_body(request, body))))
+
+
+def describe_order(
+    summary: str, body: type[serializers.Serializer[Any]], name: str
+) -> Callable[[Handler], Handler]:
+    return describe(
+        summary, {200: shapes.OrdersAnswer}, body=body, problems=(409,), name=name, tag=TAG
+    )
 
 
 class ScalingPin(OrderEndpoint):
-    @describe(
-        "Pin the number of members",
-        {200: shapes.OrdersAnswer},
-        body=shapes.PinBody,
-        problems=(409,),
-        name="pin_pool",
-        tag=TAG,
-    )
+    @describe_order("Pin the number of members", shapes.PinBody, "pin_pool")
     def post(self, request: Request, pool_name: str) -> Response:
-        """So many until then, whatever the policy wants. The maximum, a freeze and a pause are
-        stronger; who is busy stays.
+        """Keeps this number of members until then, whatever the policy wants. The maximum, a
+        freeze and a pause still apply. Members with claims stay until they are idle.
         """
-        pool = self.pool(pool_name)
-        body = read_body(request, shapes.PinBody)
-        return Response(
-            show_orders(
-                orders.pin_pool(
-                    pool_id=pool.pk, count=body["count"], until=body["until"], reason=body["reason"]
-                )
-            )
-        )
+        return self.order(request, pool_name, shapes.PinBody, orders.pin_pool)
 
 
 class ScalingUnpin(OrderEndpoint):
-    @describe(
-        "Take a pin back",
-        {200: shapes.OrdersAnswer},
-        body=ReasonBody,
-        problems=(409,),
-        name="unpin_pool",
-        tag=TAG,
-    )
+    @describe_order("Unpin", ReasonBody, "unpin_pool")
     def post(self, request: Request, pool_name: str) -> Response:
-        """The policy decides again."""
-        pool = self.pool(pool_name)
-        return Response(
-            show_orders(
-                orders.unpin_pool(pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"])
-            )
-        )
+        """The policy decides the number of members again."""
+        return self.order(request, pool_name, ReasonBody, orders.unpin_pool)
 
 
 class ScalingPause(OrderEndpoint):
-    @describe(
-        "Pause the scaler",
-        {200: shapes.OrdersAnswer},
-        body=PauseBody,
-        problems=(409,),
-        name="pause_scaling",
-        tag=TAG,
-    )
+    @describe_order("Pause the scaler", PauseBody, "pause_scaling")
     def post(self, request: Request, pool_name: str) -> Response:
-        """It leaves the pool alone until then. Slots are handed out as ever."""
-        pool = self.pool(pool_name)
-        body = read_body(request, PauseBody)
-        return Response(
-            show_orders(
-                orders.pause_scaling(pool_id=pool.pk, until=body["until"], reason=body["reason"])
-            )
-        )
+        """Creates and removes no member until then. Claims are still bound to free slots."""
+        return self.order(request, pool_name, PauseBody, orders.pause_scaling)
 
 
 class ScalingResume(OrderEndpoint):
-    @describe(
-        "Resume the scaler",
-        {200: shapes.OrdersAnswer},
-        body=ReasonBody,
-        problems=(409,),
-        name="resume_scaling",
-        tag=TAG,
-    )
+    @describe_order("Resume the scaler", ReasonBody, "resume_scaling")
     def post(self, request: Request, pool_name: str) -> Response:
-        """Ends a pause before its time."""
-        pool = self.pool(pool_name)
-        return Response(
-            show_orders(
-                orders.resume_scaling(
-                    pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"]
-                )
-            )
-        )
+        """Ends a pause early."""
+        return self.order(request, pool_name, ReasonBody, orders.resume_scaling)
 
 
 class ScalingGrow(OrderEndpoint):
     @describe(
-        "More members now",
+        "Create members now",
         {200: shapes.DecisionAnswer},
         body=shapes.GrowBody,
         problems=(409, 422),
@@ -187,57 +149,51 @@ class ScalingGrow(OrderEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """So many more at once, up to the maximum. Refused in a freeze."""
-        pool = self.pool(pool_name)
-        body = read_body(request, shapes.GrowBody)
-        orders.grow_pool(pool_id=pool.pk, count=body["count"], reason=body["reason"])
+        """Creates `count` members at once, up to the maximum. Rejected during a freeze."""
+        pool = get_pool(pool_name)
+        require(self.identity, "scale", pool)
+        orders.grow_pool(pool_id=pool.pk, **read_body(request, shapes.GrowBody))
         return Response(show_card(read_board(pool, limit=1).cards[0]))
 
 
 class ScalingUnfreeze(OrderEndpoint):
-    @describe(
-        "Lift a freeze",
-        {200: shapes.OrdersAnswer},
-        body=shapes.UnfreezeBody,
-        problems=(409,),
-        name="unfreeze_pool",
-        tag=TAG,
-    )
+    @describe_order("Lift a freeze", shapes.UnfreezeBody, "unfreeze_pool")
     def post(self, request: Request, pool_name: str) -> Response:
-        """Once: until the window that is open now ends, or the one that begins at `starts_at`,
-        open or to come (see `scaling/freezes/`).
+        """Lifts one freeze window: the open one, or the one that begins at `starts_at` (see
+        `scaling/freezes/`). The next window freezes the pool again.
         """
-        pool = self.pool(pool_name)
-        body = read_body(request, shapes.UnfreezeBody)
-        return Response(
-            show_orders(
-                orders.lift_freeze(
-                    pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"]
-                )
-            )
-        )
+        return self.order(request, pool_name, shapes.UnfreezeBody, orders.lift_freeze)
 
 
 class ScalingRefreeze(OrderEndpoint):
-    @describe(
-        "Freeze after all",
-        {200: shapes.OrdersAnswer},
-        body=shapes.RefreezeBody,
-        problems=(409,),
-        name="refreeze_pool",
-        tag=TAG,
-    )
+    @describe_order("Restore a freeze", shapes.RefreezeBody, "refreeze_pool")
     def post(self, request: Request, pool_name: str) -> Response:
-        """Takes back that the window that begins at `starts_at` is lifted."""
-        pool = self.pool(pool_name)
-        body = read_body(request, shapes.RefreezeBody)
-        return Response(
-            show_orders(
-                orders.refreeze_pool(
-                    pool_id=pool.pk, reason=body["reason"], starts_at=body["starts_at"]
-                )
-            )
-        )
+        """Undoes the lift of the freeze window that begins at `starts_at`."""
+        return self.order(request, pool_name, shapes.RefreezeBody, orders.refreeze_pool)
+
+
+class ScalingRoll(OrderEndpoint):
+    @describe_order("Renew outdated members", NeededReasonBody, "roll_pool")
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Renews outdated members one by one, once they are idle, also if the configuration says
+        `manual`. Ends a pause and a stop of the roll. After a stop, new members that are not
+        ready are rebuilt.
+        """
+        return self.order(request, pool_name, NeededReasonBody, roll_orders.order_roll)
+
+
+class ScalingRollPause(OrderEndpoint):
+    @describe_order("Pause the roll", PauseBody, "pause_roll")
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Renews no member until then. Members are still created and removed."""
+        return self.order(request, pool_name, PauseBody, roll_orders.pause_roll)
+
+
+class ScalingRollResume(OrderEndpoint):
+    @describe_order("Resume the roll", ReasonBody, "resume_roll")
+    def post(self, request: Request, pool_name: str) -> Response:
+        """Ends a pause of the roll early."""
+        return self.order(request, pool_name, ReasonBody, roll_orders.resume_roll)
 
 
 class ScalingReplay(Endpoint):
@@ -250,8 +206,8 @@ class ScalingReplay(Endpoint):
         tag=TAG,
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """What there would have been, with the configuration as it is and with another policy or
-        other limits. Changes nothing.
+        """Replays the recorded demand with the present configuration, and with another policy or
+        other limits. Changes no member.
         """
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
@@ -275,21 +231,19 @@ class ScalingAll(Endpoint):
         "Scaling of all pools", {200: shapes.ScalingLinesAnswer}, name="list_scaling", tag=TAG
     )
     def get(self, request: Request) -> Response:
-        """Of every pool that follows demand, or has outdated members: what is there, what was
-        decided last, what people ordered.
-        """
+        """Members, last decision and orders of every pool with scaling or with outdated members."""
         lines = list_scaling_rows(list_pools(self.identity.visible_pools()), timezone.now())
         return Response({"results": [show_line(line) for line in lines]})
 
 
 class ScalingFreezes(Endpoint):
     @describe(
-        "Freezes to come",
+        "List freezes",
         {200: shapes.FreezesAnswer},
         query=[
             in_query(
                 "days",
-                "So many from now on; 21 if left out.",
+                "Days from now. Default: 21.",
                 {"type": "integer", "minimum": 1, "maximum": 366},
             )
         ],
@@ -297,7 +251,7 @@ class ScalingFreezes(Endpoint):
         tag=TAG,
     )
     def get(self, request: Request) -> Response:
-        """Windows in which a pool has no capacity, each time that one is open."""
+        """The open and future freeze windows of all pools, each occurrence by itself."""
         now = timezone.now()
         days = read_integer(request, "days", low=1, high=366) or 21
         found = list_windows(
@@ -326,71 +280,7 @@ class ScalingFreezes(Endpoint):
         )
 
 
-class ScalingRoll(OrderEndpoint):
-    @describe(
-        "Renew outdated members",
-        {200: shapes.OrdersAnswer},
-        body=NeededReasonBody,
-        problems=(409,),
-        name="roll_pool",
-        tag=TAG,
-    )
-    def post(self, request: Request, pool_name: str) -> Response:
-        """One by one, once they are idle, also where the configuration says manual. A pause of the
-        roll is over, and so is a stop: new members that are not ready are made anew."""
-        pool = self.pool(pool_name)
-        return Response(
-            show_orders(
-                roll_orders.order_roll(
-                    pool_id=pool.pk, reason=read_body(request, NeededReasonBody)["reason"]
-                )
-            )
-        )
-
-
-class ScalingRollPause(OrderEndpoint):
-    @describe(
-        "Pause the roll",
-        {200: shapes.OrdersAnswer},
-        body=PauseBody,
-        problems=(409,),
-        name="pause_roll",
-        tag=TAG,
-    )
-    def post(self, request: Request, pool_name: str) -> Response:
-        """Nobody is renewed until then. Members come and go as ever."""
-        pool = self.pool(pool_name)
-        body = read_body(request, PauseBody)
-        return Response(
-            show_orders(
-                roll_orders.pause_roll(pool_id=pool.pk, until=body["until"], reason=body["reason"])
-            )
-        )
-
-
-class ScalingRollResume(OrderEndpoint):
-    @describe(
-        "Resume the roll",
-        {200: shapes.OrdersAnswer},
-        body=ReasonBody,
-        problems=(409,),
-        name="resume_roll",
-        tag=TAG,
-    )
-    def post(self, request: Request, pool_name: str) -> Response:
-        """Ends its pause before its time."""
-        pool = self.pool(pool_name)
-        return Response(
-            show_orders(
-                roll_orders.resume_roll(
-                    pool_id=pool.pk, reason=read_body(request, ReasonBody)["reason"]
-                )
-            )
-        )
-
-
-def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
-    """Of a pool whose members come and go by hand only what was decided before."""
+def show_board(board: ScalingBoard, now: Card | None) -> dict[str, object]:
     subject = board.subject
     limits = (
         MemberLimits(board.pool.min_members, board.pool.max_members)
@@ -420,7 +310,7 @@ def show_board(board: ScalingBoard, now: Card | None) -> dict[str, Any]:
     }
 
 
-def show_outcome(outcome: ReplayResult) -> dict[str, Any]:
+def show_outcome(outcome: ReplayResult) -> dict[str, object]:
     points = [
         {"at": datetime.fromtimestamp(p.at, UTC), "members": p.members, "waiting": p.waiting}
         for p in outcome.thinned()
@@ -428,7 +318,7 @@ def show_outcome(outcome: ReplayResult) -> dict[str, Any]:
     return {**figures_of(outcome), "points": points}
 
 
-def show_line(line: PoolScalingRow) -> dict[str, Any]:
+def show_line(line: PoolScalingRow) -> dict[str, object]:
     card = line.card
     return {
         "pool": line.pool.name,
@@ -449,7 +339,7 @@ def show_line(line: PoolScalingRow) -> dict[str, Any]:
     }
 
 
-def show_card(card: Card) -> dict[str, Any]:
+def show_card(card: Card) -> dict[str, object]:
     return {
         "id": card.id,
         "at": card.at,
@@ -471,7 +361,7 @@ def show_card(card: Card) -> dict[str, Any]:
     }
 
 
-def show_orders(pool: Pool, outdated: int | None = None) -> dict[str, Any]:
+def show_orders(pool: Pool, outdated: int | None = None) -> dict[str, object]:
     if outdated is None:
         outdated = (
             Member.objects.filter(LIVE, pool=pool)

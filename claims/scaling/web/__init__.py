@@ -1,0 +1,1 @@
+"""REST and dialogs of the scaler."""
