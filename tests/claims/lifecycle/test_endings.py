@@ -60,7 +60,7 @@ def test_a_claim_bound_after_its_member_came_back_is_not_lost() -> None:
 def test_a_lost_apply_locks_its_workspace_and_blocks_all_waiting_claims(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("claims.lifecycle.end_hold.CHUNK", 2)
+    monkeypatch.setattr("claims.workspaces.services.CHUNK", 2)
     make_pool("tf", slots=["any"])
     claim = ask("tf", task="plan_and_apply", workspace="net")
     waiting = [ask("tf", task="plan", workspace="net") for _ in range(5)]

@@ -165,7 +165,7 @@ def test_a_manually_managed_pool_refuses_scaling_orders() -> None:
         lambda: pause_scaling(pool_id=pool.pk, until=later(), reason="x"),
         lambda: grow_pool(pool_id=pool.pk, reason="x"),
     ):
-        with pytest.raises(Conflict, match="by hand"):
+        with pytest.raises(Conflict, match="has no scaling"):
             order()
 
 

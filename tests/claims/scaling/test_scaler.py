@@ -439,7 +439,7 @@ def test_only_a_pool_whose_provider_creates_members_may_scale() -> None:
     with pytest.raises(Invalid, match="declared one by one"):
         create_pool({**config(), "members": {"list": ["a"]}})
     make_pool("still")
-    with pytest.raises(Conflict, match="by hand"):
+    with pytest.raises(Conflict, match="has no scaling"):
         dry_run("still")
 
 
