@@ -11,10 +11,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import psycopg
+
+from project.kernel.events.notify import CHANNEL
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {
@@ -31,6 +34,8 @@ COMPILED = os.environ.get("PYTHONPYCACHEPREFIX") or str(
     Path(tempfile.gettempdir()) / "berth-pycache"
 )
 READY = r"open (http://\S+)"
+LOOK_AGAIN = 0.05  # seconds; a loop without a pause takes a core away from the stack
+Rows = list[tuple[Any, ...]]
 
 
 def load() -> float:
@@ -127,11 +132,37 @@ class Stack:
             except psycopg.OperationalError:
                 if time.monotonic() > end:
                     raise
+                time.sleep(LOOK_AGAIN)
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str) -> Rows:
         with self.connect() as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
+
+    def wait_rows(
+        self,
+        query: str,
+        is_wanted: Callable[[Rows], Any],
+        timeout: float,
+        describe: Callable[[], object] = lambda: "",
+    ) -> Rows:
+        """The first rows that are wanted. The query is repeated when Berth notifies its processes
+        of a change, and twice a second for changes without a notification.
+        """
+        end = time.monotonic() + timeout * load()
+        while True:
+            try:
+                with self.connect() as connection:
+                    connection.autocommit = True
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    while not is_wanted(rows := connection.execute(query).fetchall()):
+                        assert time.monotonic() < end, (query, rows, self.heard[-3000:], describe())
+                        for _ in connection.notifies(timeout=0.5, stop_after=1):
+                            time.sleep(LOOK_AGAIN)  # several notifications are one reason to look
+                    return rows
+            except psycopg.OperationalError:  # the server restarts
+                if time.monotonic() > end:
+                    raise
 
     # -- looking --------------------------------------------------------------
     def status(self, path: str = "/healthz") -> int:
@@ -174,6 +205,7 @@ class Stack:
             for pid, command in sorted(self.list_processes().items()):
                 if part in command:
                     return pid
+            time.sleep(LOOK_AGAIN)
         raise AssertionError(f"no process with {part!r}")
 
 

@@ -11,7 +11,7 @@ from pools.providers.local import provider
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.scenario import HARBOUR, VISITORS
-from tests.end_to_end.stack import Stack, load, wait_gone
+from tests.end_to_end.stack import LOOK_AGAIN, Stack, load, wait_gone
 
 WITHIN = 60.0  # seconds: the first minute counts
 
@@ -31,11 +31,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def wait_for(stack: Stack, query: str, least: int = 1) -> int:
-    """Rows change by what other processes do; nobody tells us."""
-    end = time.monotonic() + WITHIN * load()
-    while (found := int(stack.execute(query)[0][0])) < least:
-        assert time.monotonic() < end, (query, found, stack.heard[-3000:])
-    return found
+    rows = stack.wait_rows(query, lambda rows: int(rows[0][0]) >= least, WITHIN)
+    return int(rows[0][0])
 
 
 def agents(stack: Stack) -> list[int]:
@@ -50,6 +47,7 @@ def wait_for_agents(stack: Stack, count: int) -> list[int]:
     end = time.monotonic() + WITHIN * load()
     while len(found := agents(stack)) != count:
         assert time.monotonic() < end, (found, stack.heard[-3000:])
+        time.sleep(LOOK_AGAIN)
     return found
 
 

@@ -37,17 +37,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def wait_for(stack: Stack, query: str, wanted: Any) -> Any:
-    """The rows change by what other processes do; nobody tells us."""
-    end = time.monotonic() + WITHIN
-    while (found := stack.execute(query)) != wanted:
-        logs = [
-            file.read_text()[-800:]
-            for folder in folders(stack)
-            for file in folder.glob("agent.log")
-        ]
-        assert time.monotonic() < end, (found, wanted, stack.heard[-3000:], logs)
-        time.sleep(0.1)
-    return found
+    def read_logs() -> list[str]:
+        files = [file for folder in folders(stack) for file in folder.glob("agent.log")]
+        return [file.read_text()[-800:] for file in files]
+
+    return stack.wait_rows(query, lambda rows: rows == wanted, WITHIN, read_logs)
 
 
 def post(stack: Stack, token: str, path: str, body: Any) -> Any:

@@ -408,6 +408,7 @@ def wait_for_answer(port: int, path: str, status: int) -> tuple[int, str]:
     end = time.monotonic() + PATIENCE
     while (answer := ask(port, path))[0] != status:
         assert time.monotonic() < end, answer
+        time.sleep(0.01)
     return answer
 
 

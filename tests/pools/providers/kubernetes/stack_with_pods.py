@@ -3,14 +3,13 @@ the pods as processes.
 """
 
 import json
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 from project.kernel.embedded.process import free_port
-from tests.end_to_end.stack import Stack, load
+from tests.end_to_end.stack import Stack
 from tests.kubernetes_cluster.clusters import KubeWorld
 from tests.kubernetes_cluster.kubelet import Kubelet
 from tests.kubernetes_cluster.namespace import Space
@@ -101,11 +100,7 @@ class Standing:
         return self.stack.execute(query)
 
     def wait_rows(self, query: str, wanted: Any, within: float = WITHIN) -> None:
-        """The rows change by what other processes do; nobody tells us."""
-        end = time.monotonic() + within * load()
-        while (found := self.rows(query)) != wanted:
-            assert time.monotonic() < end, f"{query}\n{found} instead of {wanted}\n{self.tell()}"
-            time.sleep(0.05)
+        self.stack.wait_rows(query, lambda rows: rows == wanted, within, self.tell)
 
     def wait_ended(self, claims: list[int], within: float = WITHIN) -> None:
         query = (

@@ -46,6 +46,7 @@ def until(is_so: Callable[[], Any], what: str = "") -> Any:
     while time.monotonic() < end:
         if found := is_so():
             return found
+        time.sleep(0.01)
     raise AssertionError(what or "it does not come to that")
 
 

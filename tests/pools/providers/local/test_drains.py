@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from pools.providers.local import provider
 from project.kernel.embedded import detached
-from tests.end_to_end.stack import Stack, load
+from tests.end_to_end.stack import LOOK_AGAIN, Stack, load
 from tests.pools.providers.local.make_up import ask, call
 
 POOL = """
@@ -35,11 +34,11 @@ def open_folder() -> Iterator[Path]:
 
 def until(is_so: Callable[[], Any], what: str) -> Any:
     """Looks until it is so: nobody tells us of what another process does."""
-    end, pause = time.monotonic() + 60 * load(), threading.Event()
+    end = time.monotonic() + 60 * load()
     while time.monotonic() < end:
         if found := is_so():
             return found
-        pause.wait(0.05)
+        time.sleep(LOOK_AGAIN)
     raise AssertionError(what)
 
 

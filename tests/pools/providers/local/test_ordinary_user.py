@@ -5,7 +5,6 @@ Berth.
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pools.providers.local import provider
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.scenario import HARBOUR
-from tests.end_to_end.stack import ROOT, Stack, load
+from tests.end_to_end.stack import ROOT, Stack
 from tests.pools.providers.local.make_up import ask, call
 from tests.slots.agent import ordinary_user
 from tests.slots.agent.processes.test_isolation import ATTACK
@@ -90,10 +89,7 @@ def token(stack: Stack) -> str:
 
 
 def wait_for(stack: Stack, query: str) -> None:
-    end = time.monotonic() + WITHIN * load()
-    while not stack.execute(query)[0][0]:
-        assert time.monotonic() < end, (query, stack.heard[-3000:])
-        time.sleep(0.2)
+    stack.wait_rows(query, lambda rows: rows[0][0], WITHIN)
 
 
 def test_ordinary_user_can_apply_the_sample(stack: Stack) -> None:

@@ -3,14 +3,13 @@ up`.
 """
 
 import re
-import time
 from typing import Any
 
 import pytest
 
 from pools.providers.local import provider
 from project.kernel.embedded import detached
-from tests.end_to_end.stack import Stack, load, wait_gone
+from tests.end_to_end.stack import Stack, wait_gone
 from tests.pools.providers.local.make_up import call
 
 POOL = """
@@ -43,9 +42,7 @@ def log_of(stack: Stack, token: str, claim: Any) -> str:
 
 def wait_begun(stack: Stack) -> None:
     """Its agent has said so."""
-    end = time.monotonic() + 20 * load()
-    while not stack.execute("select 1 from claims_run where outcome = ''"):
-        assert time.monotonic() < end
+    stack.wait_rows("select 1 from claims_run where outcome = ''", bool, 20)
 
 
 def test_task_has_exactly_what_its_pool_allows(stack: Stack, token: str) -> None:

@@ -26,23 +26,23 @@ def running(stack: Stack) -> dict[str, int]:
     return {name: process.pid for name, process in agents_in(stack.home).items()}
 
 
+MEMBERS = (
+    "select name, state, incarnation, restarts from pools_member "
+    "where state <> 'gone' order by name"
+)
+
+
 def rows(stack: Stack) -> list[tuple[Any, ...]]:
-    return stack.execute(
-        "select name, state, incarnation, restarts from pools_member where state <> "
-        "'gone' order by name"
-    )
+    return stack.execute(MEMBERS)
 
 
 def wait_rows(stack: Stack, wanted: list[tuple[Any, ...]]) -> None:
-    """The rows change by what other processes do; nobody tells us."""
-    end = time.monotonic() + WITHIN * load()
-    while (found := rows(stack)) != wanted:
-        assert time.monotonic() < end, (
-            found,
-            wanted,
-            stack.heard[-3000:],
-            [(f / "agent.log").read_text()[-500:] for f in folders(stack)],
-        )
+    stack.wait_rows(
+        MEMBERS,
+        lambda rows: rows == wanted,
+        WITHIN,
+        lambda: [(f / "agent.log").read_text()[-500:] for f in folders(stack)],
+    )
 
 
 def test_agents_start_and_are_ready_from_their_first_heartbeat(stack: Stack) -> None:
