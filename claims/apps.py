@@ -5,6 +5,6 @@ class ClaimsConfig(AppConfig):
     name = "claims"
     default_auto_field = "django.db.models.BigAutoField"
     discovered = (
-        "claims.table_metrics",
+        "claims.allocation.queues.table_metrics",
         "claims.tasks.files.sealing",
     )

@@ -336,6 +336,15 @@ def create_gathered(n: int, *, lines: str, callers: str, claims: str) -> list[Cr
     )
 
 
+class HoldQueueRow(NamedTuple):
+    id: int
+
+
+def hold_queue(*, queue: int, digest: bytes) -> HoldQueueRow | None:
+    """Keeps the queue from being deleted until this transaction has created its claim."""
+    return statements.fetch_one("hold_queue", HoldQueueRow, {"queue": queue, "digest": digest})
+
+
 class CreateRow(NamedTuple):
     id: int
     state: str

@@ -253,6 +253,9 @@ SELECT made.id, made.state, made.generation, made.created_at, made.bound_at, mad
   m.name AS member, m.labels::text AS labels
 FROM made LEFT JOIN LATERAL (SELECT name, labels FROM pools_member WHERE id = made.member_id OFFSET 0) m ON true
 
+-- hold_queue^: keeps the queue from being deleted until this transaction has created its claim. No row: the queue is gone.
+SELECT id FROM claims_shape WHERE id = %(queue)s AND digest = %(digest)s FOR KEY SHARE
+
 -- create^: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
 WITH c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, workspace_id, is_serial, step, state)

@@ -129,7 +129,7 @@ def boot() -> None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if not os.environ.get("DATABASE_URL"):
         target = find_fast(folder) / "postgres"
-        copy(Path(os.environ[PREPARED]), target)
+        copy(Path(os.environ.get(PREPARED) or find_prepared()), target)
         migrated.append(DATABASE)
         postgres = EmbeddedPostgres(target, settings=FAST).start()
         atexit.register(postgres.stop, signal.SIGQUIT)

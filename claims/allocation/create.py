@@ -11,7 +11,7 @@ from functools import partial
 
 from django.db import DatabaseError, transaction
 
-from claims import claims_sql, lines_sql
+from claims import claims_sql
 from claims.allocation.bind import assign_slots, bind_claim, notify_bound, overtake_waiters
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.metrics import CREATED
@@ -133,7 +133,7 @@ def _create_in_transaction(
     with transaction.atomic():
         if (
             not _are_current(route)
-            or lines_sql.hold_line(line=route.shape, digest=route.digest) is None
+            or claims_sql.hold_queue(queue=route.shape, digest=route.digest) is None
         ):
             return None
         place = enter_workspace(request, route)

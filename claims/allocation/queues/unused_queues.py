@@ -1,26 +1,24 @@
-"""Lines in which nobody stands, nor did in any claim that is kept, go: otherwise each distinct
-request would leave a row for ever.
-"""
+"""Deletes queues without claims. Without this chore, each distinct request would leave a row."""
 
 import time
 from dataclasses import dataclass, field
 
 from django.db import IntegrityError
 
-from claims import lines_sql
+from claims.allocation.queues import unused_queues_sql
 from project.kernel.controllers.periodic import chore
 
-CLAIMS_AT_ONCE = 5_000  # looked at in one step: some milliseconds
-MOST = 10_000  # lines of one walk
-# Seconds of deleting in one step: each delete reads the claims' table, as its foreign key
-# has no index.
+CLAIMS_AT_ONCE = 5_000  # claims that one step reads, in a few milliseconds
+MOST = 10_000  # queues that one walk deletes
+# Seconds that one step spends on deletes. Each delete scans the table of claims, because the
+# foreign key of claims has no index.
 LONGEST = 0.2
 REST = 3600.0  # seconds between two walks
 
 
 @dataclass
 class UnusedQueueCursor:
-    """How far this process has come; another one begins anew, and both do no harm."""
+    """Progress of the walk of this process. Walks of several processes may overlap."""
 
     after: int = 0
     newest: int | None = None  # None: no walk is under way
@@ -29,24 +27,22 @@ class UnusedQueueCursor:
     rests_until: float = 0.0
 
     def step(self) -> int:
-        """How many lines went."""
+        """Reads some claims or deletes some queues. Returns the number of deleted queues."""
         if self.unused:
             return self._delete()
         if self.newest is None:
             if time.monotonic() < self.rests_until:
                 return 0
-            self.after, self.met, self.newest = 0, set(), lines_sql.newest_line()
+            self.after, self.met, self.newest = 0, set(), unused_queues_sql.newest_queue()
             if self.newest is None:
                 return 0
-        row = lines_sql.lines_of_claims(CLAIMS_AT_ONCE, after=self.after)
-        if row is not None and row.last is not None:
+        row = unused_queues_sql.queues_of_claims(CLAIMS_AT_ONCE, after=self.after)
+        if row.last is not None:
             self.after = row.last
-            self.met.update(row.lines or ())
+            self.met.update(row.queues or ())
         else:
-            self.unused = [
-                line.id
-                for line in lines_sql.unused_lines(MOST, newest=self.newest, met=list(self.met))
-            ]
+            rows = unused_queues_sql.unused_queues(MOST, newest=self.newest, met=list(self.met))
+            self.unused = [row.id for row in rows]
             self.newest, self.rests_until = None, time.monotonic() + REST
             self.met.clear()
         return 0
@@ -55,16 +51,16 @@ class UnusedQueueCursor:
         count, began = 0, time.monotonic()
         while self.unused and time.monotonic() - began < LONGEST:
             try:
-                count += len(lines_sql.delete_line(line=self.unused.pop()))
+                count += len(unused_queues_sql.delete_queue(queue=self.unused.pop()))
             except IntegrityError:
-                continue  # somebody stands in it again
+                continue  # a claim has entered the queue since the walk
         return count
 
 
-_walk = UnusedQueueCursor()
+_cursor = UnusedQueueCursor()
 
 
-@chore("unused lines", every=10.0)
+@chore("unused queues", every=10.0)
 def delete_unused_queues() -> bool:
-    _walk.step()
+    _cursor.step()
     return False

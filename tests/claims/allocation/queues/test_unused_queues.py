@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from claims import lines_sql
+from claims import claims_sql
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
@@ -76,7 +76,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_create_with_a_cached_deleted_queue_makes_a_new_queue(body: dict[str, Any]) -> None:
-    """Red without hold_line in create: the claim was made in a line that is not there."""
+    """Red without `hold_queue`: the claim named a queue that does not exist."""
     make_pool(slots=3, members=[{"name": "m0", "labels": {"disk": "ssd"}}])
     first = ask(**body)
     let_go(first)
@@ -158,8 +158,8 @@ def test_creates_beside_deletes_of_queues_always_succeed() -> None:
 def test_a_queue_is_locked_only_under_its_own_digest() -> None:
     make_pool(slots=3)
     route = find_route(wish(size=2))
-    assert lines_sql.hold_line(line=route.shape, digest=route.digest) is not None
-    assert lines_sql.hold_line(line=route.shape, digest=b"another") is None
+    assert claims_sql.hold_queue(queue=route.shape, digest=route.digest) is not None
+    assert claims_sql.hold_queue(queue=route.shape, digest=b"another") is None
 
 
 @pytest.mark.parametrize(("column", "times"), [("shape_id", 4), ("pool_id", 1)])

@@ -1,4 +1,4 @@
-"""What the tables of claims say to Prometheus."""
+"""Gauges of waiting claims, read from the database at each scrape."""
 
 from collections.abc import Iterator
 
