@@ -1,3 +1,3 @@
-"""Terraform and other tasks that agents run for claims. Modules directly in here import nothing
-else of claims.
+"""Terraform and other tasks that agents run for claims. The modules of this folder itself import
+nothing else of `claims`.
 """

@@ -1,4 +1,4 @@
-"""What a person can do about a task that failed, by the kind that its agent names."""
+"""Advice for a failed task, by the error code that its agent reports."""
 
 AGAIN = "then run again"
 WAYS_OUT = {

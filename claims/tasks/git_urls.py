@@ -1,8 +1,8 @@
-"""Git URLs that agents fetch: https and ssh, from hosts that the pool allows. Pure."""
+"""Git URLs that agents fetch: https and ssh, from hosts that the pool allows."""
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 LONGEST_URL = 500
@@ -13,8 +13,8 @@ SCP = re.compile(rf"(?:{USER.pattern}@)?([A-Za-z0-9][A-Za-z0-9.-]{{0,252}}):([^/
 URL_RULE = "Write https://host/path or ssh://git@host/path, without a password."
 
 
-def is_git_url(url: Any) -> bool:
-    """Nothing that git takes for an option, a helper or a file of the machine it runs on."""
+def is_git_url(url: object) -> TypeGuard[str]:
+    """Rejects also texts that git reads as an option, a remote helper or a local file."""
     if (
         not isinstance(url, str)
         or not 0 < len(url) <= LONGEST_URL
@@ -53,8 +53,8 @@ def is_git_url(url: Any) -> bool:
 
 
 def host_of(url: str) -> str:
-    """With its port, where that is not the usual one of the scheme. As the agent does
-    it (slots/agent/executors/git.py).
+    """The host of a URL, with a port that differs from the default of the scheme. The agent
+    derives the host in the same way (slots/agent/executors/git.py).
     """
     if "://" not in url:
         match = SCP.fullmatch(url)
@@ -65,7 +65,7 @@ def host_of(url: str) -> str:
 
 
 def is_host_allowed(host: str, allowed: Iterable[str]) -> bool:
-    """A name stands for its usual port alone; *.example.com for all that is below it."""
+    """A name without a port allows only the default port; *.example.com allows all subdomains."""
     return any(
         host == each or (each.startswith("*.") and host.endswith(each[1:]) and host != each[1:])
         for each in allowed

@@ -1,13 +1,10 @@
-"""`run` of a claim: what an agent is to do for it. Read from a body, a form or a file, every
-fault at once. Pure.
-"""
+"""The field `run` of a claim: what an agent executes. The parser reports all faults at once."""
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from claims.tasks.git_urls import URL_RULE, host_of, is_git_url
 from claims.tasks.source_paths import why_not_path
@@ -36,8 +33,7 @@ FIELDS = (
     "timeout",
     "state",
 )
-# Of `state`: a module without a backend is applied all the same, and its state is deleted.
-DISCARD = "discard"
+DISCARD = "discard"  # of `state`: Berth applies a module without a backend and deletes its state
 STEPS = ("plan", "apply")
 APPLYING = "plan_and_apply"
 SOURCES = ("files", "archive", "git")
@@ -45,7 +41,7 @@ SOURCES = ("files", "archive", "git")
 LONGEST_COMMAND = 8_000
 MOST_SECRETS = 50
 MOST_VARIABLES = 200
-LONGEST_VARIABLES = 64_000  # characters of all of them as JSON
+LONGEST_VARIABLES = 64_000  # characters of all variables as JSON
 MOST_FILES = 200
 MOST_TEXT = 1_000_000  # bytes of inline files
 
@@ -58,14 +54,13 @@ REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+@-]{0,199}")
 class RunSource:
     kind: str = "none"  # none, files, archive, git
     files: tuple[tuple[str, str], ...] = ()
-    digest: str = ""  # of an archive that was uploaded
+    digest: str = ""  # of an uploaded archive
     url: str = ""
     ref: str = ""
-    path: str = ""  # the folder inside it in which to begin
+    path: str = ""  # the working folder inside the source
 
     @property
     def host(self) -> str:
-        """Of a git URL, with its port where one is written."""
         return host_of(self.url)
 
 
@@ -75,18 +70,18 @@ class RunRequest:
     commands: tuple[tuple[str, str], ...] = ()
     source: RunSource = RunSource()
     binary: str = ""
-    variables: str = "{}"  # JSON, in one form
+    variables: str = "{}"  # canonical JSON
     env: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     timeout: float | None = None
-    state: str = ""  # "discard": nothing of the state is kept
+    state: str = ""  # "discard": the state is deleted after the apply
     where: str = field(default="run", compare=False)
 
-    def as_body(self) -> dict[str, Any]:
-        """What is kept beside the claim. Files and archives are rows of their own; values of
-        secrets are nowhere here.
+    def as_body(self) -> dict[str, object]:
+        """The body of the task's row. Files and archives have rows of their own, and the body
+        names secrets without their values.
         """
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "commands": dict(self.commands), "variables": json.loads(self.variables),
             "env": dict(self.env), "secrets": list(self.secrets),
         }  # fmt: skip
@@ -102,14 +97,14 @@ class RunRequest:
         return {k: v for k, v in body.items() if v not in ({}, [])}
 
     def digest(self) -> str:
-        """Of all that it says: a key used again must bring the same."""
+        """Digest of the request: a repeated idempotency key must come with an equal request."""
         return hashlib.sha256(
             repr((self.executor, self.as_body(), self.source)).encode("utf-8", "surrogatepass")
         ).hexdigest()
 
 
-def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | None:
-    """None: there is none, or it is no mapping."""
+def read_run(value: object, where: str, task: str, faults: Faults) -> RunRequest | None:
+    """None: the value is missing or is no mapping."""
     if value is None:
         return None
     given = read_mapping(value, where, FIELDS, faults)
@@ -118,7 +113,7 @@ def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | 
     if given.get("executor") is None:
         faults.add(
             field_path(where, "executor"),
-            "It is not said who does it.",
+            "`executor` is required.",
             f"Known: {', '.join(EXECUTORS)}.",
         )
     executor = read_choice(given, where, "executor", faults, EXECUTORS, "")
@@ -139,7 +134,7 @@ def read_run(value: Any, where: str, task: str, faults: Faults) -> RunRequest | 
 
 
 def _read_commands(
-    value: Any, where: str, executor: str, task: str, faults: Faults
+    value: object, where: str, executor: str, task: str, faults: Faults
 ) -> tuple[tuple[str, str], ...]:
     if executor == TERRAFORM:
         if value:
@@ -164,8 +159,8 @@ def _read_commands(
         elif len(text) > LONGEST_COMMAND or "\x00" in text:
             faults.add(
                 field_path(where, step),
-                "It is too long, or holds a NUL character.",
-                f"Use {LONGEST_COMMAND} characters at most, or a file.",
+                "The command is too long or contains a NUL character.",
+                f"Use at most {LONGEST_COMMAND} characters, or a file of the source.",
             )
         else:
             found[step] = text
@@ -175,19 +170,19 @@ def _read_commands(
             if given.get(step) is None:
                 faults.add(
                     field_path(where, step),
-                    f"There is no command for the {step}.",
-                    "Say what to run, like ./plan.sh.",
+                    f"The {step} needs a command.",
+                    "Write the command, like ./plan.sh.",
                 )
         if "apply" not in needed and "apply" in found:
             faults.add(
                 field_path(where, "apply"),
                 f"A task of {task or 'this kind'} never applies.",
-                "Leave it out, or ask for plan_and_apply.",
+                "Leave it out, or choose plan_and_apply.",
             )
     return tuple(sorted(found.items()))
 
 
-def _read_source(value: Any, where: str, executor: str, faults: Faults) -> RunSource:
+def _read_source(value: object, where: str, executor: str, faults: Faults) -> RunSource:
     given = read_mapping({} if value is None else value, where, (*SOURCES, "path"), faults)
     kinds = [kind for kind in SOURCES if given.get(kind) is not None]
     if len(kinds) > 1:
@@ -199,9 +194,7 @@ def _read_source(value: Any, where: str, executor: str, faults: Faults) -> RunSo
                 where, "Terraform needs files to plan.", "Give files, an archive or a git URL."
             )
         elif given.get("path") is not None:
-            faults.add(
-                field_path(where, "path"), "There is no source it could be in.", "Leave it out."
-            )
+            faults.add(field_path(where, "path"), "A path needs a source.", "Leave the path out.")
         return RunSource()
     path = _read_folder(given.get("path"), field_path(where, "path"), faults)
     if kinds == ["files"]:
@@ -215,15 +208,15 @@ def _read_source(value: Any, where: str, executor: str, faults: Faults) -> RunSo
         if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
             faults.add(
                 field_path(where, "archive"),
-                f"{show_value(digest)} is no digest.",
-                "Upload it to /api/v1/sources/ and give the digest of the answer.",
+                f"{show_value(digest)} is not a digest.",
+                "Upload the archive to /api/v1/sources/ and give the digest of the answer.",
             )
             return RunSource()
         return RunSource("archive", digest=digest, path=path)
     return _read_git(given["git"], field_path(where, "git"), path, faults)
 
 
-def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
+def _read_git(value: object, where: str, path: str, faults: Faults) -> RunSource:
     given = read_mapping(
         value,
         where,
@@ -233,11 +226,7 @@ def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
     )
     url = given.get("url")
     if url is not None and not is_git_url(url):
-        faults.add(
-            field_path(where, "url"),
-            f"{show_value(url)} is not a git URL that is fetched here.",
-            URL_RULE,
-        )
+        faults.add(field_path(where, "url"), f"{show_value(url)} is not a valid git URL.", URL_RULE)
         url = None
     ref = given.get("ref")
     if ref is not None and (
@@ -256,7 +245,7 @@ def _read_git(value: Any, where: str, path: str, faults: Faults) -> RunSource:
     return RunSource("git", url=url or "", ref=ref or "", path=inner or path)
 
 
-def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str], ...]:
+def _read_files(value: object, where: str, faults: Faults) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping) or not value:
         what = "empty" if isinstance(value, Mapping) else kind_of(value)
         faults.add(where, f"This is {what}; files are paths with texts.", "Write {main.tf: ...}.")
@@ -265,7 +254,7 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
         faults.add(
             where,
             f"{len(value)} files are too many.",
-            f"Use {MOST_FILES} at most, or upload an archive.",
+            f"Use at most {MOST_FILES}, or upload an archive.",
         )
         return ()
     found: dict[str, str] = {}
@@ -279,13 +268,13 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
             faults.add(
                 field_path(where, show_value(path)),
                 f"This is {kind_of(text)}, not text.",
-                "Put it in quotes; other files go into an archive.",
+                "Put it in quotes, or upload other files as an archive.",
             )
         else:
             found[path] = text
     if (size := sum(len(text.encode("utf-8", "replace")) for text in found.values())) > MOST_TEXT:
         faults.add(
-            where, f"{size} bytes are too many.", f"Use {MOST_TEXT} at most, or upload an archive."
+            where, f"{size} bytes are too many.", f"Use at most {MOST_TEXT}, or upload an archive."
         )
     folders = {
         "/".join(path.split("/")[:i]) for path in found for i in range(1, path.count("/") + 1)
@@ -293,13 +282,13 @@ def _read_files(value: Any, where: str, faults: Faults) -> tuple[tuple[str, str]
     for path in sorted(folders & set(found)):
         faults.add(
             field_path(where, show_value(path)),
-            "It is a file and a folder at once.",
-            "Name one of them differently.",
+            "This path is a file and a folder at once.",
+            "Rename the file or the folder.",
         )
     return tuple(sorted(found.items()))
 
 
-def _read_folder(value: Any, where: str, faults: Faults) -> str:
+def _read_folder(value: object, where: str, faults: Faults) -> str:
     if value is None or value in ("", "."):
         return ""
     text = value.rstrip("/") if isinstance(value, str) else ""
@@ -313,51 +302,53 @@ def _read_folder(value: Any, where: str, faults: Faults) -> str:
     return text
 
 
-def _read_binary(value: Any, where: str, executor: str, faults: Faults) -> str:
+def _read_binary(value: object, where: str, executor: str, faults: Faults) -> str:
     if value is None or value == "":
         return ""
     if executor == COMMAND:
         faults.add(
-            where, "Commands name what they run.", "Leave it out, or choose the executor terraform."
+            where,
+            "The executor command uses no binary.",
+            "Leave it out, or choose the executor terraform.",
         )
     elif not isinstance(value, str) or len(value) > 255 or not BINARY.fullmatch(value):
         faults.add(
             where,
             f"{show_value(value)} is not a program.",
-            "Write its name, like tofu or terraform, or its whole path.",
+            "Write its name, like tofu or terraform, or its full path.",
         )
     else:
         return value
     return ""
 
 
-def _read_state(value: Any, where: str, executor: str, task: str, faults: Faults) -> str:
+def _read_state(value: object, where: str, executor: str, task: str, faults: Faults) -> str:
     if value is None or value == "":
         return ""
     if value != DISCARD:
         faults.add(
             where,
-            f"{show_value(value)} is not known.",
+            f"{show_value(value)} is not a valid value.",
             f"Write {DISCARD}, or leave it out: the backend of the module keeps the state.",
         )
     elif executor == COMMAND:
         faults.add(
             where,
-            "Berth knows no state of the executor command.",
+            "The executor command has no Terraform state.",
             "Leave it out, or choose the executor terraform.",
         )
     elif task != APPLYING:
         faults.add(
             where,
             f"A task of {task or 'this kind'} changes no state.",
-            "Leave it out, or ask for plan_and_apply.",
+            "Leave it out, or choose plan_and_apply.",
         )
     else:
         return DISCARD
     return ""
 
 
-def _read_variables(value: Any, where: str, faults: Faults) -> str:
+def _read_variables(value: object, where: str, faults: Faults) -> str:
     if value is None:
         return "{}"
     if not isinstance(value, Mapping):
@@ -371,14 +362,14 @@ def _read_variables(value: Any, where: str, faults: Faults) -> str:
         faults.add(
             where,
             f"{len(value)} variables are too many.",
-            f"Use {MOST_VARIABLES} at most, or a file in the source.",
+            f"Use at most {MOST_VARIABLES}, or a file in the source.",
         )
         return "{}"
     for name in value:
         if not isinstance(name, str) or not VARIABLE.fullmatch(name):
             faults.add(
                 field_path(where, show_value(name)),
-                "This is no name of a variable.",
+                "This is not a valid name of a variable.",
                 "Use letters, digits, dashes and underscores.",
             )
     try:
@@ -390,17 +381,17 @@ def _read_variables(value: Any, where: str, faults: Faults) -> str:
         faults.add(
             where,
             f"{len(text)} characters are too many.",
-            f"Use {LONGEST_VARIABLES} at most, or a file in the source.",
+            f"Use at most {LONGEST_VARIABLES}, or a file in the source.",
         )
         return "{}"
     return text
 
 
-def _read_secrets(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
+def _read_secrets(value: object, where: str, faults: Faults) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or len(value) > MOST_SECRETS:
-        way_out = "Write the names alone, like [DB_PASSWORD]; values stay in the pool."
+        way_out = "Write only the names, like [DB_PASSWORD]; the pool keeps the values."
         faults.add(where, f"This is not a list of up to {MOST_SECRETS} names.", way_out)
         return ()
     for i, name in enumerate(value):
@@ -410,7 +401,7 @@ def _read_secrets(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
             or len(name) > 63
             or name.startswith(OURS)
         ):
-            # What stands here may be a secret's value: it is not repeated.
+            # The text may be the value of a secret, so the message does not repeat it.
             faults.add(
                 f"{where}[{i}]",
                 "This is not the name of a secret.",

@@ -1,6 +1,4 @@
-"""`run` of a claim, as the schema shows it. It is read by claims.tasks.run_spec."""
-
-from typing import Any
+"""OpenAPI schema of the field `run` of a claim; `claims.tasks.run_spec` parses the field."""
 
 from claims.tasks.run_spec import (
     DISCARD,
@@ -11,13 +9,13 @@ from claims.tasks.run_spec import (
     MOST_VARIABLES,
 )
 
-Json = dict[str, Any]
+Json = dict[str, object]
 
 COMMAND: Json = {"type": "string", "maxLength": LONGEST_COMMAND}
 PATH: Json = {
     "type": "string",
     "maxLength": 1024,
-    "description": "The folder inside it in which to begin.",
+    "description": "The working folder inside the source.",
 }
 
 
@@ -31,12 +29,12 @@ GIT: Json = fields(
     url={
         "type": "string",
         "maxLength": 500,
-        "description": "https or ssh, from a host that the pool allows; no password in it.",
+        "description": "https or ssh, from a host that the pool allows, without a password.",
     },
     ref={
         "type": "string",
         "maxLength": 200,
-        "description": "A branch, tag or commit. Left out: its default branch.",
+        "description": "A branch, tag or commit. Default: the default branch.",
     },
     path=PATH,
 )
@@ -45,16 +43,17 @@ SOURCE: Json = fields(
         "type": "object",
         "additionalProperties": {"type": "string"},
         "maxProperties": MOST_FILES,
-        "description": "Texts by path, a megabyte in all. What begins with #! may be executed.",
+        "description": "Texts by path, in total at most 1 MB. A text that begins with #! is "
+        "executable.",
     },
     archive={
         "type": "string",
         "pattern": "^[0-9a-f]{64}$",
-        "description": "As POST /api/v1/sources/ answered it.",
+        "description": "The digest that POST /api/v1/sources/ returned.",
     },
     git=GIT,
     path=PATH,
-) | {"description": "Files, an archive or a git URL: one of them, or none."}
+) | {"description": "At most one of files, archive and git."}
 RUN: Json = fields(
     ("executor",),
     executor={"type": "string", "enum": list(EXECUTORS)},
@@ -64,7 +63,7 @@ RUN: Json = fields(
     binary={
         "type": "string",
         "maxLength": 255,
-        "description": "For terraform: tofu, terraform, a path. Left out: as the pool says.",
+        "description": "For terraform: tofu, terraform or a path. Default: the binary of the pool.",
     },
     variables={"type": "object", "maxProperties": MOST_VARIABLES},
     env={"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 100},
@@ -73,24 +72,23 @@ RUN: Json = fields(
         "items": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,62}$"},
         "maxItems": MOST_SECRETS,
         "description": (
-            "Names of the pool's secrets that the task gets as environment. Never values."
+            "Names (not values) of the pool's secrets that the task gets as environment variables."
         ),
     },
     state={
         "type": "string",
         "enum": [DISCARD],
-        "description": "For plan_and_apply of terraform: nothing of the state is kept, and the "
-        "next run makes everything again. Left out: a module without a backend "
-        "is refused after init; `local` counts as none, because the folder of a "
-        "task is deleted.",
+        "description": "For plan_and_apply of terraform: the state is deleted, and the next run "
+        "creates all resources again. Without it, a module without a backend is rejected after "
+        "init. The backend `local` counts as no backend, because the folder of a task is deleted.",
     },
     timeout={
         "type": "string",
         "pattern": r"^[0-9]+(\.[0-9]+)?(s|m|h|d)$",
-        "description": "Of each step. Left out: as the pool says.",
+        "description": "Time limit of each step. Default: the limit of the pool.",
     },
 ) | {
     "description": (
-        "What an agent does, in a pool with agents: there a task needs it, elsewhere it is refused."
+        "What an agent executes. A task needs it in pools with agents; other pools reject it."
     )
 }

@@ -1,5 +1,5 @@
-"""Paths inside a source. Pure, standard library only: the child process that reads archives
-imports it.
+"""Paths inside a source. The module uses only the standard library, because the child process that
+reads archives imports it.
 """
 
 LONGEST_PATH = 1024
@@ -7,7 +7,7 @@ DEEPEST = 64
 
 
 def why_not_path(path: str) -> str:
-    """Empty: it is one that stays inside."""
+    """The fault of a path; empty for a valid path inside the source."""
     parts = path.split("/")
     if (
         not path
@@ -18,7 +18,7 @@ def why_not_path(path: str) -> str:
         or "." in parts
         or "" in parts
     ):
-        return "This path leads out of the source, or is not written plainly."
+        return "This path leads out of the source or is not in its plain form."
     if len(path) > LONGEST_PATH or len(parts) > DEEPEST:
         return "This path is too long."
     return ""

@@ -1,14 +1,14 @@
-"""What an agent says of a task that has ended: read from the body of its call. Pure.
+"""The result that an agent reports for an ended task, parsed from the body of its call.
 
-Texts are cut rather than refused: what has run has run, and a long reason is no cause to forget it.
+The parser cuts long texts instead of rejecting them, because a rejected result would be lost.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pools.config.parsing import Faults, field_path, kind_of, read_choice, read_integer, show_value
+from project.kernel.errors import FieldError, Invalid
 
 OUTCOMES = ("planned", "no_changes", "applied", "failed", "cancelled", "plan_again")
 OF_PLAN = frozenset({"planned", "no_changes", "failed", "cancelled"})
@@ -20,17 +20,17 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 LONGEST_REASON = 2000
 LONGEST_FACT = 300
 MOST = 2**31 - 1
-# An apply that ended so did not come to its own end, or could not write down what it did: nobody
-# knows how far it came.
+# Codes of an apply that was interrupted or could not save its state: the extent of its changes is
+# unknown.
 CUT_OFF = ("killed", "timeout", "out_of_memory", "disk_full", "provider_crash", "state_not_saved")
-# What a shell says of a command that ABRT, BUS, KILL, SEGV or TERM ended.
+# Exit codes of a shell whose command was ended by ABRT, BUS, KILL, SEGV or TERM.
 BY_SIGNAL = (134, 135, 137, 139, 143)
 MOST_BYTES = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class LogTotals:
-    """How much log there is in all, so that whoever has less knows it."""
+    """The size of the whole log: a reader of an incomplete log sees that a part is missing."""
 
     next: int = 0
     bytes: int = 0
@@ -42,37 +42,34 @@ class LogTotals:
 class TaskResult:
     outcome: str
     exit_code: int | None = None
-    code: str = ""  # why, typed
+    code: str = ""  # error code
     reason: str = ""
     digest: bytes | None = None  # sha256 of the saved plan
-    summary: Mapping[str, Any] = field(default_factory=dict)  # add, change, destroy, replace; drift
+    # add, change, destroy, replace; drift
+    summary: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     log: LogTotals = LogTotals()
-    left_running: int = 0  # processes that not even KILL ends
-    # Of a state that only the agent has; None: there is none, or the server has it.
-    rescued_bytes: int | None = None
+    left_running: int = 0  # processes that survived KILL
+    rescued_bytes: int | None = None  # size of a state that only the agent has
 
     @property
     def is_cut_off(self) -> bool:
         return is_cut_off(self.outcome, self.code, self.exit_code)
 
     @property
-    def words(self) -> str:
-        """Why it ended so, for events."""
-        said = (
-            f"{self.code}: {self.reason}" if self.code and self.reason else self.code or self.reason
-        )
-        if not self.left_running:
-            return said
-        left = (
-            f"{self.left_running} of its processes cannot be ended, its slot waits "
-            "until they are gone"
-        )
-        return f"{said}; {left}" if said else left
+    def explanation(self) -> str:
+        """The reason of the outcome, for events."""
+        parts = [": ".join(filter(None, (self.code, self.reason)))]
+        if self.left_running:
+            parts.append(
+                f"{self.left_running} of its processes cannot be ended, its slot waits "
+                "until they are gone"
+            )
+        return "; ".join(filter(None, parts))
 
 
 def is_cut_off(outcome: str, code: str, exit_code: int | None) -> bool:
-    """Whether an apply that ended so may have been applied in part."""
+    """True if an apply with this result may have applied a part of its plan."""
     return (
         outcome == "cancelled"
         or code in CUT_OFF
@@ -80,22 +77,20 @@ def is_cut_off(outcome: str, code: str, exit_code: int | None) -> bool:
     )
 
 
-def parse_result(body: Any) -> TaskResult:
-    """Every fault at once; fields that this version does not know are left aside."""
+def parse_result(body: object) -> TaskResult:
+    """Raises with all faults at once. The parser ignores unknown fields: the agent may be newer."""
     faults = Faults()
     if not isinstance(body, Mapping):
-        faults.add(
-            "", f"This is {kind_of(body)}; a result has fields.", "Send an object with its outcome."
-        )
-        faults.raise_if_any()
+        text = f"This is {kind_of(body)}, not an object with fields."
+        raise Invalid(fields=[FieldError("", text, "Send an object with its outcome.")])
     outcome = read_choice(body, "", "outcome", faults, OUTCOMES, "")
     if body.get("outcome") is None:
-        faults.add("outcome", "It is not said how it ended.", f"Known: {', '.join(OUTCOMES)}.")
+        faults.add("outcome", "`outcome` is required.", f"Known: {', '.join(OUTCOMES)}.")
     digest = _read_digest(body.get("digest"), faults)
     if outcome == "planned" and digest is None and not faults.found:
         faults.add(
             "digest",
-            "A plan is decided on by its digest, and there is none.",
+            "A plan needs a digest, because approvals name it.",
             "Send the sha256 of the saved plan.",
         )
     result = TaskResult(
@@ -114,52 +109,54 @@ def parse_result(body: Any) -> TaskResult:
     return result
 
 
-def describe_mismatch(told: Mapping[str, Any], listed: Mapping[str, int] | None) -> str:
-    """How the counts of the agent (`told`) contradict the list of changes that it sent. Empty:
-    they agree, or there is no list.
+def describe_mismatch(reported: Mapping[str, int], listed: Mapping[str, int] | None) -> str:
+    """How the counts that the agent reported contradict its list of changes; empty if they agree or
+    there is no list.
     """
-    if listed is None or all(told.get(name, 0) == listed.get(name, 0) for name in COUNTS):
+    if listed is None or all(reported.get(name, 0) == listed.get(name, 0) for name in COUNTS):
         return ""
     return (
-        f"The agent counts {describe_counts(told)}, but the plan that it sent lists "
+        f"The agent counts {describe_counts(reported)}, but the plan that it sent lists "
         f"{describe_counts(listed)}."
     )
 
 
-def describe_counts(counts: Mapping[str, Any]) -> str:
+def describe_counts(counts: Mapping[str, int]) -> str:
     parts = [f"{number:,} to {name}" for name in COUNTS if (number := counts.get(name, 0))]
     return ", ".join(parts) or "no changes"
 
 
-def _read_digest(value: Any, faults: Faults) -> bytes | None:
+def _read_digest(value: object, faults: Faults) -> bytes | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str) or not DIGEST.fullmatch(value):
         faults.add(
-            "digest", f"{show_value(value)} is not a digest.", "Send 64 small hexadecimal digits."
+            "digest",
+            f"{show_value(value)} is not a digest.",
+            "Send 64 lowercase hexadecimal digits.",
         )
         return None
     return bytes.fromhex(value)
 
 
-def _read_code(value: Any, faults: Faults) -> str:
+def _read_code(value: object, faults: Faults) -> str:
     if value is None or value == "":
         return ""
     if not isinstance(value, str) or not CODE.fullmatch(value):
         faults.add(
             "code",
             f"{show_value(value)} is not a code.",
-            "Up to 40 small letters, digits and underscores.",
+            "Send up to 40 lowercase letters, digits and underscores.",
         )
         return ""
     return value
 
 
-def _read_summary(value: Any, faults: Faults) -> dict[str, Any]:
+def _read_summary(value: object, faults: Faults) -> dict[str, int]:
     if value is None:
-        return {}  # then the list of changes is counted
+        return {}  # the server counts the list of changes instead
     given = _mapping(value, "summary", faults)
-    found: dict[str, Any] = {
+    found: dict[str, int] = {
         name: read_integer(given, "summary", name, faults, 0, MOST, 0) for name in COUNTS
     }
     drift = given.get("drift")
@@ -170,7 +167,7 @@ def _read_summary(value: Any, faults: Faults) -> dict[str, Any]:
     return found
 
 
-def _read_facts(value: Any, faults: Faults) -> dict[str, str]:
+def _read_facts(value: object, faults: Faults) -> dict[str, str]:
     given = _mapping(value, "facts", faults)
     found = {}
     for name in FACTS:
@@ -182,7 +179,7 @@ def _read_facts(value: Any, faults: Faults) -> dict[str, str]:
     return found
 
 
-def _read_log(value: Any, faults: Faults) -> LogTotals:
+def _read_log(value: object, faults: Faults) -> LogTotals:
     given = _mapping(value, "log", faults)
     return LogTotals(
         next=read_integer(given, "log", "next", faults, 0, MOST, 0),
@@ -192,13 +189,13 @@ def _read_log(value: Any, faults: Faults) -> LogTotals:
     )
 
 
-def _read_state(value: Any, faults: Faults) -> int | None:
+def _read_state(value: object, faults: Faults) -> int | None:
     if value is None:
         return None
     return read_integer(_mapping(value, "state", faults), "state", "size", faults, 0, MOST_BYTES, 0)
 
 
-def _mapping(value: Any, where: str, faults: Faults) -> Mapping[str, Any]:
+def _mapping(value: object, where: str, faults: Faults) -> Mapping[str, object]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -207,9 +204,9 @@ def _mapping(value: Any, where: str, faults: Faults) -> Mapping[str, Any]:
     return value
 
 
-def _cut(value: Any, longest: int) -> str:
+def _cut(value: object, longest: int) -> str:
     if not isinstance(value, str):
         return ""
-    # Half of a surrogate pair can't be stored.
+    # PostgreSQL cannot store half of a surrogate pair.
     text = value.replace("\x00", "").strip().encode("utf-8", "replace").decode()
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,25 +1,25 @@
-"""Which approvals of a plan count: those of people who may decide in its pool at this moment."""
+"""Which approvals of a plan count: those of users who may decide in its pool at this moment."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from pools.access.permissions import Identity, load_identities
 from pools.config.approval_spec import ApprovalSpec
 
 
 class GivenApproval(Protocol):
-    """An approval as a row of any statement has it."""
+    """The fields that the model and the rows of statements share."""
 
     @property
-    def user_id(self) -> Any: ...
+    def user_id(self) -> int | None: ...
     @property
-    def by_user(self) -> Any: ...
+    def by_user(self) -> str: ...
 
 
 def find_faults(
     given: Sequence[GivenApproval], *, pool_id: int | None, requested_by: str, rule: ApprovalSpec
 ) -> list[str]:
-    """For each approval why it does not count; empty: it counts."""
+    """For each approval the reason why it does not count; empty for an approval that counts."""
     users = load_identities(one.user_id for one in given if one.user_id is not None)
     return [_fault(one, users, pool_id, requested_by, rule) for one in given]
 
@@ -31,7 +31,7 @@ def _fault(
     requested_by: str,
     rule: ApprovalSpec,
 ) -> str:
-    if one.user_id not in users:
+    if one.user_id is None or one.user_id not in users:
         return f"{one.by_user} no longer exists."
     user = users[one.user_id]
     if user is None:

@@ -124,6 +124,7 @@ def record_result(*, claim_id: int, generation: int, member: Member, result: Tas
             claim=claim_id, generation=generation, facts=json.dumps({"report": report})
         )
         claim = view_claim(claim_id)
+        text = f"the agent reports for the {run.step}: {result.outcome} {result.explanation}"
         record(
             "stale_report",
             pool_id=claim.pool_id,
@@ -133,9 +134,7 @@ def record_result(*, claim_id: int, generation: int, member: Member, result: Tas
             before=claim.state,
             after=claim.state,
             data=report,
-            reason=f"its agent says of the {run.step}: {result.outcome} {result.words}".strip()[
-                :500
-            ],
+            reason=text.strip()[:500],
         )
     raise _over(view_claim(claim_id), generation)
 
@@ -220,7 +219,7 @@ def _record_result(
         if result.is_cut_off and claim.step == "apply" and run is not None:
             lock_after_lost_apply(
                 LockedHold(claim, locked, is_started=True),
-                f"was cut off while it applied: {result.words}"[:500],
+                f"was cut off while it applied: {result.explanation}"[:500],
             )
         _end_run_as_told(claim, holder, run, member, result, settled)
         publish("events")
@@ -249,7 +248,12 @@ def _apply_result(
     release_slots(
         claim.id,
         claim.generation,
-        Ending(outcome=outcome, verb=VERBS[result.outcome], reason=result.words, is_clean=is_clean),
+        Ending(
+            outcome=outcome,
+            verb=VERBS[result.outcome],
+            reason=result.explanation,
+            is_clean=is_clean,
+        ),
     )
     return RunEnd("ended", outcome, keep=False)
 
@@ -267,7 +271,7 @@ def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> RunEnd:
             to=to,
             outcome="",
             verb="plan_again",
-            reason=result.words,
+            reason=result.explanation,
             is_clean=not result.left_running,
             step="plan",
         ),

@@ -34,8 +34,8 @@ def test_a_long_reason_is_cut_and_nul_characters_are_removed() -> None:
     )
     assert len(found.reason) == LONGEST_REASON
     assert "\x00" not in found.reason
-    assert found.words.startswith("exit_code: xxx")
-    assert parse_result({"outcome": "failed", "reason": 7}).words == ""
+    assert found.explanation.startswith("exit_code: xxx")
+    assert parse_result({"outcome": "failed", "reason": 7}).explanation == ""
 
 
 @pytest.mark.parametrize(
