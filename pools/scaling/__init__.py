@@ -1,5 +1,5 @@
-"""How many members a pool should have: pure policies over frozen snapshots, limits and guards
-that are the same for all of them.
+"""How many members a pool should have: pure policies over frozen snapshots, and limits and guards
+that all policies share.
 """
 
 from .decide import decide, force

@@ -1,6 +1,8 @@
-"""From a policy's wish to what is done: pause > freeze > max > pin > reserved floor > min > policy,
-then guards and cool-downs, then who goes. Pure: the same snapshot is always answered the same, and
-the answer carries its reason."""
+"""Turns a policy's wish into a decision: pause > freeze > max > pin > reserved floor > min >
+policy, then guards and cool-downs, then the choice of members to remove (`victims.py`).
+
+Pure: the same snapshot always gives the same decision. Each decision carries its reason.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -18,12 +20,10 @@ from .policies import OnDemand, Policy
 from .roll import add_roll
 from .victims import choose
 
-NOTHING = "nothing is created or removed"
-
 
 @dataclass(frozen=True, slots=True)
 class DesiredCount:
-    """How many there should be, and who says so."""
+    """The number of members that a pool should have, and the rule that set the number."""
 
     target: int
     source: str  # policy, min, floor, pin, max, freeze
@@ -32,7 +32,7 @@ class DesiredCount:
 
     @property
     def is_wish(self) -> bool:
-        """Not a limit that is made good at once, and nothing urgent."""
+        """True if the pace of the policy applies. Other limits and urgent wishes do not wait."""
         return self.source in ("policy", "max") and not self.wish.is_urgent
 
 
@@ -45,7 +45,7 @@ def decide(s: Snapshot, policy: Policy) -> ScalingDecision:
                 0,
                 "paused",
                 "paused",
-                f"Paused: {s.limits.paused}. {NOTHING.capitalize()}",
+                f"Paused: {s.limits.paused}. No member is created or removed",
                 checks=(check,),
             ),
         )
@@ -63,7 +63,7 @@ def decide(s: Snapshot, policy: Policy) -> ScalingDecision:
 
 
 def force(s: Snapshot, count: int, reason: str) -> ScalingDecision:
-    """A person wants more, now. The maximum and a freeze stand (S19)."""
+    """Create members on an operator's order. The maximum and a freeze still apply (S19)."""
     if s.limits.frozen:
         return finish(
             s, ScalingDecision(0, "blocked", "frozen", f"Frozen: {s.limits.frozen}", count)
@@ -77,7 +77,7 @@ def force(s: Snapshot, count: int, reason: str) -> ScalingDecision:
 
 
 def find_desired_count(s: Snapshot, wish: ScalingTarget) -> DesiredCount:
-    """The weakest first; each stronger one has the last word."""
+    """Apply the limits from the weakest to the strongest; each may override the one before."""
     target, source, limits = wish.target, "policy", s.limits
     checks = list(wish.checks)
     if target < limits.low:
@@ -100,7 +100,7 @@ def find_desired_count(s: Snapshot, wish: ScalingTarget) -> DesiredCount:
             ScalingCheck(target == len(s.there), f"pinned to {target}", limits.pin.reason)
         )
     if target > limits.high:
-        # What is wanted past the maximum is said where it is refused; here it is only cut.
+        # `stay` and `grow` report what was wanted beyond the maximum.
         target, source = (
             limits.high,
             "max" if len(s.there) > limits.high or source == "policy" else source,
@@ -195,13 +195,13 @@ def shrink(s: Snapshot, policy: Policy, aim: DesiredCount, surplus: int) -> Scal
         )
     ]
     quiet = 0.0
-    # No person's order: the policy would have even fewer.
+    # Guards and pace apply unless an operator's order or the maximum demands the removal.
     is_own = aim.source in ("policy", "min", "floor")
     if is_own:
         count = min(surplus, pace.step_down) if pace.step_down else surplus
         quiet = policy.idle_for or 0.0 if isinstance(policy, OnDemand) else 0.0
-        guards.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "nobody may"))
-        guards.append(ScalingCheck(not s.creating, f"{s.creating} being created", "none may be"))
+        guards.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"))
+        guards.append(ScalingCheck(not s.creating, f"{s.creating} being created", "must be 0"))
         if pace.down:
             for since, what in ((s.since_down, "−"), (s.since_up, "+")):
                 guards.append(
@@ -213,15 +213,15 @@ def shrink(s: Snapshot, policy: Policy, aim: DesiredCount, surplus: int) -> Scal
                 )
     checks += [guard for guard in guards if guard not in checks]
     if failed := [guard for guard in guards if not guard.is_met]:
-        words = f"{sentence(reason_of(s, aim))}, but {stopped(failed[0])}"
+        words = f"{sentence(reason_of(s, aim))}, but {describe_check(failed[0])}"
         return ScalingDecision(
             0, "hold", f"{code_of(aim)}-{slug(failed[0])}", words, -count, tuple(checks)
         )
-    # What a roll has made goes by the roll alone.
+    # Only the roll removes the member that it created.
     candidates = [m for m in s.members if m.id != s.surge]
     chosen, spared, more = choose(candidates, count, may_be_new=not is_own, quiet=quiet)
     if not chosen:
-        words = f"{sentence(reason_of(s, aim))}, but nobody can go: each is in use or kept"
+        words = f"{sentence(reason_of(s, aim))}, but each member is in use or kept"
         return ScalingDecision(
             0, "hold", f"{code_of(aim)}-nobody", words, -count, tuple(checks), (), spared, more
         )
@@ -239,7 +239,7 @@ def shrink(s: Snapshot, policy: Policy, aim: DesiredCount, surplus: int) -> Scal
 
 
 def freeze(s: Snapshot) -> ScalingDecision:
-    """No capacity: who is idle goes, who works or waits for a person stays (P17)."""
+    """Remove idle members. Members that are held or reserved stay (P17)."""
     checks = (
         ScalingCheck(False, "no freeze", s.limits.frozen),
         ScalingCheck(s.is_fresh, "the provider was looked at", ago(s.seen)),
@@ -251,7 +251,7 @@ def freeze(s: Snapshot) -> ScalingDecision:
             -len(chosen),
             "shrink",
             "freeze",
-            f"{words}. Idle members go, others stay",
+            f"{words}. Idle members are removed, busy ones stay",
             -len(chosen),
             checks,
             chosen,
@@ -273,7 +273,7 @@ def freeze(s: Snapshot) -> ScalingDecision:
 
 
 def finish(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
-    """The request is over once what it asked for is there, or can't be had (S2, S6)."""
+    """A request ends once its member is there, or if no member can be created (S2, S6)."""
     is_over = decision.verdict in ("blocked", "paused", "frozen", "stopped") or (
         decision.delta <= 0 and not s.creating
     )
@@ -312,12 +312,12 @@ def full(s: Snapshot) -> str:
     return f"{len(s.members)} of {s.limits.high} members exist{more}"
 
 
-def stopped(check: ScalingCheck) -> str:
+def describe_check(check: ScalingCheck) -> str:
     return f"{check.text}: {check.note}" if check.note else check.text
 
 
 def slug(check: ScalingCheck) -> str:
-    """What stopped it, the same as long as it is the same guard."""
+    """The part of a decision's code that names the failed guard, without its numbers."""
     return "".join(c for c in check.text if c.isalpha() or c in "+−")[:24]
 
 

@@ -1,23 +1,26 @@
-"""What a scaling policy gets to know of a pool, and what it answers. Frozen values of the standard
-library only: a decision can be made over a recorded moment as well as over the present one."""
+"""The input of a scaling policy (`Snapshot`), its answer (`ScalingTarget`), and the decision
+(`ScalingDecision`).
+
+Frozen values of the standard library only, so that the same code decides over recorded demand.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Verdict = Literal[
     "grow", "shrink", "hold", "blocked", "paused", "frozen", "failed", "rebuild", "stopped"
 ]
-# Of a roll: one more is made, one that is outdated goes for it, one is made anew in its place, what
-# was one too many goes, nothing more is tried until a person has looked.
+# Steps of a roll: create one more member, remove an outdated member for it, rebuild a member in
+# place, remove a surplus member, stop until an operator continues the roll.
 Step = Literal["", "surge", "swap", "rebuild", "over", "stop"]
 
 SHOWN = 20  # members that a decision names
 
 
 class ScaledMember(NamedTuple):
-    """One that is not gone. A tuple, because a cycle may make a hundred thousand of them."""
+    """A member that is not gone. A tuple, because a cycle may create a hundred thousand."""
 
     id: int
     name: str
@@ -26,17 +29,17 @@ class ScaledMember(NamedTuple):
     running: int = 0
     reserved: int = 0
     draining: int = 0
-    cost: int = 0  # dearer ones go later
+    cost: int = 0  # deletion cost: cheaper members are removed first
     created: float = 0.0  # seconds since 1970, to the microsecond
     quiet_for: float = 0.0  # seconds since anything happened in its slots
     is_leaving: bool = False
     is_cordoned: bool = False
     is_lost: bool = False
-    is_owned: bool = True  # we created it, so we may delete it
-    is_outdated: bool = False  # made from another configuration than the pool has now
-    state_for: float = 0.0  # seconds that its state has been what it is
-    outside: str = ""  # what its provider says it waits for, or what is wrong there, in words
-    unsaved: int = 0  # Terraform states of which only its agent has a copy
+    is_owned: bool = True  # Berth created it and may delete it
+    is_outdated: bool = False  # created from another configuration than the pool has now
+    state_for: float = 0.0  # seconds since the state last changed
+    outside: str = ""  # the provider's message about the member: what it waits for, or a fault
+    unsaved: int = 0  # Terraform states of which only the member's agent has a copy
 
     @property
     def occupied(self) -> int:
@@ -48,13 +51,13 @@ class ScaledMember(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Counts towards what is wanted: not on its way out, and not given up for lost."""
+        """True if the member counts towards the wanted number: neither leaving nor lost."""
         return not self.is_going and not self.is_lost
 
     @property
     def usable(self) -> int:
-        """Slots that count as capacity. Of a member that takes nothing new only what is
-        occupied: its idle slots are nobody's.
+        """Slots that count as capacity. A member that takes no new claims counts only its
+        occupied slots, because no claim can get the idle ones.
         """
         if (
             self.state in ("ready", "creating")
@@ -78,24 +81,23 @@ class Sums(NamedTuple):
 
 
 class DemandQueue(NamedTuple):
-    """Claims that wait for the same and that this pool could serve. Blocked ones are in no
-    line (A11).
+    """Waiting claims with equal demands that this pool could serve. Blocked claims are in no
+    queue (A11).
     """
 
-    lanes: tuple[str, ...]  # of this pool that serve them, pickiest first
+    lanes: tuple[str, ...]  # lanes of this pool that serve the claims, most restricted first
     claims: int
-    slots: int  # that they ask for together
-    # Slots of them for work that people have approved, or that waits for its place to be
-    # reserved again.
+    slots: int  # that the claims ask for together
+    # Slots for approved plans, and for plans that wait for a slot to be reserved again.
     urgent: int = 0
-    waited: float = 0.0  # seconds, the one who is next
-    fits_free: bool = True  # False: what is free does not fit together
-    wants_new: bool = True  # False: a new member would not serve them, as they ask for labels
+    waited: float = 0.0  # seconds that the next claim has waited
+    fits_free: bool = True  # False: the free slots do not fit together
+    wants_new: bool = True  # False: a new member would lack labels that the claims ask for
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A person's count, until its time is over."""
+    """The number of members that an operator has set until a time."""
 
     count: int
     reason: str = ""
@@ -105,28 +107,28 @@ class Pin:
 class MemberLimits:
     low: int = 0
     high: int = 10
-    window: str = ""  # of the schedule, in words; empty: the pool's own
+    window: str = ""  # text of the open schedule window; empty: the limits of the pool
     pin: Pin | None = None
-    paused: str = ""  # why nothing is to happen
-    frozen: str = ""  # the window, in words
+    paused: str = ""  # the reason of a pause
+    frozen: str = ""  # text of the open freeze window
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """How members that are outdated are renewed, and what people have said about it."""
+    """How outdated members are renewed, and the orders of operators for the roll."""
 
-    is_wanted: bool = True  # by the configuration, or because a person has ordered it
-    may_surge: bool = True  # one more may be made first
-    could_surge: bool = False  # where no window leaves less, there is room for it
-    paused: str = ""  # why it goes no further
+    is_wanted: bool = True  # by the configuration, or by an operator's order
+    may_surge: bool = True  # the roll may create one more member first
+    could_surge: bool = False  # the widest window leaves room for one more member
+    paused: str = ""  # the reason of a pause
     stopped: str = ""  # a new member did not become ready
     ready_within: float = 900.0
-    settle: float = 10.0  # seconds a new one has to be ready before the next goes
+    settle: float = 10.0  # seconds a new member must be ready before the next one is removed
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPace:
-    """How fast a policy's wish is followed. Seconds; a step of 0: all at once."""
+    """Cool-downs in seconds, and members per decision. A step of 0 means no limit."""
 
     up: float = 30.0
     down: float = 600.0
@@ -142,22 +144,23 @@ class Snapshot:
     free: Mapping[str, int] = field(default_factory=dict)  # open slots by lane
     each: Mapping[str, int] = field(default_factory=dict)  # slots of a new member by lane
     limits: MemberLimits = MemberLimits()
-    is_requested: bool = False  # somebody could not be served and said so
+    is_requested: bool = False  # a claim could not be served and asked for a member
     grown_since_request: bool = False
     since_up: float | None = None  # seconds; None: never
     since_down: float | None = None
     seen: float | None = None  # seconds since the provider's last full look
-    fresh: float = 60.0  # a look older than this is none
+    fresh: float = 60.0  # seconds for which a look counts
     blocked: int = 0  # claims behind a lock or a predecessor, for the record
     hopeless: int = 0  # claims that no member could ever serve, for the record
     roll: Roll = Roll()
-    surge: int | None = None  # the member beyond those that are wanted, that a roll has made
+    surge: int | None = None  # id of the surplus member that the roll created
 
     @cached_property
     def sums(self) -> "Sums":
-        """All that is counted of the members, in one walk: a cycle makes it for each of a hundred
-        thousand. What a roll has made beyond those that are wanted is not there for a policy, and
-        what it offers free is nobody's."""
+        """All counts over the members. One loop that unpacks tuples, because a cycle counts up
+        to a hundred thousand members. The surge of a roll does not count for policies, and its
+        free slots are no capacity.
+        """
         there: list[ScaledMember] = []
         creating = offline = going = running = reserved = draining = total = 0
         for member in self.members:
@@ -198,7 +201,7 @@ class Snapshot:
 
     @cached_property
     def extra(self) -> ScaledMember | None:
-        """The surge of a roll, unless it is on its way out."""
+        """The surge of a roll, unless it is leaving."""
         if self.surge is None:
             return None
         return next((m for m in self.members if m.id == self.surge and not m.is_going), None)
@@ -247,9 +250,7 @@ class Snapshot:
 
     @cached_property
     def unmet(self) -> tuple[DemandQueue, ...]:
-        """What is left of the lines once everything that is free, and every member on its way,
-        has served what it can.
-        """
+        """The demand that free slots and members under creation do not cover."""
         left = dict(self.free)
         coming = {lane: count * self.creating for lane, count in self.each.items()}
         found = []
@@ -266,7 +267,7 @@ class Snapshot:
         return tuple(found)
 
     def members_for(self, lines: Sequence[DemandQueue]) -> int:
-        """New members that would serve these."""
+        """Number of new members that would serve these queues."""
         needed = 0
         for line in lines:
             each = sum(self.each.get(lane, 0) for lane in line.lanes)
@@ -276,7 +277,7 @@ class Snapshot:
 
 
 class ScalingCheck(NamedTuple):
-    """One thing that was looked at, with its threshold."""
+    """One condition of a decision, with its threshold."""
 
     is_met: bool
     text: str
@@ -284,7 +285,7 @@ class ScalingCheck(NamedTuple):
 
 
 class RemovalCandidate(NamedTuple):
-    """A member that was looked at for removal."""
+    """A member considered for removal, with the reason why it is chosen or spared."""
 
     id: int
     name: str
@@ -298,12 +299,12 @@ class Gauge(NamedTuple):
 
 
 class ScalingTarget(NamedTuple):
-    """What a policy would have, before limits and guards. A target of as many as are there: it
-    is content.
+    """The number of members a policy wants, before limits and guards. A target equal to the
+    present number means no change.
     """
 
     target: int
-    code: str  # stays the same as long as the reason does
+    code: str  # equal reasons have equal codes
     reason: str
     checks: tuple[ScalingCheck, ...] = ()
     is_urgent: bool = False  # no cool-down, no step
@@ -316,25 +317,25 @@ class ScalingDecision:
     verdict: Verdict
     code: str
     reason: str
-    wanted: int = 0  # what would happen if nothing stood against it
+    wanted: int = 0  # the change without limits and guards
     checks: tuple[ScalingCheck, ...] = ()
     chosen: tuple[RemovalCandidate, ...] = ()
     spared: tuple[RemovalCandidate, ...] = ()
     more_spared: int = 0
     gauge: Gauge | None = None
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, object] = field(default_factory=dict)
     clears_request: bool = False
-    absorbs: bool = False  # the next request is for what has been done just now
+    absorbs: bool = False  # the next request asks for the member that was just created
     step: Step = ""  # of a roll
 
     @property
     def is_done(self) -> bool:
-        """Something is changed by it."""
+        """True if the decision changes members or stops the roll."""
         return bool(self.delta) or self.step in ("rebuild", "stop")
 
     @property
     def words(self) -> str:
-        """In two words: +1, −1, hold, +1 blocked, rebuild."""
+        """Short form: +1, −1, hold, +1 blocked, rebuild."""
         match self.verdict:
             case "grow" | "shrink":
                 return signed(self.delta)
@@ -345,7 +346,7 @@ class ScalingDecision:
 
     @property
     def key(self) -> str:
-        """Two decisions in a row with the same key are one, seen again."""
+        """Decisions in a row with equal keys share one row."""
         return f"{self.verdict}:{self.code}:{self.delta}:{self.wanted}"
 
 
@@ -353,8 +354,8 @@ def signed(number: int) -> str:
     return f"+{number}" if number > 0 else f"−{-number}" if number else "0"
 
 
-def record_inputs(s: Snapshot) -> dict[str, Any]:
-    """What was looked at, to be kept with the decision."""
+def record_inputs(s: Snapshot) -> dict[str, object]:
+    """The facts that are stored with the decision."""
     return {
         "members": len(s.there),
         "all_members": len(s.members),
@@ -386,7 +387,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time: 31 s, 2 min, 2 h 46 min, 3 d 4 h."""
+    """A duration as text: 31 s, 2 min, 2 h 46 min, 3 d 4 h."""
     whole = max(0, round(seconds))
     if whole < 120:
         return f"{whole} s"

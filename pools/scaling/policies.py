@@ -1,8 +1,8 @@
-"""What a pool would have: one of these to a pool. Each looks at a snapshot and answers a wish with
-its reason; limits, guards and the choice of members are the same for all of them (decide.py).
+"""The scaling policies. Each pool has one policy, which returns the wanted number of members and a
+reason for a snapshot. Limits, guards and the choice of members are shared (`decide.py`).
 
-A policy of one's own is a class with the same two things: `pace` and `wish(snapshot)`. It is named
-in settings.BERTH_SCALING_POLICIES.
+An installation may add policies: a class with `pace` and `wish(snapshot)`, named in
+settings.BERTH_SCALING_POLICIES.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """So many, whatever happens."""
+    """A constant number of members."""
 
     size: int = 1
     pace: ScalingPace = EVERYTHING_AT_ONCE
@@ -42,12 +42,11 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """More when too much is in use, fewer when next to nothing is (S8)."""
+    """One more member above a share of slots in use, one fewer below another share (S8)."""
 
     grow_above: float = 80.0
     shrink_below: float = 20.0
-    # Wholly idle members may go though something runs or is reserved elsewhere.
-    idle_members: bool = False
+    idle_members: bool = False  # True: idle members may go while slots of other members are in use
     pace: ScalingPace = ONE_BY_ONE
 
     def wish(self, s: Snapshot) -> ScalingTarget:
@@ -68,8 +67,8 @@ class Utilisation:
             )
         if s.members_for(s.unmet):
             slots = sum(line.slots for line in s.unmet)
-            check = ScalingCheck(True, f"{slots} wanted that nothing free serves", "grow wanted")
-            words = f"{percent} in use, but {plural(slots, 'slot')} wanted that nothing free serves"
+            check = ScalingCheck(True, f"{slots} wanted that no free slot serves", "grow wanted")
+            words = f"{percent} in use, but {plural(slots, 'slot')} wanted that no free slot serves"
             return ScalingTarget(count + 1, "waiting", words, (check,), gauge=gauge)
         if share >= self.shrink_below:
             checks = (
@@ -84,9 +83,9 @@ class Utilisation:
         count, percent = len(s.there), f"{share:.1f} %"
         checks = [ScalingCheck(True, f"{share:.1f} < {self.shrink_below:g}", "shrink wanted")]
         if not self.idle_members:
-            checks.append(ScalingCheck(not s.running, f"{s.running} running", "none may"))
-            checks.append(ScalingCheck(not s.reserved, f"{s.reserved} reserved", "none may be"))
-        checks.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "nobody may"))
+            checks.append(ScalingCheck(not s.running, f"{s.running} running", "must be 0"))
+            checks.append(ScalingCheck(not s.reserved, f"{s.reserved} reserved", "must be 0"))
+        checks.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"))
         if failed := [check for check in checks if not check.is_met]:
             said = " and ".join(check.text for check in failed)
             return ScalingTarget(
@@ -97,7 +96,7 @@ class Utilisation:
                 gauge=gauge,
             )
         if not count:
-            return ScalingTarget(0, "empty", "nobody is there and nobody waits", gauge=gauge)
+            return ScalingTarget(0, "empty", "no member exists and no claim waits", gauge=gauge)
         first = next((m for m in order(s.there) if not find_blocker(m)), None)
         if first is not None and 100 * s.used > self.grow_above * (s.total - first.usable):
             checks.append(
@@ -123,7 +122,7 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """So many wholly idle ones beside those in use, ready for who comes next (P19)."""
+    """A number of idle members beside those in use, ready for the next claims (P19)."""
 
     max_idle: int = 1
     pace: ScalingPace = WARM
@@ -133,16 +132,18 @@ class Warm:
         used = sum(m.occupied > 0 for m in s.there)
         pending = s.members_for(s.lines)
         wanted = used + pending + self.max_idle
-        words = f"{used} in use + {pending} for who waits + {self.max_idle} idle = {wanted}"
+        words = f"{used} in use + {pending} for waiting claims + {self.max_idle} idle = {wanted}"
         check = ScalingCheck(count == wanted, f"{count} of {wanted}", "in use + waiting + idle")
         return ScalingTarget(wanted, "warm", words, (check,))
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """One more when somebody can't be served, one fewer when one has been idle for long (S1-S7)."""
+    """One more member while a claim cannot be served, one fewer once a member has been idle for
+    `idle_for` (S1-S7).
+    """
 
-    idle_for: float | None = 600.0  # None: nobody goes
+    idle_for: float | None = 600.0  # None: no member is removed
     pace: ScalingPace = ON_DEMAND
 
     def wish(self, s: Snapshot) -> ScalingTarget:
@@ -151,9 +152,7 @@ class OnDemand:
             return early
         unmet = sum(line.slots for line in s.unmet)
         if needed := s.members_for(s.unmet):
-            words = (
-                f"{plural(unmet, 'slot')} wanted that nothing free and nothing on its way serves"
-            )
+            words = f"{plural(unmet, 'slot')} wanted that no free or coming slot serves"
             return ScalingTarget(
                 count + needed,
                 "waiting",
@@ -161,7 +160,7 @@ class OnDemand:
                 (ScalingCheck(True, f"{unmet} > 0", "slots missing"),),
             )
         if self.idle_for is None or s.claims:
-            words = "everybody who waits is being served" if s.claims else "nobody waits"
+            words = "every waiting claim is being served" if s.claims else "no claim waits"
             return ScalingTarget(
                 count, "served", words, (ScalingCheck(False, f"{unmet} > 0", "slots missing"),)
             )
@@ -171,18 +170,18 @@ class OnDemand:
         )
         if long:
             words = (
-                f"nobody waits and {plural(len(long), 'member has', 'members have')} "
+                f"no claim waits and {plural(len(long), 'member has', 'members have')} "
                 "been idle for long"
             )
             return ScalingTarget(count - 1, "idle", words, (check,))
         return ScalingTarget(
-            count, "content", "nobody waits and nobody has been idle for long", (check,)
+            count, "content", "no claim waits and no member has been idle for long", (check,)
         )
 
 
 def start(s: Snapshot) -> ScalingTarget | None:
-    """What every policy does at once: the first member (S9), and a place for work that people
-    have approved (S11).
+    """The wishes that take effect without a cool-down: the first member (S9), and a slot for plans
+    that people review or have approved (S11). None: neither is needed.
     """
     if not s.there and s.members_for(s.lines):
         target = max(s.limits.low, 1)
@@ -198,6 +197,6 @@ def start(s: Snapshot) -> ScalingTarget | None:
         check = ScalingCheck(
             True, f"{slots} without a place", "plans that wait for people or are approved"
         )
-        words = f"{plural(slots, 'plan')} without a slot, and none that is free takes it"
+        words = f"{plural(slots, 'plan')} without a slot, and no free slot fits"
         return ScalingTarget(len(s.there) + 1, "urgent", words, (check,), is_urgent=True)
     return None

@@ -1,11 +1,10 @@
-"""What would have been: a policy over recorded demand. The same decisions as the scaler makes, with
-a clock of its own. Pure.
+"""Replay of recorded demand under another policy, with the decisions of the scaler and a simulated
+clock. Pure.
 
-What is recorded is how many slots were held, reserved and waited for, minute by minute; so a rise
-is somebody who comes, a fall somebody who goes, whoever has been there for longest first. Who came
-and went within a minute is not seen, which lane they wanted neither; nobody would have asked for
-more because there was more. So two replays are compared with each other, and what was is replayed
-like the others.
+The record holds, minute by minute, how many slots were held, reserved and waited for. A rise
+counts as new claims, a fall as the end of the oldest claims. Lanes and claims shorter than a minute
+are not recorded, and demand does not react to supply. So replays are compared only with each other,
+and `as_it_was` counts the past in the same way.
 """
 
 from collections import deque
@@ -21,14 +20,12 @@ LANE = "slot"
 MINUTE = 60.0
 BUILT_IN = (Fixed, OnDemand, Utilisation, Warm)
 POINTS = 500
-# Work of one replay: decisions times members. Longer ones decide less often, at most every
-# few minutes.
-MOST_WORK = 800_000
+MOST_WORK = 800_000  # decisions times members of one replay; `pace_of` spaces the decisions out
 
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """A sample: from then on, until the next one."""
+    """Recorded demand from `at` until the next sample."""
 
     at: float  # seconds since 1970
     members: int
@@ -53,15 +50,13 @@ class Point:
 
 @dataclass
 class ReplayResult:
-    """How it went."""
-
     points: list[Point] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)  # of everybody who was seen to come
+    waits: list[float] = field(default_factory=list)  # seconds until each served claim got a slot
     still_waiting: int = 0
     created: int = 0
     removed: int = 0
     member_hours: float = 0.0
-    waiting_hours: float = 0.0  # of all slots that were waited for
+    waiting_hours: float = 0.0  # slots waited for, times hours
     most: int = 0
     every: float = 0.0  # seconds between two decisions
 
@@ -70,7 +65,7 @@ class ReplayResult:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
     def thinned(self) -> list[Point]:
-        """So many points, whatever the length: of each stretch the one with the most who wait."""
+        """At most `POINTS` points: of each stretch the point with the most waiting claims."""
         size = max(1, -(-len(self.points) // POINTS))
         return [
             max(self.points[i : i + size], key=lambda p: p.waiting)
@@ -91,8 +86,8 @@ class _Machine:
 class _Simulation:
     each: int
     machines: list[_Machine] = field(default_factory=list)
-    queue: deque[float] = field(default_factory=deque)  # when each came
-    tasks: deque[_Machine] = field(default_factory=deque)  # where each runs, the longest first
+    queue: deque[float] = field(default_factory=deque)  # arrival time of each waiting claim
+    tasks: deque[_Machine] = field(default_factory=deque)  # machine of each claim, oldest first
     made: int = 0
 
     def add(self, now: float, ready_at: float) -> None:
@@ -100,7 +95,7 @@ class _Simulation:
         self.machines.append(_Machine(self.made, now, ready_at, ready_at))
 
     def follow(self, wanted: int, now: float, outcome: ReplayResult) -> None:
-        """Whoever is too much goes, the longest there first; who is new waits for a place."""
+        """Adjust the claims to `wanted`: the oldest claims end, new claims queue for a slot."""
         while len(self.tasks) + len(self.queue) > wanted:
             if self.queue and not self.tasks:
                 self.queue.popleft()
@@ -150,9 +145,7 @@ class _Simulation:
 
 @dataclass
 class _Clock:
-    """When it was decided last, and on what: the same again would be decided the same, and that
-    is most of the time.
-    """
+    """Skips decisions over facts that have not changed since the last decision."""
 
     policy: Policy
     up: float | None = None
@@ -162,8 +155,8 @@ class _Clock:
     def is_due(
         self, world: _Simulation, moment: DemandSample, limits: MemberLimits, now: float
     ) -> bool:
-        """Ages count only in so far as they have passed what the policy waits for. One that is
-        not ours may look at anything.
+        """True if the facts differ from those of the last decision. Ages count only as passed
+        thresholds of the policy. A policy outside of Berth may read any fact, so it is always due.
         """
         if not isinstance(self.policy, BUILT_IN):
             return True
@@ -203,7 +196,7 @@ def replay(
     ready_after: float = 60.0,
     every: float = 15.0,
 ) -> ReplayResult:
-    """One decision every so many seconds, from the recorded number of members on."""
+    """Decide every `every` seconds, starting with the recorded number of members."""
     outcome, world = ReplayResult(), _Simulation(max(1, each))
     if not moments:
         return outcome
@@ -238,7 +231,7 @@ def replay(
 
 
 def as_it_was(moments: Sequence[DemandSample], *, each: int, every: float = 15.0) -> ReplayResult:
-    """The same way of counting over the members that there were."""
+    """Count the recorded members in the same way as `replay` counts simulated ones."""
     outcome, world = ReplayResult(every=every), _Simulation(max(1, each))
     for i, moment in enumerate(moments):
         if i:
@@ -246,7 +239,7 @@ def as_it_was(moments: Sequence[DemandSample], *, each: int, every: float = 15.0
             outcome.removed += max(0, moments[i - 1].members - moment.members)
         until = moments[i + 1].at if i + 1 < len(moments) else moment.at + MINUTE
         _follow_slots(world, moment, outcome)
-        # A gap in the record is not a night of waiting.
+        # A gap in the record must not count as hours of waiting.
         length = min(until - moment.at, 10 * MINUTE)
         _add_point(
             outcome, moment.at, moment.members, moment.slots, moment.wanted, moment.waiting, length
@@ -256,7 +249,7 @@ def as_it_was(moments: Sequence[DemandSample], *, each: int, every: float = 15.0
 
 
 def _follow_slots(world: _Simulation, moment: DemandSample, outcome: ReplayResult) -> None:
-    """As many as had a slot have one, whoever came first."""
+    """Give slots to as many claims as held one, in order of arrival."""
     running = moment.held + moment.reserved
     held = world.machines[0] if world.machines else _Machine(0, 0.0, 0.0, 0.0)
     if not world.machines:
@@ -270,9 +263,7 @@ def _follow_slots(world: _Simulation, moment: DemandSample, outcome: ReplayResul
 
 
 def pace_of(moments: Sequence[DemandSample], every: float) -> float:
-    """Seconds between two decisions, so that a long record of a large pool takes no longer than
-    a short one of a small.
-    """
+    """Seconds between two decisions, so that each replay stays within `MOST_WORK`."""
     length = moments[-1].at - moments[0].at + MINUTE
     busiest = max(max(m.members for m in moments), 10)
     return max(every, length * busiest / MOST_WORK)

@@ -1,9 +1,10 @@
-"""Members that were made from another configuration than the pool has now are renewed: one by one,
-idle ones only, one more first where there is room, in its place where there is none. Pure, like
-everything that decides on members.
+"""The rolling renewal of outdated members: those created from another configuration than the pool
+has now. Pure.
 
-A new member has to be ready, and stay so, before the next step. One that does not become ready
-stops the roll: not everybody is replaced by something broken.
+Only idle members are renewed, one by one. Where the limits leave room, the roll creates one more
+member first (a surge); elsewhere it rebuilds a member in its place. A new member must become ready
+and stay ready before the next step. A new member that does not become ready stops the roll, so
+that a broken configuration does not replace every member.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ SEEN = "the provider was looked at"
 
 
 def decide_roll(s: Snapshot) -> ScalingDecision | None:
-    """The next step, or what it waits for. None: everybody is made from what the pool has now."""
+    """The next step of the roll, or what the roll waits for. None: no member is outdated."""
     old = [
         m for m in s.members if m.is_outdated and m.is_owned and not m.is_going and m.id != s.surge
     ]
@@ -33,7 +34,7 @@ def decide_roll(s: Snapshot) -> ScalingDecision | None:
     if s.extra is not None and (s.extra.is_outdated or not old):
         return end_surge(s, s.extra)
     if not s.roll.is_wanted and s.extra is None:
-        return wait("manual", f"{outdated(old)}, renewed once somebody says so")
+        return wait("manual", f"{outdated(old)}, renewed once an operator orders it")
     if s.roll.paused:
         return wait("paused", f"{outdated(old)}, the roll is paused: {s.roll.paused}")
     if s.roll.stopped:
@@ -44,8 +45,8 @@ def decide_roll(s: Snapshot) -> ScalingDecision | None:
 
 
 def add_roll(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
-    """Only where nothing else is to be done. What a roll waits for stands beside what the
-    policy says.
+    """Replace a decision without a change by the next step of the roll. If the roll waits, its
+    reason follows the reason of the policy.
     """
     if decision.delta or (found := decide_roll(s)) is None:
         return decision
@@ -61,17 +62,13 @@ def add_roll(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
 
 
 def find_gate(s: Snapshot) -> ScalingDecision | None:
-    """New members that are not ready, or only just, hold everything up; one that does not become
-    ready in time stops it.
+    """What new members impose on the roll: it waits while one is not ready or only just ready,
+    and stops if one does not become ready in time. None: the roll may go on.
     """
     new = [m for m in s.members if not m.is_outdated and m.is_owned and not m.is_going]
     for member in new:
         if member.is_lost or (member.state != "ready" and member.state_for >= s.roll.ready_within):
-            why = (
-                "is not there any more"
-                if member.is_lost and member.state == "ready"
-                else "is not ready"
-            )
+            why = "has vanished" if member.is_lost and member.state == "ready" else "is not ready"
             words = f"{member.name} {why} after {span(member.state_for)}{provider_reason(member)}"
             check = ScalingCheck(
                 False,
@@ -99,8 +96,8 @@ def find_gate(s: Snapshot) -> ScalingDecision | None:
 
 
 def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
-    """Nothing is under way: who is no use now is made anew, else one more is made first, else
-    one is made anew in its place.
+    """The step while no surge exists: rebuild an outdated member that is not ready, else create
+    one more member, else rebuild one in its place.
     """
     idle = idle_of(old)
     if not idle:
@@ -110,12 +107,12 @@ def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
             s,
             useless[0],
             old,
-            ScalingCheck(True, f"{useless[0].name} is of no use", useless[0].state),
+            ScalingCheck(True, f"{useless[0].name} is not ready", useless[0].state),
         )
     room = s.limits.high - len(s.members)
     check = ScalingCheck(room > 0, f"{len(s.members)} + 1 ≤ {s.limits.high}", "room for one more")
     if room > 0 and s.roll.may_surge:
-        words = f"Roll: {outdated(old)}, one more first"
+        words = f"Roll: {outdated(old)}, one more member is created first"
         return ScalingDecision(1, "grow", "roll", words, 1, (check,), step="surge")
     if going := [m for m in s.members if m.is_going]:
         return wait("going", f"the roll waits until {going[0].name} is gone", check)
@@ -135,8 +132,8 @@ def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
         return wait(
             "least",
             (
-                f"{outdated(old)}, but {low} of {len(s.members)} have to be ready while one is "
-                f"made anew{window}"
+                f"{outdated(old)}, but {low} of {len(s.members)} have to be ready during a "
+                f"rebuild{window}"
             ),
             check,
             least,
@@ -150,14 +147,14 @@ def rebuild(
     if not s.is_fresh:
         return unseen(s, old)
     chosen = (RemovalCandidate(member.id, member.name, "wholly idle, outdated"),)
-    words = f"Roll: {outdated(old)}, {member.name} is made anew in its place"
+    words = f"Roll: {outdated(old)}, {member.name} is rebuilt in its place"
     return ScalingDecision(
         0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild"
     )
 
 
 def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
-    """The new one is ready: an outdated one goes."""
+    """The step while the surge is ready: remove an outdated member."""
     idle = idle_of(old)
     if not idle:
         return wait(
@@ -178,20 +175,18 @@ def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
 
 
 def end_surge(s: Snapshot, extra: ScaledMember) -> ScalingDecision:
-    """Nobody is to be renewed for it any more, or it is outdated itself: there is one too many."""
-    what = f"{extra.name} is outdated itself" if extra.is_outdated else "everybody is up to date"
-    # The others are those that are wanted.
+    """The step after the last renewal, or if the surge itself is outdated: remove one member."""
+    what = f"{extra.name} is outdated itself" if extra.is_outdated else "no member is outdated"
     may_shrink = not extra.is_outdated and count_ready(s) > least_ready(s)
     others = [m for m in s.there if m.state == "ready"] if may_shrink else []
     free = [m for m in (extra, *order(others)) if not find_blocker(m, may_be_new=True)]
     if not free:
-        return wait("extra", f"{what}, one member too many goes once it is idle")
+        return wait("extra", f"{what}, the surplus member is removed once it is idle")
     if not s.is_fresh:
         return unseen(s, ())
-    chosen = (RemovalCandidate(free[0].id, free[0].name, "wholly idle, one too many"),)
-    return ScalingDecision(
-        -1, "shrink", "roll-over", f"Roll: {what}, one too many goes", -1, (), chosen, step="over"
-    )
+    chosen = (RemovalCandidate(free[0].id, free[0].name, "wholly idle, surplus"),)
+    words = f"Roll: {what}, a surplus member is removed"
+    return ScalingDecision(-1, "shrink", "roll-over", words, -1, (), chosen, step="over")
 
 
 def wait(code: str, words: str, *checks: ScalingCheck) -> ScalingDecision:
@@ -210,7 +205,7 @@ def unseen(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
 
 
 def idle_of(members: Sequence[ScaledMember]) -> list[ScaledMember]:
-    """In the order in which they go. One that is not there yet is of no use, it may go, too."""
+    """The removable members in the order of removal, including those being created."""
     return [m for m in order(members) if not find_blocker(m, may_be_new=True)]
 
 
@@ -219,20 +214,21 @@ def count_ready(s: Snapshot) -> int:
 
 
 def least_ready(s: Snapshot) -> int:
-    """A person's count may be less than the minimum."""
+    """The minimum, or the pin of an operator if that is lower."""
     return s.limits.low if s.limits.pin is None else min(s.limits.low, s.limits.pin.count)
 
 
 def least_in_place(s: Snapshot) -> int:
-    """While one is made anew in its place. Where no roll could ever make one more first, because
-    the minimum is the most or members come by hand, that one may be missing from the minimum: else
-    nobody would be renewed at all. A window that leaves no room is waited for."""
+    """How many members must be ready while one is rebuilt. One less than the minimum where no
+    window ever leaves room for a surge (the minimum is the maximum, or members are declared),
+    because no member could be renewed otherwise. Elsewhere the roll waits for such a window.
+    """
     could_surge = s.roll.may_surge and (s.limits.high > s.limits.low or s.roll.could_surge)
     return least_ready(s) if could_surge else max(0, least_ready(s) - 1)
 
 
 def provider_reason(member: ScaledMember) -> str:
-    """What its provider says of it, if it says anything."""
+    """The provider's message about the member, as the end of a sentence."""
     return f": {member.outside.rstrip('.')}" if member.outside else ""
 
 

@@ -1,9 +1,8 @@
-"""Windows of the week by the clock on the wall: other limits, or a freeze. Pure: the moment is
-an argument.
+"""Weekly windows in local time that set other limits or a freeze. Pure: the moment is an argument.
 
-A window belongs to the day on which it starts, also when it ends on the next one. Both clock
-changes: a time that the clock skips counts as if it had not been skipped, one that it shows twice
-means the first; so windows that meet leave no gap and do not overlap.
+A window belongs to the day on which it starts, also when it ends on the next day. When clocks
+change, a skipped local time counts as if it had not been skipped, and a repeated local time means
+the first of the two. So windows that meet leave no gap and do not overlap.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,7 +33,7 @@ class Window:
 
 
 def open_at(window: Window, now: datetime) -> tuple[datetime, datetime] | None:
-    """From when to when the window is open that is open at this moment; None: it is not."""
+    """Start and end of the window's occurrence that is open at this moment, or None."""
     today = now.astimezone(ZoneInfo(window.zone)).date()
     for day in (today, today - timedelta(days=1)):
         found = on_day(window, day)
@@ -44,9 +43,7 @@ def open_at(window: Window, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def on_day(window: Window, day: date) -> tuple[datetime, datetime] | None:
-    """From when to when it is open, begun on this day of its zone; None: it does not
-    begin on it.
-    """
+    """Start and end of the occurrence that begins on this local day, or None."""
     if DAYS[day.weekday()] not in window.days:
         return None
     zone = ZoneInfo(window.zone)
@@ -58,7 +55,7 @@ def on_day(window: Window, day: date) -> tuple[datetime, datetime] | None:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A window, once."""
+    """One occurrence of a window."""
 
     window: Window
     start: datetime
@@ -68,7 +65,7 @@ class Occurrence:
 def list_occurrences(
     windows: Sequence[Window], first: datetime, last: datetime
 ) -> list[Occurrence]:
-    """Each time that one of them is open between two moments, in order."""
+    """The occurrences of all windows that overlap the span between two moments, in order."""
     found = []
     for window in windows:
         zone = ZoneInfo(window.zone)
@@ -87,8 +84,8 @@ def list_occurrences(
 def find_open(
     windows: Sequence[Window], now: datetime, lifted: Collection[datetime] = ()
 ) -> tuple[Window, datetime] | None:
-    """The first in the list that is open, with its end; those left out that began at one of
-    these moments.
+    """The first open window of the list, with its end. Windows that began at one of the moments
+    in `lifted` are skipped. None: no window is open.
     """
     for window in windows:
         if (found := open_at(window, now)) is not None and found[0] not in lifted:

@@ -1,4 +1,4 @@
-"""Who goes first when a pool shrinks, and why the others do not (S14)."""
+"""Which member is removed first at scale-in, and why the rest are spared (S14)."""
 
 from collections.abc import Sequence
 
@@ -20,8 +20,9 @@ def rank(member: ScaledMember) -> int:
 
 
 def order(members: Sequence[ScaledMember]) -> list[ScaledMember]:
-    """On their way out, then unknown, then idle; outdated before others, cheaper before dearer,
-    then the newest, to the microsecond. Busy ones come last."""
+    """Members in the order of removal: leaving, silent, being created, idle, busy, reserving.
+    Among equals outdated before current, lower deletion cost first, then the newest.
+    """
     newest_first = sorted(members, key=lambda m: (m.created, m.id), reverse=True)
     return sorted(
         newest_first,
@@ -30,11 +31,11 @@ def order(members: Sequence[ScaledMember]) -> list[ScaledMember]:
 
 
 def find_blocker(member: ScaledMember, *, may_be_new: bool = False) -> str:
-    """What speaks against taking this member away, in words. Empty: nothing does."""
+    """Why this member must not be removed. Empty: it may be."""
     if member.is_going:
         return "on its way out"
     if not member.is_owned:
-        return "not made by Berth"
+        return "not created by Berth"
     if member.occupied:
         counts = (
             (member.running, "running"),
@@ -45,7 +46,7 @@ def find_blocker(member: ScaledMember, *, may_be_new: bool = False) -> str:
     if member.unsaved:
         return f"its agent has the only copy of {plural(member.unsaved, 'state')}"
     if member.is_cordoned:
-        return "cordoned: a person keeps it"
+        return "cordoned by an operator"
     if member.state == "creating" and not may_be_new:
         return "being created"
     return ""
@@ -54,7 +55,9 @@ def find_blocker(member: ScaledMember, *, may_be_new: bool = False) -> str:
 def choose(
     members: Sequence[ScaledMember], count: int, *, may_be_new: bool = False, quiet: float = 0.0
 ) -> tuple[tuple[RemovalCandidate, ...], tuple[RemovalCandidate, ...], int]:
-    """At most so many victims; who is spared, as far as it is shown; how many more are."""
+    """At most `count` members to remove, the first `SHOWN` spared ones with reasons, and the
+    number of further spared ones. `quiet`: seconds that a member must have been idle.
+    """
     chosen: list[RemovalCandidate] = []
     spared: list[RemovalCandidate] = []
     last: ScaledMember | None = None
@@ -80,9 +83,9 @@ def reason_for(member: ScaledMember) -> str:
 
 
 def reason_against(member: ScaledMember, last: ScaledMember | None) -> str:
-    """Why it comes after the last one that was chosen."""
+    """Why the member comes after the last chosen one."""
     if last is None or rank(member) != rank(last):
-        return "wholly idle" if last is None else "idle: one that is not there goes first"
+        return "wholly idle" if last is None else "idle: a member that is not ready goes first"
     if last.is_outdated and not member.is_outdated:
         return "wholly idle, not outdated"
     if member.cost != last.cost:
@@ -92,8 +95,8 @@ def reason_against(member: ScaledMember, last: ScaledMember | None) -> str:
 
 
 def list_next(members: Sequence[ScaledMember]) -> list[tuple[ScaledMember, str]]:
-    """Everybody in the order in which they would go, with what blocks each now: first those
-    that could.
+    """All members in the order of removal, each with what blocks its removal now. Members that
+    could be removed come first.
     """
     found = [(member, find_blocker(member)) for member in order(members) if not member.is_going]
     return sorted(found, key=lambda pair: bool(pair[1]))

@@ -245,7 +245,7 @@ def test_a_manual_roll_waits_for_an_order_for_each_configuration() -> None:
     assert (
         Decision.objects.filter(pool=pool)
         .latest("last_at")
-        .reason.endswith("2 members are outdated, renewed once somebody says so")
+        .reason.endswith("2 members are outdated, renewed once an operator orders it")
     )
     roll_orders.order_roll(pool_id=pool.pk, reason="tonight")
     for _ in range(10):
@@ -351,7 +351,7 @@ def test_roll_dialogs_show_the_affected_members(client: Client) -> None:
             "lab-1",
             "lab-2",
             "renewed",
-            "2 members are outdated, renewed once somebody says so",
+            "2 members are outdated, renewed once an operator orders it",
         )
     )
     for path, more in (

@@ -366,7 +366,7 @@ def test_a_paused_pool_is_not_scaled() -> None:
     decision = scale(pool)
     assert (decision.delta, decision.reason) == (
         0,
-        "Paused: firmware. Nothing is created or removed",
+        "Paused: firmware. No member is created or removed",
     )
 
 

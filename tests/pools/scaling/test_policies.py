@@ -409,8 +409,8 @@ def test_next_victims_are_listed_with_what_blocks_the_others():
     assert [(m.name, why) for m, why in list_next(members)] == [
         ("m3", ""),
         ("m1", ""),
-        ("m6", "not made by Berth"),
-        ("m5", "cordoned: a person keeps it"),
+        ("m6", "not created by Berth"),
+        ("m5", "cordoned by an operator"),
         ("m7", "1 draining"),
         ("m2", "2 running"),
         ("m4", "1 reserved"),

@@ -48,7 +48,7 @@ def told(decision: ScalingDecision) -> tuple[int, str, list[int]]:
 def test_roll_creates_a_surge_member_first() -> None:
     decision = decide(snapshot(old(1), old(2), high=3), KEEP)
     assert (told(decision), decision.verdict) == ((1, "surge", []), "grow")
-    assert decision.reason == "Roll: 2 members are outdated, one more first"
+    assert decision.reason == "Roll: 2 members are outdated, one more member is created first"
 
 
 def test_outdated_member_is_removed_once_the_new_one_stays_ready() -> None:
@@ -82,7 +82,7 @@ def test_member_is_rebuilt_in_place_at_the_maximum() -> None:
 def test_rebuild_keeps_the_minimum_ready() -> None:
     offline = snapshot(old(1), old(2), old(3, state="offline", running=1), low=2, high=3)
     assert told(decide(offline, KEEP)) == (0, "", []), "three are there, two of them ready"
-    assert "2 of 3 have to be ready while one is made anew" in decide(offline, KEEP).reason
+    assert "2 of 3 have to be ready during a rebuild" in decide(offline, KEEP).reason
 
 
 def test_rebuilds_are_made_one_at_a_time_where_minimum_equals_maximum() -> None:
@@ -107,7 +107,7 @@ def test_rebuilds_are_made_one_at_a_time_where_minimum_equals_maximum() -> None:
 def test_no_second_member_is_rebuilt_while_one_is_not_ready(second: dict[str, Any]) -> None:
     decision = decide(snapshot(old(1), old(2, **second), low=2, high=2), KEEP)
     assert told(decision) == (0, "", [])
-    assert "1 of 2 have to be ready while one is made anew" in decision.reason
+    assert "1 of 2 have to be ready during a rebuild" in decision.reason
 
 
 @pytest.mark.parametrize("used", ["running", "reserved", "draining"])
@@ -133,7 +133,7 @@ def test_roll_waits_for_the_end_of_a_window_without_surge_room() -> None:
     roll = Roll(could_surge=True)
     peak = decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "peak 8–18"), roll=roll), KEEP)
     assert told(peak) == (0, "", [])
-    assert "2 of 2 have to be ready while one is made anew (peak 8–18)" in peak.reason
+    assert "2 of 2 have to be ready during a rebuild (peak 8–18)" in peak.reason
     assert told(decide(snapshot(old(1), old(2), limits=MemberLimits(2, 3), roll=roll), KEEP)) == (
         1,
         "surge",
@@ -252,7 +252,7 @@ def test_new_member_that_falls_silent_delays_the_roll() -> None:
 @pytest.mark.parametrize(
     ("roll", "words"),
     [
-        (Roll(is_wanted=False), "renewed once somebody says so"),
+        (Roll(is_wanted=False), "renewed once an operator orders it"),
         (Roll(paused="ana looks"), "the roll is paused: ana looks"),
     ],
     ids=["manual", "paused"],
