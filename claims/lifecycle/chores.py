@@ -14,17 +14,17 @@ from django.db import transaction
 
 from claims import claims_sql
 from claims.allocation import decisions_sql
-from claims.allocation.requests.policy import (
-    PendingApproval,
-    TimedClaim,
-    check_deadlines,
-    check_pending_approval,
-    format_seconds,
-)
+from claims.allocation.requests.policy import format_seconds
 from claims.lifecycle.deadline_notices import notify_deadline
 from claims.lifecycle.drain import evict_claims
 from claims.lifecycle.end_hold import approval_of, end_hold, lock_hold
 from claims.lifecycle.lost_member import lose_claim
+from claims.lifecycle.policy import (
+    PendingApproval,
+    TimedClaim,
+    check_deadlines,
+    check_pending_approval,
+)
 from claims.lifecycle.pool_deletion import finish_deleting
 from claims.lifecycle.release import Ending, after_end, end_unheld, notify_freed, release_slots
 from claims.statements import repeat

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation.requests.policy import Fate, fate_of_drained
 from claims.lifecycle import draining_sql
 from claims.lifecycle.end_hold import apply_fate, lock_hold
 from claims.lifecycle.lost_member import replace_places
+from claims.lifecycle.policy import Fate, fate_of_drained
 from claims.statements import repeat
 from project.kernel.controllers.periodic import run_each
 from slots.members import members_sql

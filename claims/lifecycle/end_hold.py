@@ -11,7 +11,7 @@ from typing import NamedTuple, TypedDict
 
 from claims import claims_sql
 from claims.allocation import decisions_sql
-from claims.allocation.requests.policy import Fate, fate_of_lost
+from claims.lifecycle.policy import Fate, fate_of_lost
 from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.workspaces.services import block_waiting
 from pools.config.approval_spec import ApprovalSpec

@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.core import mail
 
-from claims.allocation.requests.policy import PendingApproval, PendingCheck, check_pending_approval
 from claims.lifecycle.chores import check_due_claims
+from claims.lifecycle.policy import PendingApproval, PendingCheck, check_pending_approval
 from claims.tasks.approvals.services import extend_reservation
 from project.kernel.models import Operation
 from project.kernel.outbox.operations import perform_due

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from claims.allocation.requests.policy import Fate, back_off, fate_of_lost
+from claims.lifecycle.policy import Fate, back_off, fate_of_lost
 from claims.tasks.task_result import LONGEST_REASON, LogTotals, parse_result
 from project.kernel.errors import Invalid
 
