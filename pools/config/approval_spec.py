@@ -1,92 +1,60 @@
-"""`approval:` of a pool's configuration: how many must say yes, by when, and whether the slot
-waits with them. Pure.
+"""`approval:` of a pool's configuration: the approvals that a plan needs, its deadline, and how
+long its slot is reserved. Pure.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from pools.config.durations import format_duration
-from pools.config.parsing import (
-    Faults,
-    field_path,
-    read_duration,
-    read_flag,
-    read_integer,
-    read_mapping,
-    show_value,
-)
+from pools.config.fields import Object, option
+from pools.config.parsing import Duration, Faults, Flag, Integer, field_path
 
-FIELDS = ("needed", "own", "expires", "notice", "hold")
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-MOST_NEEDED = 10
-DEFAULT_EXPIRES = 24 * HOUR
 DEFAULT_NOTICE = 2 * HOUR
 ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSpec:
-    needed: int = 1
-    own: bool = True  # whether the yes of whoever asked for the claim counts
-    expires: float = DEFAULT_EXPIRES  # seconds a plan may wait for its decision
-    notice: float = DEFAULT_NOTICE  # seconds before that at which people are told; 0: never
-    # Seconds its slot waits with it; None: as long as it does, 0: not at all.
-    hold: float | None = None
-
-    def as_config(self) -> dict[str, Any]:
-        return {
-            "needed": self.needed,
-            "own": self.own,
-            "expires": format_duration(self.expires),
-            "notice": format_duration(self.notice),
-            "hold": ALWAYS if self.hold is None else format_duration(self.hold),
-        }
+    needed: int = option(Integer(1, 10), 1, "Number of people who must approve an apply.")
+    own: bool = option(
+        Flag(), True, "Whether the requester may approve. Default: if one approval is needed."
+    )
+    expires: float = option(
+        Duration(MINUTE, 30 * DAY),
+        24 * HOUR,
+        "A plan without a decision by then is stale, and its claim ends.",
+    )
+    notice: float = option(
+        Duration(0.0, 30 * DAY),
+        DEFAULT_NOTICE,
+        "Reminder, this long before the deadline; 0s: no reminder.",
+    )
+    # None: as long as the plan waits.
+    hold: float | None = option(
+        Duration(0.0, 30 * DAY, ALWAYS),
+        None,
+        "How long a waiting plan keeps its slot; then the slot is released and the plan is kept.",
+    )
 
     def holds(self, waited: float) -> bool:
-        """Whether a plan that has waited for so long has a slot kept for it."""
+        """Whether a plan that has waited for so many seconds still keeps its slot."""
         return self.hold is None or waited < self.hold
 
 
 DEFAULT = ApprovalSpec()
 
 
-def read_approval(value: Any, where: str, faults: Faults) -> ApprovalSpec:
-    if value is None:
-        return DEFAULT
-    given = read_mapping(value, where, FIELDS, faults)
-    needed = read_integer(given, where, "needed", faults, 1, MOST_NEEDED, 1)
-    expires = (
-        read_duration(given, where, "expires", faults, MINUTE, 30 * DAY, DEFAULT_EXPIRES)
-        or DEFAULT_EXPIRES
-    )
-    return ApprovalSpec(
-        needed=needed,
-        own=needed == 1 if given.get("own") is None else read_flag(given, where, "own", faults),
-        expires=expires,
-        notice=_read_notice(given, where, expires, faults),
-        hold=_read_hold(given.get("hold"), field_path(where, "hold"), faults),
-    )
-
-
-def _read_notice(given: Mapping[str, Any], where: str, expires: float, faults: Faults) -> float:
-    if given.get("notice") is None:
-        return min(DEFAULT_NOTICE, expires / 2)
-    notice = read_duration(given, where, "notice", faults, 0.0, 30 * DAY, 0.0) or 0.0
-    if notice >= expires:
-        what = f"{format_duration(notice)} is not shorter than expires, {format_duration(expires)}."
+def _finish(spec: ApprovalSpec, given: Collection[str], where: str, faults: Faults) -> ApprovalSpec:
+    if "own" not in given:
+        spec = replace(spec, own=spec.needed == 1)
+    if "notice" not in given:
+        return replace(spec, notice=min(DEFAULT_NOTICE, spec.expires / 2))
+    if spec.notice >= spec.expires:
+        expires = format_duration(spec.expires)
+        what = f"{format_duration(spec.notice)} is not shorter than expires, {expires}."
         faults.add(field_path(where, "notice"), what, "Shorten it, or write 0s for no notice.")
-    return notice
+    return spec
 
 
-def _read_hold(value: Any, where: str, faults: Faults) -> float | None:
-    if value is None or value == ALWAYS:
-        return None
-    if not isinstance(value, str):
-        faults.add(
-            where,
-            f"{show_value(value)} is not a length of time.",
-            f"Write {ALWAYS}, 0s, or how long, like 30m.",
-        )
-        return None
-    return read_duration({"hold": value}, where.rpartition(".")[0], "hold", faults, 0.0, 30 * DAY)
+APPROVAL = Object(ApprovalSpec, finish=_finish)

@@ -1,23 +1,28 @@
-"""Reading what a person or program wrote, field by field, keeping every fault. Pure: it knows
-mappings, not pools.
+"""Types of values in a configuration or a body. Pure: knows mappings, not pools.
 
-A reader answers the value, or None (or the default) after it has noted a fault; so the caller reads
-on and all faults come at once.
+A `ValueType` parses a value, writes it back in canonical form and describes itself as JSON Schema.
+`read` returns None after it has added a fault, so that the caller parses on and reports every fault
+at once. `pools/config/fields.py` declares fields with these types.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pools.config.durations import format_duration, parse_duration
+from pools.config.sizes import format_size, parse_size
 from project.kernel.errors import LONGEST_NAME, MOST_FIELDS, FieldError, Invalid
 
-MISSING: Any = object()
+T = TypeVar("T")
+Schema = dict[str, object]
+Values = Mapping[str, object]
+
 LONGEST_SHOWN = 60
 MOST_KEPT = MOST_FIELDS + 1  # faults; the last one says that there are more
-MOST_UNKNOWN = 20  # fields that are named; what was meant by each takes a while to find out
+MOST_UNKNOWN = 20  # unknown fields that are named: a suggestion for each takes time
 
 
 @dataclass(slots=True)
@@ -26,7 +31,7 @@ class Faults:
     count: int = 0
 
     def add(self, where: str, message: str, way_out: str = "") -> None:
-        """Keeps as many as an answer names; the others only count."""
+        """Stores as many faults as an answer names, and counts the others."""
         self.count += 1
         if len(self.found) < MOST_KEPT:
             self.found.append(FieldError(where, message, way_out))
@@ -44,25 +49,21 @@ def field_path(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def show_value(value: Any) -> str:
+def show_value(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def suggest_names(name: object, known: Collection[str], what: str = "Known") -> str:
-    """The way out of a name that is not known: the one that was probably meant, else
-    all of them.
-    """
+    """The way out of an unknown name: the most similar known name, or all known names."""
     close = get_close_matches(str(name), sorted(known), n=1, cutoff=0.6)
     return f"Did you mean {close[0]}?" if close else f"{what}: {', '.join(sorted(known))}."
 
 
 def read_mapping(
-    value: Any, where: str, known: Collection[str], faults: Faults, required: Iterable[str] = ()
+    value: object, where: str, known: Collection[str], faults: Faults, required: Iterable[str] = ()
 ) -> Mapping[str, Any]:
-    """A mapping with none but these fields. What is unknown is named, and left out of
-    the answer.
-    """
+    """The known fields of a mapping. Each unknown field is a fault and is left out."""
     if not isinstance(value, Mapping):
         faults.add(
             where,
@@ -89,7 +90,7 @@ def read_mapping(
     return {k: v for k, v in value.items() if k in known}
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -103,204 +104,316 @@ def kind_of(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else type(value).__name__
 
 
-def read_integer(
-    values: Mapping[str, Any],
-    where: str,
-    name: str,
-    faults: Faults,
-    low: int,
-    high: int,
-    default: Any = None,
-) -> Any:
-    value = values.get(name)
-    if value is None:
-        return default
-    return read_number(value, field_path(where, name), faults, low, high, default)
+class ValueType(ABC, Generic[T]):
+    """The type of a field's value."""
 
+    @abstractmethod
+    def read(self, value: Any, where: str, faults: Faults) -> T | None:
+        """The parsed value. None: a fault was added, or a word of the type stands for None."""
 
-def read_number(
-    value: Any, where: str, faults: Faults, low: int, high: int, default: Any = None
-) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int):
-        faults.add(
-            where, f"{show_value(value)} is not a whole number.", f"Use one from {low} to {high}."
-        )
-    elif not low <= value <= high:
-        faults.add(where, f"{show_value(value)} is out of range.", f"Use one from {low} to {high}.")
-    else:
+    @abstractmethod
+    def schema(self) -> Schema:
+        """As JSON Schema (draft 2020-12), in keywords that OpenAPI 3.0 knows."""
+
+    def write(self, value: T) -> object:
+        """In canonical form; None: the field is left out."""
         return value
-    return default
 
-
-def read_text(
-    values: Mapping[str, Any],
-    where: str,
-    name: str,
-    faults: Faults,
-    longest: int,
-    default: str = "",
-) -> str:
-    value = values.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, str):
-        faults.add(
-            field_path(where, name), f"This is {kind_of(value)}, not text.", "Put it in quotes."
-        )
-        return default
-    value = value.strip()
-    if len(value) > longest:
-        faults.add(
-            field_path(where, name),
-            f"{len(value)} characters are too many.",
-            f"Use {longest} at most.",
-        )
-        return default
-    if "\x00" in value:
-        faults.add(field_path(where, name), "It contains a NUL character.", "Take it out.")
-        return default
-    return value
-
-
-def read_choice(
-    values: Mapping[str, Any],
-    where: str,
-    name: str,
-    faults: Faults,
-    known: Collection[str],
-    default: str,
-) -> str:
-    value = values.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, str) or value not in known:
-        faults.add(
-            field_path(where, name),
-            f"{show_value(value)} is not known here.",
-            suggest_names(value, known),
-        )
-        return default
-    return value
-
-
-def read_flag(values: Mapping[str, Any], where: str, name: str, faults: Faults) -> bool:
-    value = values.get(name)
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    faults.add(
-        field_path(where, name),
-        f"{show_value(value)} is neither true nor false.",
-        "Use true or false.",
-    )
-    return False
-
-
-def read_duration(
-    values: Mapping[str, Any],
-    where: str,
-    name: str,
-    faults: Faults,
-    low: float,
-    high: float,
-    default: float | None = None,
-) -> float | None:
-    value = values.get(name)
-    if value is None:
-        return default
-    between = f"from {format_duration(low)} to {format_duration(high)}"
-    if not isinstance(value, str):
-        faults.add(
-            field_path(where, name),
-            f"{show_value(value)} has no unit.",
-            f"Write a length of time {between}, like 30s, 2m or 8h.",
-        )
-        return default
-    seconds = parse_duration(value)
-    if seconds is None:
-        faults.add(
-            field_path(where, name),
-            f"{show_value(value)} is not a length of time.",
-            f"Write one {between}, like 30s, 2m or 8h.",
-        )
-    elif not low <= seconds <= high:
-        faults.add(
-            field_path(where, name), f"{show_value(value)} is out of range.", f"Use one {between}."
-        )
-    else:
-        return seconds
-    return default
-
-
-def read_name(value: Any, where: str, faults: Faults, pattern: re.Pattern[str], rule: str) -> str:
-    if isinstance(value, str) and pattern.fullmatch(value):
-        return value
-    if value is None or value == "":
-        faults.add(where, "A name is missing.", rule)
-    else:
-        faults.add(where, f"{show_value(value)} is not a name.", rule)
-    return ""
+    @property
+    def hint(self) -> str:
+        """Limits and an example, for the help of a field; empty: the schema says it all."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """What names with values are, where somebody writes them."""
+class Integer(ValueType[int]):
+    low: int
+    high: int
+    word: str = ""  # stands for 0
+
+    def read(self, value: Any, where: str, faults: Faults) -> int | None:
+        if self.word and value == self.word:
+            return 0
+        way_out = f"Use one from {self.low} to {self.high}{self.word and f', or {self.word}'}."
+        if isinstance(value, bool) or not isinstance(value, int):
+            faults.add(where, f"{show_value(value)} is not a whole number.", way_out)
+        elif not self.low <= value <= self.high:
+            faults.add(where, f"{show_value(value)} is out of range.", way_out)
+        else:
+            return value
+        return None
+
+    def schema(self) -> Schema:
+        return _or_word({"type": "integer", "minimum": self.low, "maximum": self.high}, self.word)
+
+    def write(self, value: int) -> object:
+        return self.word if self.word and value == 0 else value
+
+    @property
+    def hint(self) -> str:
+        return f"From {self.low} to {self.high:,}{self.word and f', or {self.word}'}."
+
+
+@dataclass(frozen=True, slots=True)
+class Percent(ValueType[float]):
+    def read(self, value: Any, where: str, faults: Faults) -> float | None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100:
+            return value
+        faults.add(
+            where, f"{show_value(value)} is not a percentage.", "Use a number from 0 to 100."
+        )
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "number", "minimum": 0, "maximum": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class Text(ValueType[str]):
+    longest: int
+
+    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+        if not isinstance(value, str):
+            faults.add(where, f"This is {kind_of(value)}, not text.", "Put it in quotes.")
+            return None
+        value = value.strip()
+        if len(value) > self.longest:
+            faults.add(
+                where, f"{len(value)} characters are too many.", f"Use {self.longest} at most."
+            )
+        elif "\x00" in value:
+            faults.add(where, "It contains a NUL character.", "Take it out.")
+        else:
+            return value
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "maxLength": self.longest}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern(ValueType[str]):
+    """Text of a given form."""
+
+    pattern: re.Pattern[str]
+    rule: str  # the way out
+    what: str = "a name"
+    missing: str = "A name is missing."  # the fault of an empty text
+    longest: int | None = None
+
+    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+        is_text = isinstance(value, str) and self.pattern.fullmatch(value)
+        if is_text and (self.longest is None or len(value) <= self.longest):
+            return str(value)
+        if self.missing and value in (None, ""):
+            faults.add(where, self.missing, self.rule)
+        else:
+            faults.add(where, f"{show_value(value)} is not {self.what}.", self.rule)
+        return None
+
+    def schema(self) -> Schema:
+        longest = {} if self.longest is None else {"maxLength": self.longest}
+        return {"type": "string", "pattern": f"^(?:{self.pattern.pattern})$", **longest}
+
+    @property
+    def hint(self) -> str:
+        return self.rule
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(ValueType[str]):
+    known: Collection[str]
+
+    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+        if isinstance(value, str) and value in self.known:
+            return value
+        faults.add(
+            where, f"{show_value(value)} is not known here.", suggest_names(value, self.known)
+        )
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "enum": list(self.known)}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(ValueType[bool]):
+    def read(self, value: Any, where: str, faults: Faults) -> bool | None:
+        if isinstance(value, bool):
+            return value
+        faults.add(where, f"{show_value(value)} is neither true nor false.", "Use true or false.")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Duration(ValueType[float]):
+    """A length of time in seconds."""
+
+    low: float
+    high: float
+    word: str = ""  # stands for None
+
+    @property
+    def limits(self) -> str:
+        return f"from {format_duration(self.low)} to {format_duration(self.high)}"
+
+    def read(self, value: Any, where: str, faults: Faults) -> float | None:
+        if self.word and value == self.word:
+            return None
+        seconds = parse_duration(value) if isinstance(value, str) else None
+        or_word = self.word and f", or {self.word}"
+        if seconds is None:
+            fault = "is not a length of time" if isinstance(value, str) else "has no unit"
+            way_out = f"Write a length of time {self.limits}, like 30s, 2m or 8h{or_word}."
+            faults.add(where, f"{show_value(value)} {fault}.", way_out)
+        elif not self.low <= seconds <= self.high:
+            way_out = f"Use one {self.limits}{or_word}."
+            faults.add(where, f"{show_value(value)} is out of range.", way_out)
+        else:
+            return seconds
+        return None
+
+    def schema(self) -> Schema:
+        pattern = r"^\s*([0-9]+(\.[0-9]+)?(ms|d|h|m|s)\s*)+$"
+        return _or_word({"type": "string", "pattern": pattern}, self.word)
+
+    def write(self, value: float | None) -> object:
+        return (self.word or None) if value is None else format_duration(value)
+
+    @property
+    def hint(self) -> str:
+        return f"F{self.limits[1:]}, like 90s, 2h or 1d{self.word and f', or {self.word}'}."
+
+
+@dataclass(frozen=True, slots=True)
+class Size(ValueType[int]):
+    """A number of bytes."""
+
+    low: int
+    high: int
+
+    @property
+    def limits(self) -> str:
+        return f"from {format_size(self.low)} to {format_size(self.high)}"
+
+    def read(self, value: Any, where: str, faults: Faults) -> int | None:
+        size = parse_size(value) if isinstance(value, str) else None
+        if size is None:
+            way_out = f"Write one {self.limits}, like 8MB or 2GB."
+            faults.add(where, f"{show_value(value)} is not a size.", way_out)
+        elif not self.low <= size <= self.high:
+            faults.add(where, f"{show_value(value)} is out of range.", f"Use one {self.limits}.")
+        else:
+            return size
+        return None
+
+    def schema(self) -> Schema:
+        pattern = r"^\s*[0-9]{1,9}(\.[0-9]{1,3})?\s*([kKmMgGtT]?[bB])\s*$"
+        return {"type": "string", "pattern": pattern}
+
+    def write(self, value: int | None) -> object:
+        return None if value is None else format_size(value)
+
+    @property
+    def hint(self) -> str:
+        return f"F{self.limits[1:]}, like 8MB or 2GB."
+
+
+@dataclass(frozen=True, slots=True)
+class Texts(ValueType[Mapping[str, str]]):
+    """Names with texts. A number is a fault, because programs write one number in several ways."""
 
     are: str  # "labels are"
     example: str
     many: str
     most: int
     longest: int
-    fault_of: Callable[[Any], tuple[str, str] | None]  # of a name: what is wrong, and the way out
+    fault_of: Callable[[object], tuple[str, str] | None]  # fault and way out of a name
 
-
-def read_texts(value: Any, where: str, faults: Faults, texts: Texts) -> dict[str, str]:
-    """Text for text: a number or a yes would be written differently by the next person."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        faults.add(
-            where,
-            f"This is {kind_of(value)}; {texts.are} names with values.",
-            f"Write it like {texts.example}.",
-        )
-        return {}
-    if len(value) > texts.most:
-        faults.add(where, f"{len(value)} {texts.many} are too many.", f"Use {texts.most} at most.")
-        return {}
-    found: dict[str, str] = {}
-    for name, text in value.items():
-        if (fault := texts.fault_of(name)) is not None:
-            faults.add(field_path(where, show_value(name)), *fault)
-        elif not isinstance(text, str):
+    def read(self, value: Any, where: str, faults: Faults) -> dict[str, str] | None:
+        if not isinstance(value, Mapping):
             faults.add(
-                field_path(where, name), f"This is {kind_of(text)}, not text.", "Put it in quotes."
+                where,
+                f"This is {kind_of(value)}; {self.are} names with values.",
+                f"Write it like {self.example}.",
             )
-        elif len(text) > texts.longest or "\x00" in text:
+            return None
+        if len(value) > self.most:
             faults.add(
-                field_path(where, name),
-                "This value is too long or holds a NUL character.",
-                f"Use {texts.longest} characters at most.",
+                where, f"{len(value)} {self.many} are too many.", f"Use {self.most} at most."
             )
-        else:
-            found[name] = text
-    return found
+            return None
+        found: dict[str, str] = {}
+        for name, text in value.items():
+            if (fault := self.fault_of(name)) is not None:
+                faults.add(field_path(where, show_value(name)), *fault)
+            elif not isinstance(text, str):
+                faults.add(
+                    field_path(where, name),
+                    f"This is {kind_of(text)}, not text.",
+                    "Put it in quotes.",
+                )
+            elif len(text) > self.longest or "\x00" in text:
+                faults.add(
+                    field_path(where, name),
+                    "This value is too long or holds a NUL character.",
+                    f"Use {self.longest} characters at most.",
+                )
+            else:
+                found[name] = text
+        return found
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "maxProperties": self.most,
+            "additionalProperties": {"type": "string", "maxLength": self.longest},
+        }
+
+    def write(self, value: Mapping[str, str]) -> object:
+        return dict(sorted(value.items()))
+
+    @property
+    def hint(self) -> str:
+        return f"Like {self.example}."
 
 
-def read_labels(value: Any, where: str, faults: Faults, most: int = 64) -> dict[str, str]:
-    return read_texts(
-        value,
-        where,
-        faults,
-        Texts("labels are", "{zone: eu-1}", "labels", most, 255, _fault_of_label),
-    )
+@dataclass(frozen=True, slots=True)
+class ListOf(ValueType[tuple[T, ...]]):
+    item: ValueType[T]
+    what: str  # plural
+    most: int
+    example: str
+    least: int = 0
+
+    def read(self, value: Any, where: str, faults: Faults) -> tuple[T, ...] | None:
+        if not isinstance(value, list) or not self.least <= len(value) <= self.most:
+            faults.add(
+                where,
+                f"This is {kind_of(value)}, not a list of at most {self.most} {self.what}.",
+                f"Write it like {self.example}.",
+            )
+            return None
+        found = [self.item.read(each, f"{where}[{i}]", faults) for i, each in enumerate(value)]
+        return tuple(each for each in found if each is not None)
+
+    def schema(self) -> Schema:
+        least = {"minItems": self.least} if self.least else {}
+        return {"type": "array", "items": self.item.schema(), "maxItems": self.most, **least}
+
+    def write(self, value: tuple[T, ...]) -> object:
+        return [self.item.write(each) for each in value]
+
+    @property
+    def hint(self) -> str:
+        return f"Like {self.example}."
 
 
-def _fault_of_label(name: Any) -> tuple[str, str] | None:
-    return (
-        None
-        if isinstance(name, str) and LABEL.fullmatch(name)
-        else ("This is not a label's name.", LABEL_RULE)
-    )
+def _or_word(schema: Schema, word: str) -> Schema:
+    return {"anyOf": [schema, {"type": "string", "enum": [word]}]} if word else schema
 
 
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
@@ -308,3 +421,75 @@ LABEL_RULE = (
     "Up to 63 letters, digits, dots, dashes, underscores and slashes; the first and last a "
     "letter or digit."
 )
+
+
+def _fault_of_label(name: object) -> tuple[str, str] | None:
+    if isinstance(name, str) and LABEL.fullmatch(name):
+        return None
+    return "This is not a label's name.", LABEL_RULE
+
+
+def labels(most: int = 64) -> Texts:
+    return Texts("labels are", "{zone: eu-1}", "labels", most, 255, _fault_of_label)
+
+
+def read_value(
+    kind: ValueType[Any], values: Values, where: str, name: str, faults: Faults, default: Any
+) -> Any:
+    """The value of one field; the default if the field is missing or has a fault."""
+    value = values.get(name)
+    if value is None:
+        return default
+    found = kind.read(value, field_path(where, name), faults)
+    return default if found is None else found
+
+
+def read_integer(
+    values: Values, where: str, name: str, faults: Faults, low: int, high: int, default: Any = None
+) -> Any:
+    return read_value(Integer(low, high), values, where, name, faults, default)
+
+
+def read_text(
+    values: Values, where: str, name: str, faults: Faults, longest: int, default: str = ""
+) -> str:
+    found: str = read_value(Text(longest), values, where, name, faults, default)
+    return found
+
+
+def read_choice(
+    values: Values, where: str, name: str, faults: Faults, known: Collection[str], default: str
+) -> str:
+    found: str = read_value(Choice(known), values, where, name, faults, default)
+    return found
+
+
+def read_flag(values: Values, where: str, name: str, faults: Faults) -> bool:
+    return bool(read_value(Flag(), values, where, name, faults, False))
+
+
+def read_duration(
+    values: Values,
+    where: str,
+    name: str,
+    faults: Faults,
+    low: float,
+    high: float,
+    default: float | None = None,
+) -> float | None:
+    found: float | None = read_value(Duration(low, high), values, where, name, faults, default)
+    return found
+
+
+def read_number(value: object, where: str, faults: Faults, low: int, high: int) -> int | None:
+    return Integer(low, high).read(value, where, faults)
+
+
+def read_name(
+    value: object, where: str, faults: Faults, pattern: re.Pattern[str], rule: str
+) -> str:
+    return Pattern(pattern, rule).read(value, where, faults) or ""
+
+
+def read_labels(value: object, where: str, faults: Faults, most: int = 64) -> dict[str, str]:
+    return dict((None if value is None else labels(most).read(value, where, faults)) or {})

@@ -1,51 +1,41 @@
-"""`roll:` of a pool's configuration: what becomes of members that were made from another
-configuration than the present one. Pure.
+"""`roll:` of a pool's configuration: the renewal of members that were made from an older
+configuration. Pure.
 """
 
 import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from pools.config.durations import format_duration
-from pools.config.parsing import Faults, read_choice, read_duration, read_mapping
+from pools.config.fields import Object, option
+from pools.config.parsing import Choice, Duration
 
-POLICIES = ("idle", "manual")
-SECOND, MINUTE, DAY = 1.0, 60.0, 86400.0
+MINUTE, DAY = 60.0, 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class RollSpec:
-    policy: str = "idle"  # idle: as soon as they are; manual: once a person says so
-    ready_within: float = 15 * MINUTE  # a new member that is not ready by then stops the roll
-
-    def as_config(self) -> dict[str, Any]:
-        return {"policy": self.policy, "ready_within": format_duration(self.ready_within)}
+    policy: str = option(
+        Choice(("idle", "manual")),
+        "idle",
+        "Outdated members are renewed once they are idle, or on an operator's order.",
+    )
+    ready_within: float = option(
+        Duration(1.0, DAY),
+        15 * MINUTE,
+        "The renewal stops if a new member is not ready in this time.",
+    )
 
 
 DEFAULT = RollSpec()
-
-
-def read_roll(value: Any, where: str, faults: Faults) -> RollSpec:
-    if value is None:
-        return DEFAULT
-    given = read_mapping(
-        {"policy": value} if isinstance(value, str) else value,
-        where,
-        ("policy", "ready_within"),
-        faults,
-    )
-    policy = read_choice(given, where, "policy", faults, POLICIES, DEFAULT.policy)
-    seconds = read_duration(given, where, "ready_within", faults, SECOND, DAY, DEFAULT.ready_within)
-    return RollSpec(policy, seconds or DEFAULT.ready_within)
+ROLL = Object(RollSpec, short="policy")
 
 
 def fingerprint(
-    kind: str, options: Mapping[str, Any], rolled: Collection[str], labels: Mapping[str, str]
+    kind: str, options: Mapping[str, object], rolled: Collection[str], labels: Mapping[str, str]
 ) -> str:
-    """Of what a member is made from: those options of its provider that may change, and the
-    labels it is given.
+    """Digest of the parts that a member is made from: the labels and those options of the
+    provider that may change.
     """
     made_from = {
         "kind": kind,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pools.config import layout as layouts
+from pools.config.approval_spec import APPROVAL, ApprovalSpec
 from pools.config.approval_spec import DEFAULT as DEFAULT_APPROVAL
-from pools.config.approval_spec import ApprovalSpec, read_approval
 from pools.config.durations import format_duration
 from pools.config.layout import NO_OWN_SLOTS, Layout, OwnSlots
 from pools.config.layout_spec import read_layout, read_own_slots
@@ -27,15 +27,16 @@ from pools.config.parsing import (
     read_mapping,
     read_name,
     read_text,
+    read_value,
     show_value,
     suggest_names,
 )
 from pools.config.placement import DEFAULT_PLACEMENT, PLACEMENTS
 from pools.config.roll_spec import DEFAULT as DEFAULT_ROLL
-from pools.config.roll_spec import RollSpec, read_roll
+from pools.config.roll_spec import ROLL, RollSpec
 from pools.config.scaling_spec import Scaling, read_scaling
 from pools.config.task_spec import DEFAULT as DEFAULT_TASK
-from pools.config.task_spec import TaskSpec, read_task
+from pools.config.task_spec import TASK, TaskSpec
 from project.kernel.errors import FieldError, Invalid
 
 FIELDS = (
@@ -185,11 +186,11 @@ class PoolSpec:
         if self.member_labels:
             stored["members"]["labels"] = dict(sorted(self.member_labels.items()))
         if self.roll != DEFAULT_ROLL:
-            stored["roll"] = self.roll.as_config()
+            stored["roll"] = ROLL.write(self.roll)
         if self.approval != DEFAULT_APPROVAL:
-            stored["approval"] = self.approval.as_config()
+            stored["approval"] = APPROVAL.write(self.approval)
         if self.task != DEFAULT_TASK:
-            stored["task"] = self.task.as_config()
+            stored["task"] = TASK.write(self.task)
         return stored
 
     def as_config(self) -> dict[str, Any]:
@@ -256,11 +257,11 @@ def read_pool(
     # An agent that fell silent may still be at work: somebody has to notice.
     if has_agents and liveness is None:
         liveness = Liveness(AGENT_HEARTBEAT)
-    task = read_task(given.get("task"), field_path(where, "task"), faults)
+    task = read_value(TASK, given, where, "task", faults, DEFAULT_TASK)
     _check_stop_timeout(
         task.stop_timeout, options, field_path(where, "provider"), providers.get(provider), faults
     )
-    approval = read_approval(given.get("approval"), field_path(where, "approval"), faults)
+    approval = read_value(APPROVAL, given, where, "approval", faults, DEFAULT_APPROVAL)
     scaling = _read_scaling(
         given.get("scaling"),
         field_path(where, "scaling"),
@@ -373,7 +374,8 @@ def _read_roll(
     if value is not None and getattr(reader, "is_owner", True) is False:
         what = f"The provider {provider} does not make its members, so it can't renew them."
         faults.add(where, what, "Leave roll out, or use a provider that makes them, like local.")
-    return read_roll(value, where, faults)
+    found = None if value is None else ROLL.read(value, where, faults)
+    return found or DEFAULT_ROLL
 
 
 def _read_layout(value: Any, where: str, faults: Faults, *, has_agents: bool) -> Layout | None:

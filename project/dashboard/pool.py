@@ -23,6 +23,7 @@ from pools.access.permissions import ADMIN, Identity
 from pools.config.layout import as_config
 from pools.config.placement import PLACEMENTS
 from pools.config.spec import LeaseSpec
+from pools.config.task_spec import TASK
 from pools.lifecycle.provider_errors import find_trouble
 from pools.lifecycle.selectors import LIVE, config_of, spec_of
 from pools.models import Member, Pool
@@ -378,7 +379,7 @@ def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
         "placement": PLACEMENTS[spec.placement],
         "layout": describe_layout(pool),
         "has_agents": has_agents(spec),
-        "task": spec.task.as_config(),
+        "task": TASK.write(spec.task),
         "file": yaml.safe_dump(
             config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None
         ),

@@ -8,7 +8,7 @@ from pools.config.layout import as_config
 from pools.config.parsing import Faults
 from pools.config.sizes import format_size, parse_size
 from pools.config.spec import Liveness, parse_pool, read_pool
-from pools.config.task_spec import DEFAULT, TaskSpec, read_task
+from pools.config.task_spec import DEFAULT, TASK, TaskSpec
 from pools.pages import forms
 from pools.providers.base import option_readers
 
@@ -93,14 +93,14 @@ def test_task_spec_round_trips_through_its_configuration() -> None:
         "memory": "2GB", "binary": "/opt/tofu/bin/tofu", "env": {"TF_LOG": "INFO"},
         "git": {"hosts": ["Git.Example.com", "*.example.org:8443"]},
     }  # fmt: skip
-    spec = read_task(given, "task", faults)
+    spec = TASK.read(given, "task", faults)
     assert faults.found == []
     assert spec == TaskSpec(
         timeout=1800.0, stop_timeout=300.0, log=10**6, plan=64_000, env={"TF_LOG": "INFO"},
         git_hosts=("git.example.com", "*.example.org:8443"),
         cpu=600.0, memory=2 * 10**9, binary="/opt/tofu/bin/tofu",
     )  # fmt: skip
-    assert read_task(spec.as_config(), "task", faults) == spec
+    assert TASK.read(TASK.write(spec), "task", faults) == spec
 
 
 @pytest.mark.parametrize(

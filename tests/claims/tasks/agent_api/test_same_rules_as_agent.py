@@ -4,7 +4,7 @@ import pytest
 
 from claims.tasks.git_urls import host_of, is_git_url, is_host_allowed
 from pools.config.parsing import Faults
-from pools.config.task_spec import BINARY, read_hosts
+from pools.config.task_spec import BINARY, HOSTS
 from slots.agent.common.errors import TaskFailed
 from slots.agent.executors.git import check_url
 from slots.agent.executors.terraform import NAME
@@ -66,7 +66,7 @@ def test_a_host_without_a_port_allows_only_the_default_port(
 @pytest.mark.parametrize("host", ["h:0", "h:65536", "h:99999", "h:", "h:x"])
 def test_an_invalid_port_is_refused(host: str) -> None:
     faults = Faults()
-    assert read_hosts([host], "hosts", faults) == () and [
+    assert HOSTS.read([host], "hosts", faults) == () and [
         fault.field for fault in faults.found
     ] == ["hosts[0]"]
 
