@@ -18,7 +18,7 @@ from kubernetes.client.configuration import Configuration
 from kubernetes.config import ConfigException
 
 from project.kernel.kubernetes.circuit_breaker import Breaker
-from project.kernel.kubernetes.connection_deadline import limit_pools
+from project.kernel.kubernetes.deadline import limit_connections
 from project.kernel.kubernetes.errors import describe
 from project.kernel.kubernetes.exec_plugins import forget_failure, raise_failure
 from project.kernel.kubernetes.proxies import choose_proxy
@@ -57,7 +57,7 @@ def connect(context: str) -> Connection:
     namespace = _read_config(context, configuration) if context else _read_own(configuration)
     choose_proxy(configuration, describe_context(context))
     client = ApiClient(configuration)
-    limit_pools(client.rest_client.pool_manager)
+    limit_connections(client.rest_client.pool_manager)
     return Connection(
         client, namespace, describe_context(context), Breaker(), stamp, _digest(configuration)
     )

@@ -1,157 +1,187 @@
-"""How long something may take as a whole: a clock, and one thread that rings all of them."""
+"""One total timeout for a call: name lookup, connect, proxy, TLS, request and answer.
 
-import itertools
-import os
+urllib3 limits each operation of a socket. A server that sends one byte now and then would hold its
+caller forever. The sockets of this module limit each operation to the time that the call has left.
+"""
+
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from heapq import heapify, heappop, heappush
+from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
 
-SPARE = 100  # clocks that were not needed are kept until there are so many of them
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    LocationParseError,
+    NameResolutionError,
+    NewConnectionError,
+)
+from urllib3.util.ssl_ import create_urllib3_context, resolve_cert_reqs
 
-
-class Handle:
-    """On a connection that somebody reads: to shut it from another thread. One of our own, because
-    TLS takes the one of its socket away before it shakes hands, and a number that was closed may be
-    another's by then."""
-
-    def __init__(self, found: Any) -> None:
-        self._lock = threading.Lock()
-        self._number: int | None = os.dup(found.fileno())
-
-    def shut(self) -> None:
-        """Past TLS, whose own way to say so is for the thread that reads."""
-        with self._lock:
-            if self._number is not None:
-                with suppress(OSError), socket.socket(fileno=os.dup(self._number)) as found:
-                    found.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        with self._lock:
-            if self._number is not None:
-                os.close(self._number)
-                self._number = None
+from project.kernel.kubernetes import dns
 
 
 class Deadline:
-    """Of one call. What the call goes through is shut when its time is over, and whoever reads
-    there finds the end.
-    """
+    """The end of one call."""
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
-        self.is_over = self.is_done = False
-        self._handle: Handle | None = None
-        self._lock = threading.Lock()
 
     @property
     def left(self) -> float:
         return max(0.0, self.until - time.monotonic())
 
-    def hold(self, found: Any) -> None:
-        with self._lock:
-            if self.is_over:
-                raise TimeoutError("its time is over")
-            self._let_go()
-            self._handle = Handle(found)
-
-    def end(self) -> None:
-        """From now on its connection may be another call's."""
-        with self._lock:
-            self.is_done = True
-            self._let_go()
-
-    def ring(self) -> None:
-        with self._lock:
-            if self.is_done:
-                return
-            self.is_over = True
-            if self._handle is not None:
-                self._handle.shut()
-
-    def _let_go(self) -> None:
-        if self._handle is not None:
-            self._handle.close()
-            self._handle = None
+    @property
+    def is_over(self) -> bool:
+        return not self.left
 
 
-class DeadlineWatcher:
-    """Begun with the first clock, and it ends with the process."""
-
-    def __init__(self) -> None:
-        self._news = threading.Condition()
-        self._set: list[tuple[float, int, Deadline]] = []  # a heap
-        self._numbers = itertools.count()
-        self._spare = 0  # among them
-        self._thread: threading.Thread | None = None
-
-    def __len__(self) -> int:
-        return len(self._set)
-
-    def set(self, clock: Deadline) -> None:
-        with self._news:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="clocks", daemon=True)
-                thread.start()
-                self._thread = thread
-            heappush(self._set, (clock.until, next(self._numbers), clock))
-            if self._set[0][2] is clock:
-                self._news.notify()
-
-    def drop(self, clock: Deadline) -> None:
-        """It has ended. Most do so long before their time, and are taken out many at once."""
-        if clock.is_over:
-            return
-        with self._news:
-            self._spare += 1
-            if self._spare > SPARE and self._spare * 2 > len(self._set):
-                self._set = [each for each in self._set if not each[2].is_done]
-                heapify(self._set)
-                self._spare = 0
-
-    def _run(self) -> None:
-        while True:
-            with self._news:
-                while not self._set or (left := self._set[0][0] - time.monotonic()) > 0:
-                    self._news.wait(left if self._set else None)
-                _, _, clock = heappop(self._set)
-                self._spare -= clock.is_done
-            clock.ring()
-
-
-class _ProcessTimers:
-    """Of this process: one that was forked has none of the threads."""
-
-    ringer = DeadlineWatcher()
-
-
-def _begin_anew() -> None:
-    _ProcessTimers.ringer = DeadlineWatcher()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
 _of_thread = threading.local()
+
+
+def current_deadline() -> Deadline | None:
+    found: Deadline | None = getattr(_of_thread, "deadline", None)
+    return found
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[Deadline]:
-    """Every connection that this thread uses in here, if its pool is limited, ends
-    after so long.
+    """Limit all that this thread does on limited connections. A nested limit extends no outer
+    one.
     """
-    outer, clock, ringer = current_deadline(), Deadline(seconds), _ProcessTimers.ringer
-    ringer.set(clock)
-    _of_thread.clock = clock
+    outer = current_deadline()
+    _of_thread.deadline = Deadline(seconds if outer is None else min(seconds, outer.left))
     try:
-        yield clock
+        yield _of_thread.deadline
     finally:
-        _of_thread.clock = outer
-        clock.end()
-        ringer.drop(clock)
+        _of_thread.deadline = outer
 
 
-def current_deadline() -> Deadline | None:
-    found: Deadline | None = getattr(_of_thread, "clock", None)
-    return found
+def limit(timeout: float | None) -> float | None:
+    """The smaller of a timeout and the time that the call has left. Raises TimeoutError when no
+    time is left.
+    """
+    deadline = current_deadline()
+    if deadline is None:
+        return timeout
+    if deadline.is_over:
+        raise TimeoutError("the total timeout of the call is over")
+    return deadline.left if timeout is None else min(timeout, deadline.left)
+
+
+class DeadlineSocket(socket.socket):
+    """Socket whose timeout is limited by the deadline of the thread's call."""
+
+    timeout_of_operation: float | None = None
+
+    def settimeout(self, value: float | None) -> None:
+        self.timeout_of_operation = value
+        super().settimeout(value)
+
+    def _limit(self) -> None:
+        super().settimeout(limit(self.timeout_of_operation))
+
+    def connect(self, address: Any) -> None:
+        self._limit()
+        super().connect(address)
+
+    def recv(self, *arguments: Any) -> bytes:
+        self._limit()
+        return super().recv(*arguments)
+
+    def recv_into(self, *arguments: Any) -> int:
+        self._limit()
+        return super().recv_into(*arguments)
+
+    def send(self, *arguments: Any) -> int:
+        self._limit()
+        return super().send(*arguments)
+
+    def sendall(self, *arguments: Any) -> None:
+        self._limit()
+        super().sendall(*arguments)
+
+
+class DeadlineTLSSocket(DeadlineSocket, ssl.SSLSocket):
+    def do_handshake(self, block: bool = False) -> None:
+        self._limit()  # Python limits the handshake as a whole
+        super().do_handshake(block)
+
+
+def limit_tls(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Make the TLS connections of this context heed the deadline."""
+    context.sslsocket_class = DeadlineTLSSocket
+    return context
+
+
+class DeadlineConnection(HTTPConnection):
+    def _new_conn(self) -> socket.socket:
+        try:
+            addresses = dns.resolve_host(self._dns_host, self.port, limit(dns.PATIENCE) or 0.0)
+            return self._connect_to_any(addresses)
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from error
+        except UnicodeError as error:
+            raise LocationParseError(f"'{self.host}', label empty or too long") from error
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, f"{self.host} does not answer") from error
+        except OSError as error:
+            raise NewConnectionError(self, f"Failed to establish a connection: {error}") from error
+
+    def _connect_to_any(self, addresses: list[str]) -> socket.socket:
+        """The first address that accepts. The certificate is checked against the name."""
+        failure: OSError = OSError("the name has no address")
+        for address in addresses:
+            family, kind, protocol, _, target = socket.getaddrinfo(
+                address.strip("[]"), self.port, type=socket.SOCK_STREAM
+            )[0]
+            found = DeadlineSocket(family, kind, protocol)
+            try:
+                for option in self.socket_options or ():
+                    found.setsockopt(*option)
+                found.settimeout(self.timeout if isinstance(self.timeout, int | float) else None)
+                found.connect(target)
+                return found
+            except OSError as error:
+                found.close()
+                failure = error
+        raise failure
+
+    def _tunnel(self) -> None:
+        try:
+            super()._tunnel()
+        except (OSError, HTTPException):
+            # urllib3 would take the proxy for reached, and report a fault of the server.
+            self.close()
+            raise
+
+
+class DeadlineTLSConnection(DeadlineConnection, HTTPSConnection):
+    def connect(self) -> None:
+        if self.ssl_context is None:
+            self.ssl_context = create_urllib3_context(cert_reqs=resolve_cert_reqs(self.cert_reqs))
+            if not (self.ca_certs or self.ca_cert_data):
+                self.ssl_context.load_default_certs()
+        limit_tls(self.ssl_context)
+        super().connect()
+
+
+class DeadlinePool(HTTPConnectionPool):
+    ConnectionCls = DeadlineConnection
+
+
+class DeadlineTLSPool(HTTPSConnectionPool):
+    ConnectionCls = DeadlineTLSConnection
+
+
+def limit_connections(manager: urllib3.PoolManager) -> None:
+    """Make the connections of this manager, through any proxy, heed the deadline of the thread
+    that uses them. The TLS context of a proxy comes from `limit_tls`.
+    """
+    manager.pool_classes_by_scheme = {"http": DeadlinePool, "https": DeadlineTLSPool}

@@ -1,81 +1,78 @@
-"""Names of servers, looked up in threads of their own: nobody can break off what the system asks,
-and where no name server answers it asks for minutes. Who has waited long enough goes on; the next
-one who wants the same name joins what is under way."""
+"""Name lookups in threads of their own, because getaddrinfo has no timeout: without an answering
+name server it takes minutes. Callers of the same name share one lookup.
+"""
 
 import ipaddress
 import os
 import socket
 import threading
-from typing import Any
+from concurrent.futures import Future
 
 from urllib3.util.connection import allowed_gai_family
 
-# Seconds: the system's own are 5 for each name server that does not answer, and the next one may.
+# Seconds. The resolver waits 5 s for each name server, and the next name server may answer.
 PATIENCE = 10.0
-MOST = 16  # names at once: each is a thread, for as long as the system takes
-
-
-class Lookup:
-    def __init__(self, host: str, port: int) -> None:
-        self.host, self.port = host, port
-        self.done = threading.Event()
-        self.addresses: list[str] = []
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            found = socket.getaddrinfo(
-                self.host, self.port, allowed_gai_family(), socket.SOCK_STREAM
-            )
-            self.addresses = list(dict.fromkeys(_address(each[4]) for each in found))
-        except (OSError, UnicodeError) as error:
-            self.error = error
-        finally:
-            self.done.set()
+MOST = 16  # names at once: each takes a thread until the resolver gives up
 
 
 class NameLookups:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: dict[tuple[str, int], Lookup] = {}
+        self._running: dict[tuple[str, int], Future[list[str]]] = {}
 
     def find(self, host: str, port: int, seconds: float) -> list[str]:
-        """Its addresses. Raises socket.gaierror, or UnicodeError for what can be no name."""
+        """The addresses of a host. Raises socket.gaierror, or UnicodeError for an invalid name."""
         if is_address(host):
             return [host]
-        lookup = self._ask(host, port)
-        if not lookup.done.wait(seconds):
+        try:
+            return self._begin(host, port).result(seconds)
+        except TimeoutError:
             raise socket.gaierror(
                 socket.EAI_AGAIN, f"no name server answers within {seconds:.3g} s"
-            )
-        if isinstance(lookup.error, UnicodeError):
-            raise UnicodeError(str(lookup.error)) from lookup.error
-        if lookup.error is not None:
-            raise socket.gaierror(*lookup.error.args) from lookup.error
-        return lookup.addresses
+            ) from None
 
-    def _ask(self, host: str, port: int) -> Lookup:
+    def _begin(self, host: str, port: int) -> Future[list[str]]:
         with self._lock:
-            if (known := self._asked.get((host, port))) is not None:
-                return known
-            if len(self._asked) >= MOST:
+            if (running := self._running.get((host, port))) is not None:
+                return running
+            if len(self._running) >= MOST:
                 raise socket.gaierror(
                     socket.EAI_AGAIN,
                     f"{MOST} other names are being looked up, and no name server answers",
                 )
-            lookup = Lookup(host, port)
+            lookup = self._running[host, port] = Future[list[str]]()
+            # A daemon: a process that ends does not wait for the resolver.
             threading.Thread(
-                target=self._run, args=(lookup,), name=f"look-up {host}", daemon=True
+                target=self._run, args=(host, port, lookup), name=f"look-up {host}", daemon=True
             ).start()
-            self._asked[host, port] = lookup
             return lookup
 
-    def _run(self, lookup: Lookup) -> None:
+    def _run(self, host: str, port: int, lookup: Future[list[str]]) -> None:
+        found: list[str] | Exception
         try:
-            lookup.run()
-        finally:
-            with self._lock:
-                self._asked.pop((lookup.host, lookup.port), None)
+            found = list_addresses(host, port)
+        except Exception as error:
+            found = error
+        with self._lock:
+            del self._running[host, port]
+        if isinstance(found, Exception):
+            lookup.set_exception(found)
+        else:
+            lookup.set_result(found)
+
+
+def list_addresses(host: str, port: int) -> list[str]:
+    """Distinct addresses, link-local ones with their interface."""
+    found = socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM)
+    targets = [each[4] for each in found]
+    return list(
+        dict.fromkeys(
+            f"{target[0]}%{target[3]}"
+            if len(target) == 4 and target[3] and "%" not in str(target[0])
+            else str(target[0])
+            for target in targets
+        )
+    )
 
 
 def is_address(host: str) -> bool:
@@ -86,23 +83,15 @@ def is_address(host: str) -> bool:
     return True
 
 
-def _address(found: Any) -> str:
-    """What getaddrinfo says of it, with the interface of a link-local one."""
-    zone = f"%{found[3]}" if len(found) == 4 and found[3] and "%" not in found[0] else ""
-    return f"{found[0]}{zone}"
-
-
 class _ProcessResolver:
-    """Of this process: one that was forked has none of the threads."""
-
     names = NameLookups()
 
 
-def _begin_anew() -> None:
+def _renew_resolver() -> None:
     _ProcessResolver.names = NameLookups()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_renew_resolver)  # a forked process has none of the threads
 
 
 def resolve_host(host: str, port: int, seconds: float) -> list[str]:

@@ -10,8 +10,7 @@ from typing import Any
 
 import urllib3
 
-from project.kernel.kubernetes.connection_deadline import limit_pools
-from project.kernel.kubernetes.deadline import within
+from project.kernel.kubernetes.deadline import limit_connections, within
 from project.kernel.kubernetes.proxies import of_environment, split, trust
 from project.kernel.outbox.operations import Misconfigured, ProviderError
 
@@ -102,7 +101,7 @@ def _request(method: str, url: str, told: Mapping[str, Any], **more: Any) -> Any
         )
     else:
         http = urllib3.PoolManager(**manages)
-    limit_pools(http)
+    limit_connections(http)
     try:
         return http.request(method, url, **more)
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
 
+from project.kernel.kubernetes.deadline import limit_tls
 from project.kernel.kubernetes.errors import describe
 from project.kernel.outbox.operations import Misconfigured
 
@@ -23,9 +24,11 @@ def choose_proxy(configuration: Any, words: str) -> None:
     if not url:
         return
     configuration.proxy, configuration.proxy_headers = split(url, words)
-    if configuration.proxy.startswith("https:") and configuration.verify_ssl:
+    if configuration.proxy.startswith("https:"):
         try:
-            configuration.proxy_ssl_context = trust(configuration.ssl_ca_cert)
+            configuration.proxy_ssl_context = trust(
+                configuration.ssl_ca_cert, is_verified=configuration.verify_ssl
+            )
         except OSError as error:
             raise Misconfigured(
                 f"The authority of {words} can't be read: {describe(error)}. Mend the kubeconfig."
@@ -119,11 +122,11 @@ def unusable(words: str, why: str) -> Misconfigured:
     )
 
 
-def trust(authority: str | None) -> ssl.SSLContext:
-    """A proxy is vouched for by an authority that this machine trusts, or by that of
-    the cluster.
-    """
-    context = ssl.create_default_context()
-    if authority:
+def trust(authority: str | None, *, is_verified: bool = True) -> ssl.SSLContext:
+    """TLS to a proxy, whose authority is one of this machine or that of the cluster."""
+    context = limit_tls(ssl.create_default_context())
+    if not is_verified:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    elif authority:
         context.load_verify_locations(authority)
     return context

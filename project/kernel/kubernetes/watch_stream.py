@@ -1,17 +1,39 @@
-"""A watch, line by line."""
+"""The events of a watch."""
 
 import json
+import os
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from project.kernel.kubernetes.deadline import Handle
 from project.kernel.kubernetes.objects import Object
 
-LONGEST_LINE = 16_000_000  # bytes; an object of a cluster has at most a tenth of it
+LONGEST_LINE = 16_000_000  # bytes; an object of a cluster has at most a tenth of that
+
+
+class Handle:
+    """Shuts a connection that another thread reads. The handle has a file descriptor of its own:
+    TLS replaces the socket, and a number that was closed may belong to another connection.
+    """
+
+    def __init__(self, found: Any) -> None:
+        self._lock = threading.Lock()
+        self._socket = socket.socket(fileno=os.dup(found.fileno()))
+
+    def shut(self) -> None:
+        """End the connection below TLS, whose own end belongs to the thread that reads."""
+        with self._lock, suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with self._lock:
+            self._socket.close()
 
 
 class Stream:
-    """Lines of a watch."""
+    """Iterates over the events, one JSON object per line."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -31,14 +53,14 @@ class Stream:
                 raise ValueError("a line of the watch does not end")
 
     def break_off(self) -> None:
-        """From another thread: whoever reads finds the end. Closing it there would wait
-        for the read.
+        """End the stream from another thread; the reader finds its end. A close from there would
+        wait for the read.
         """
         if self._handle is not None:
             self._handle.shut()
 
     def close(self) -> None:
-        """By the thread that reads. What was not read to its end is not used again."""
+        """Close the stream from the thread that reads. Its connection is not used again."""
         self._response.close()
         if self._handle is not None:
             self._handle.close()

@@ -1,83 +1,105 @@
-"""Deadlines of calls: one thread per process rings all clocks, and none rings after its call has
-ended.
-"""
+"""Deadlines of calls: each operation of a socket is limited to the time that its call has left."""
 
 import os
-import random
 import socket
 import threading
 import time
 
-from project.kernel.kubernetes import deadline
-from project.kernel.kubernetes.deadline import SPARE, Deadline, DeadlineWatcher, Handle, within
+import pytest
+
+from project.kernel.kubernetes.deadline import DeadlineSocket, current_deadline, within
+from project.kernel.kubernetes.watch_stream import Handle
 from tests.end_to_end.stack import load
 
 SOON = 30.0
 
 
-def pair_held_by(clock: Deadline) -> tuple[socket.socket, socket.socket]:
+def connected() -> tuple[DeadlineSocket, socket.socket]:
     ours, theirs = socket.socketpair()
-    ours.settimeout(SOON)
+    found = DeadlineSocket(fileno=ours.detach())
+    found.settimeout(SOON)
     theirs.settimeout(SOON)
-    clock.hold(ours)
-    return ours, theirs
+    return found, theirs
 
 
-def clock_threads() -> int:
-    return sum(thread.name == "clocks" for thread in threading.enumerate())
+def test_many_deadlines_need_no_thread_and_none_ends_before_its_time() -> None:
+    before, ends = threading.active_count(), dict[int, float]()
+
+    def receive(number: int) -> None:
+        ours, theirs = connected()
+        with ours, theirs, within(0.2 + number * 0.002) as deadline:
+            with pytest.raises(TimeoutError):
+                ours.recv(1)
+            ends[number] = time.monotonic() - deadline.until
+
+    every = [threading.Thread(target=receive, args=(number,)) for number in range(100)]
+    for thread in every:
+        thread.start()
+    for thread in every:
+        thread.join(SOON * load())
+    assert threading.active_count() == before
+    assert len(ends) == 100
+    assert all(late >= 0 for late in ends.values()), "none before its time"
 
 
-def test_many_clocks_ring_on_one_thread_none_before_its_time() -> None:
-    ringer, order = DeadlineWatcher(), list[int]()
-    before = clock_threads()
-    rung = threading.Event()
+def test_peer_that_trickles_does_not_extend_the_deadline() -> None:
+    ours, theirs = connected()
+    stopped = threading.Event()
 
-    class Telling(Deadline):
-        def __init__(self, number: int) -> None:
-            super().__init__(number * 0.002)
-            self.number = number
+    def trickle() -> None:
+        while not stopped.wait(0.01):
+            theirs.sendall(b"x")
 
-        def ring(self) -> None:
-            super().ring()
-            order.append(self.number)
-            if len(order) == 100:
-                rung.set()
-
+    sender = threading.Thread(target=trickle)
+    sender.start()
     begun = time.monotonic()
-    every = [Telling(number) for number in range(100)]
-    for clock in every:
-        clock.until = begun + 0.2 + clock.number * 0.002
-    for clock in random.Random(7).sample(every, 100):
-        ringer.set(clock)
-    assert clock_threads() == before + 1
-    assert rung.wait(SOON)
-    assert time.monotonic() - begun >= 0.2 + 99 * 0.002, "none before its time"
-    assert order == sorted(order)
-    assert all(clock.is_over for clock in every)
-
-
-def test_shorter_deadline_set_later_rings_in_time() -> None:
-    with within(1000.0):
-        begun = time.monotonic()
-        with within(0.05) as clock:
-            ours, theirs = pair_held_by(clock)
-            assert ours.recv(1) == b"", "it was shut"
-            assert clock.is_over
+    try:
+        with within(0.2) as deadline, pytest.raises(TimeoutError):
+            while True:
+                ours.recv(1)
+        assert deadline.is_over
         assert time.monotonic() - begun < 5.0 * load()
+    finally:
+        stopped.set()
+        sender.join()
         ours.close()
         theirs.close()
 
 
-def test_ended_call_is_not_rung_and_its_connection_survives() -> None:
+def test_shorter_nested_deadline_ends_in_time() -> None:
+    ours, theirs = connected()
+    begun = time.monotonic()
+    with within(1000.0):
+        with within(0.05) as deadline:
+            with pytest.raises(TimeoutError):
+                ours.recv(1)
+            assert deadline.is_over
+        assert time.monotonic() - begun < 5.0 * load()
+    ours.close()
+    theirs.close()
+
+
+def test_nested_deadline_does_not_extend_the_outer_one() -> None:
+    with within(0.05) as outer, within(1000.0) as inner:
+        assert inner.left <= outer.left + 0.05
+
+
+def test_connection_survives_the_deadline_of_an_ended_call() -> None:
+    ours, theirs = connected()
     with within(0.05) as short:
-        ours, theirs = pair_held_by(short)
-    with within(0.2) as later:
-        other, its = pair_held_by(later)
-        assert other.recv(1) == b"", "the time of both is over"
-    theirs.sendall(b"x")
-    assert (ours.recv(1), short.is_over) == (b"x", False)
-    for each in (ours, theirs, other, its):
-        each.close()
+        theirs.sendall(b"x")
+        assert ours.recv(1) == b"x"
+    while not short.is_over:
+        time.sleep(0.01)
+    sender = threading.Timer(0.1, theirs.sendall, (b"y",))
+    sender.start()
+    assert ours.recv(1) == b"y"
+    sender.join()
+    with within(1000.0):
+        theirs.sendall(b"z")
+        assert ours.recv(1) == b"z"
+    ours.close()
+    theirs.close()
 
 
 def test_reused_file_descriptor_is_not_shut() -> None:
@@ -101,43 +123,31 @@ def test_reused_file_descriptor_is_not_shut() -> None:
         each.close()
 
 
-def test_ended_clocks_do_not_accumulate() -> None:
-    ringer, most = DeadlineWatcher(), 0
-    with_long = [Deadline(1000.0) for _ in range(3)]
-    for clock in with_long:
-        ringer.set(clock)
-    for _ in range(20 * SPARE):
-        clock = Deadline(1000.0)
-        ringer.set(clock)
-        clock.end()
-        ringer.drop(clock)
-        most = max(most, len(ringer))
-    assert len(with_long) <= len(ringer) <= most <= 2 * SPARE
-    assert not any(clock.is_done for clock in with_long)
-
-
-def test_forked_process_has_its_own_clocks() -> None:
-    with within(1000.0):  # the thread of the parent runs, and is not there in the child
+def test_forked_process_has_its_own_deadlines() -> None:
+    with within(1000.0):
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            said = b"nobody rang"
+            said = b"not limited"
             try:
-                with within(0.05) as clock:
-                    ours, _ = pair_held_by(clock)
-                    said = b"rung" if ours.recv(1) == b"" and clock.is_over else b"not rung"
+                with within(0.05) as deadline:
+                    ours, _ = connected()
+                    try:
+                        ours.recv(1)
+                    except TimeoutError:
+                        said = b"limited" if deadline.is_over else b"too early"
             finally:
                 os.write(writer, said)
                 os._exit(0)
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
-            assert pipe.read() == b"rung"
+            assert pipe.read() == b"limited"
         os.waitpid(child, 0)
 
 
-def test_nested_call_has_its_own_clock_and_restores_the_outer_one() -> None:
+def test_nested_call_has_its_own_deadline_and_restores_the_outer_one() -> None:
     with within(1000.0) as outer:
         with within(900.0) as inner:
-            assert deadline.current_deadline() is inner
-        assert deadline.current_deadline() is outer
-    assert deadline.current_deadline() is None
+            assert current_deadline() is inner
+        assert current_deadline() is outer
+    assert current_deadline() is None
