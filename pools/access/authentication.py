@@ -1,14 +1,13 @@
-"""Who calls the API: a program with a token, or a person with a session (whose changes carry the
-CSRF token).
+"""Authentication of callers of the API: programs by token, people by session. A change in a session
+needs its CSRF token.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
-from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -41,7 +40,7 @@ class Unauthenticated(AuthenticationFailed):
 
 
 def identify_bearer(request: HttpRequest) -> Identity | None:
-    """None: no token came with it."""
+    """The caller of a request with a token, or None if the request has no token."""
     header: str = request.META.get("HTTP_AUTHORIZATION", "")
     if not header:
         return None
@@ -49,9 +48,9 @@ def identify_bearer(request: HttpRequest) -> Identity | None:
 
 
 def identify_header(header: str, address: str, take: Callable[[str], None]) -> Identity:
-    """The caller of a header Authorization. A caller beyond its share is refused before the
-    database is asked.
-    `take`: counts a call of a known caller."""
+    """The caller of a header Authorization. `take` counts a call. A caller beyond its rate limit
+    is rejected before the token is looked up in the database.
+    """
     if header[: len(SCHEME)].lower() != SCHEME:
         raise Unauthenticated(BadToken("The header Authorization does not begin with Bearer."))
     secret = header[len(SCHEME) :].strip()
@@ -65,7 +64,7 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> I
     except BadToken as error:
         if error.is_unknown:
             count_unknown(address, caller)
-        elif not known:  # one that was revoked has a share of its own, too
+        elif not known:  # a revoked token has a rate limit of its own, too
             take(caller)
         raise Unauthenticated(error)
     if not known:
@@ -74,8 +73,8 @@ def identify_header(header: str, address: str, take: Callable[[str], None]) -> I
 
 
 def find_cached_bearer(request: HttpRequest) -> tuple[Identity, CachedToken] | None:
-    """The caller as it was a moment ago, for what is done in one statement that looks again. The
-    request is counted.
+    """The caller as of the last look at its token, for a statement that compares it with the
+    present. Counts the request. None: the token is not cached.
     """
     header: str = request.META.get("HTTP_AUTHORIZATION", "")
     if header[: len(SCHEME)].lower() != SCHEME:
@@ -88,7 +87,8 @@ def find_cached_bearer(request: HttpRequest) -> tuple[Identity, CachedToken] | N
 
 
 def identify_session(request: HttpRequest) -> Identity | None:
-    user: Any = getattr(request, "user", None)
+    """The caller of a request with a session, or None."""
+    user: User | AnonymousUser | None = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return None
     identity = load_identity(user.pk)
@@ -98,8 +98,8 @@ def identify_session(request: HttpRequest) -> Identity | None:
 
 
 def guard_caller(request: HttpRequest) -> BodyCaller:
-    """Before a large body is read: the name of a known caller. What it may do is checked
-    with the body.
+    """The name of the caller, before a large body is read. Permissions are checked with the
+    body. Raises NotAuthenticated for unknown callers.
     """
     if (known := find_cached_bearer(request)) is not None:
         return _as_body_caller(known[0].user_id)
@@ -117,15 +117,15 @@ def _as_body_caller(user: object) -> BodyCaller:
 
 
 def count(request: HttpRequest, caller: str) -> None:
-    """A request that waits is answered more than once inside, and is one request all the same."""
-    scope: dict[str, Any] = getattr(request, "scope", {})
+    """Count the request once, also where a long poll runs its view several times."""
+    scope: dict[str, object] = getattr(request, "scope", {})
     if not scope.get(COUNTED):
         scope[COUNTED] = True
         count_request(caller)
 
 
 class TokenAuthentication(BaseAuthentication):
-    def authenticate(self, request: Request) -> tuple[Any, Identity] | None:
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Identity] | None:
         identity = identify_bearer(request._request)
         return None if identity is None else (AnonymousUser(), identity)
 
@@ -134,9 +134,9 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class PersonAuthentication(SessionAuthentication):
-    """A session; what changes something needs its CSRF token."""
+    """Sessions. A request that changes data needs the CSRF token."""
 
-    def authenticate(self, request: Request) -> tuple[Any, Identity] | None:  # type: ignore[override]
+    def authenticate(self, request: Request) -> tuple[User | AnonymousUser, Identity] | None:  # type: ignore[override]
         identity = identify_session(request._request)
         if identity is None:
             return None
@@ -145,7 +145,7 @@ class PersonAuthentication(SessionAuthentication):
 
 
 def identify(request: HttpRequest) -> Identity:
-    """For views that are not DRF's. Raises what DRF's handler knows."""
+    """The caller, for views outside of DRF. Raises the exceptions that DRF's handler answers."""
     identity = identify_bearer(request)
     if identity is None:
         identity = identify_session(request)
@@ -159,11 +159,11 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     target_class = "pools.access.authentication.TokenAuthentication"
     name = "token"
 
-    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "A token: from the page Tokens, or `manage.py token create`.",
+            "description": "A token, from the page Tokens or from `manage.py token create`.",
         }
 
 
@@ -171,10 +171,10 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
     target_class = "pools.access.authentication.PersonAuthentication"
     name = "session"
 
-    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {
             "type": "apiKey",
             "in": "cookie",
             "name": "sessionid",
-            "description": "As in the browser; changes need X-CSRFToken, too.",
+            "description": "The session of a browser. Changes also need the header X-CSRFToken.",
         }

@@ -1,4 +1,4 @@
-"""People who may start tasks in a pool."""
+"""People who may create claims in a pool."""
 
 from django.conf import settings
 
@@ -9,14 +9,14 @@ CLAIMING = [role for role, included in INCLUDES.items() if CLAIMANT in included]
 
 
 def is_program(username: str) -> bool:
-    """Whether this is a user of Berth's own programs. It counts as a person once a person can
-    sign in as it.
+    """True for users of Berth's own programs. Such a user counts as a person once it has a
+    password.
     """
     return username in settings.BERTH_PROGRAM_USERS
 
 
 def list_claimants(pool_id: int | None) -> list[str]:
-    """Names of active people with a role that lets them claim in this pool; None: in all pools."""
+    """Names of active people with a claiming role in this pool (None: in all pools)."""
     return [
         row.username
         for row in permissions_sql.claimants(

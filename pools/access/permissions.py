@@ -1,16 +1,15 @@
-"""Who may do what. The one place for it: API, pages, sockets and admin ask here; of services only
-those that count approvals.
+"""Permissions of callers. API, pages, sockets and admin check permissions here; of the services
+only those that count approvals do.
 
-A role holds in one pool or in all of them, for a user or for a group. What has no pool yet (a claim
-on a pool that is not there, a new pool) needs the role in all pools. A token may do less than its
-user, never more: its scopes are held against the
-user's roles of the moment, at each use.
+A role holds in one pool or in all pools, for a user or a group. An action without an existing pool
+(a claim on an unknown pool, a new pool) needs the role in all pools. A token never permits more
+than its user: each use intersects its scopes with the present roles of the user.
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypedDict
 
 from pools.access import permissions_sql
 from project.kernel.actor import LONGEST
@@ -20,66 +19,87 @@ VIEWER, CLAIMANT, OPERATOR, APPROVER, ADMIN = "viewer", "claimant", "operator", 
 ROLES = {
     VIEWER: "reads",
     CLAIMANT: "creates claims; cancels, releases and prioritises its own, up to the pool's limit",
-    OPERATOR: "any claim, cordon, drain, pause, overrides",
-    APPROVER: "reads and decides about plans",
-    ADMIN: "operator, and configuration and grants",
+    OPERATOR: "changes any claim; cordons, drains, pauses, overrides",
+    APPROVER: "reads, and approves or rejects plans",
+    ADMIN: "as operator, and changes configuration and grants",
 }
 INCLUDES: dict[str, frozenset[str]] = {
     VIEWER: frozenset({VIEWER}),
     CLAIMANT: frozenset({CLAIMANT, VIEWER}),
     OPERATOR: frozenset({OPERATOR, CLAIMANT, VIEWER}),
     APPROVER: frozenset({APPROVER, VIEWER}),
-    ADMIN: frozenset({ADMIN, OPERATOR, CLAIMANT, VIEWER}),  # decides only if approver too
+    ADMIN: frozenset({ADMIN, OPERATOR, CLAIMANT, VIEWER}),  # approves plans only if also approver
 }
-# What a person or program wants to do, and the role it takes.
+# Each action, and the role it needs.
 ACTIONS = {
     "read": VIEWER,
-    # Create; and of its own claims: cancel, release, resize, prioritise, acknowledge, keep.
+    # Create claims; cancel, release, resize, prioritise, acknowledge and keep the caller's own.
     "claim": CLAIMANT,
-    "claim_slot": OPERATOR,  # this very slot, past the line
-    "claim_any": OPERATOR,  # all of that with the claims of others
+    "claim_slot": OPERATOR,  # claim a named slot, past the queue
+    "claim_any": OPERATOR,  # the same actions on claims of other users
     "force_release": OPERATOR,
     "cordon": OPERATOR,
     "drain": OPERATOR,
-    "beat": OPERATOR,  # for a member, as its owner
+    "beat": OPERATOR,  # send heartbeats for a member
     "remove_member": OPERATOR,
     "pause": OPERATOR,
-    "scale": OPERATOR,  # pin, pause the scaler, one more now, lift a freeze
+    "scale": OPERATOR,  # pin, pause the scaler, add a member now, lift a freeze
     "lock_workspace": OPERATOR,
     "share_workspace": OPERATOR,  # in both pools
-    "decide": APPROVER,  # approve, reject, extend; download a plan
-    "replan": OPERATOR,  # a plan that waits: made again, moved
-    "settle": OPERATOR,  # say what became of an apply that was lost; who decides may, too
+    "decide": APPROVER,  # approve, reject or extend a plan; download it
+    "replan": OPERATOR,  # repeat or move a plan that waits
+    "settle": OPERATOR,  # state the result of a lost apply; "decide" suffices, too
     "add_member": ADMIN,
     "edit_member": ADMIN,
     "configure": ADMIN,
     "grant": ADMIN,
 }
-LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
 
-# Pool or all, its name while it is there, role.
+# Each: the id of a pool or None for all pools, its name while it exists, the role.
 Grants = tuple[tuple[int | None, str | None, str], ...]
 
 
 class PoolRef(Protocol):
     @property
-    def id(self) -> Any: ...
+    def id(self) -> int: ...
     @property
-    def name(self) -> Any: ...
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a token is limited to. None: as its user."""
+    """The limits of a token. None: no limit beyond the user's roles."""
 
     roles: frozenset[str] | None = None
-    pools: Mapping[int, str] | None = None  # id -> name, empty for one that is gone
+    pools: Mapping[int, str] | None = None  # id -> name, which is empty once the pool is gone
+
+
+class IdentityFacts(TypedDict):
+    """The JSON that the database returns for a user."""
+
+    user: int
+    username: str
+    is_active: bool
+    is_superuser: bool
+    grants: list[tuple[int | None, str | None, str]] | None
+
+
+class TokenFacts(IdentityFacts):
+    """The JSON that the database returns for a token and its user (`token_told`)."""
+
+    token: int
+    token_name: str
+    is_revoked: bool
+    is_expired: bool
+    roles: list[str] | None
+    pools: list[int] | None
+    names: dict[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who calls, and what they may at this moment. Made for one request, or until an
-    ACCESS_EVENT for a socket.
+    """A caller with its present roles. An identity serves one request, or a socket until the next
+    ACCESS_EVENT.
     """
 
     user_id: int
@@ -109,8 +129,8 @@ class Identity:
 
     @property
     def requester(self) -> str:
-        """What `claim.requested_by` says of their claims. A name too long for the column must
-        not become another's by being cut.
+        """The value of `claim.requested_by`. A name too long for the column is replaced, because
+        a cut name could be the name of another user.
         """
         return self.username if len(self.username) <= LONGEST else f"user:{self.user_id}"
 
@@ -119,7 +139,7 @@ class Identity:
         return f"{self.requester}/{self.token_name}" if self.token_name else self.requester
 
     def roles_in(self, pool_id: int | None) -> frozenset[str]:
-        """In a pool; None: in all pools, those to come included."""
+        """Roles in a pool; None: in all pools, including future ones."""
         return (
             self.everywhere
             if pool_id is None
@@ -127,7 +147,7 @@ class Identity:
         )
 
     def roles_in_named(self, name: str) -> frozenset[str]:
-        """By the name of a pool, which need not exist."""
+        """Roles in the pool of this name, which need not exist."""
         return self.roles_in(self.names.get(name))
 
     def may(self, action: str, pool_id: int | None) -> bool:
@@ -138,7 +158,7 @@ class Identity:
         return role in self.everywhere or any(role in roles for roles in self.by_pool.values())
 
     def pools_with(self, role: str) -> set[int] | None:
-        """None: all of them."""
+        """Ids of the pools in which the caller has the role; None: all pools."""
         if role in self.everywhere:
             return None
         return {pool for pool, roles in self.by_pool.items() if role in roles}
@@ -150,9 +170,7 @@ class Identity:
 def expand_grants(
     grants: Iterable[tuple[int | None, str | None, str]], is_superuser: bool
 ) -> tuple[frozenset[str], dict[int, frozenset[str]]]:
-    """Roles in all pools, and in each one by itself. Roles that this version does not know
-    give nothing.
-    """
+    """Roles in all pools, and roles by pool. Roles that this version does not know are ignored."""
     everywhere = INCLUDES[ADMIN] if is_superuser else frozenset()
     by_pool: dict[int, frozenset[str]] = {}
     for pool, _, role in grants:
@@ -165,45 +183,41 @@ def expand_grants(
 
 
 def load_identity(user_id: int) -> Identity | None:
-    """Of a person who has signed in; None: gone or not active any more."""
+    """The identity of a user with a session; None: the user is deleted or deactivated."""
     row = permissions_sql.user_identity(user=user_id)
     if row is None:
         return None
-    told = json.loads(row.told)
-    return read_identity(told) if told["is_active"] else None
+    facts: IdentityFacts = json.loads(row.told)
+    return read_identity(facts) if facts["is_active"] else None
 
 
 def load_identities(user_ids: Iterable[int]) -> dict[int, Identity | None]:
-    """By id, without users that no longer exist. None: deactivated."""
+    """Identities by user id, without users that no longer exist. None: deactivated."""
     ids = sorted(set(user_ids))
-    told = (
-        [json.loads(row.told) for row in permissions_sql.user_identities(users=ids)] if ids else []
-    )
-    return {one["user"]: read_identity(one) if one["is_active"] else None for one in told}
+    rows = permissions_sql.user_identities(users=ids) if ids else []
+    found: list[IdentityFacts] = [json.loads(row.told) for row in rows]
+    return {facts["user"]: read_identity(facts) if facts["is_active"] else None for facts in found}
 
 
 def lock_rights(user_ids: Iterable[int]) -> None:
-    """In a transaction: whoever takes a role from these users or deactivates them waits until it
-    ends. Read their identities after this.
+    """Lock the rights of these users: a transaction that withdraws a role from them or deactivates
+    them waits until this transaction ends. Read the identities after this call.
     """
     if ids := sorted(set(user_ids)):
         permissions_sql.hold_rights(users=ids)
 
 
-def read_identity(told: dict[str, Any]) -> Identity:
-    """From what the database told of a user, or of a token and its user."""
-    grants = tuple((pool, name, role) for pool, name, role in told["grants"] or ())
-    if "token" not in told:
-        return Identity(told["user"], told["username"], told["is_superuser"], grants=grants)
-    scope = read_scope(told["roles"], told["pools"], told["names"] or {})
-    return Identity(
-        told["user"],
-        told["username"],
-        told["is_superuser"],
-        told["token"],
-        told["token_name"],
-        grants,
-        scope,
+def read_identity(facts: IdentityFacts) -> Identity:
+    grants = tuple((pool, name, role) for pool, name, role in facts["grants"] or ())
+    return Identity(facts["user"], facts["username"], facts["is_superuser"], grants=grants)
+
+
+def read_token_identity(facts: TokenFacts) -> Identity:
+    return replace(
+        read_identity(facts),
+        token_id=facts["token"],
+        token_name=facts["token_name"],
+        scope=read_scope(facts["roles"], facts["pools"], facts["names"] or {}),
     )
 
 
@@ -224,9 +238,11 @@ def no_such_pool(name: str) -> NotFound:
 def require(
     identity: Identity, action: str, pool: PoolRef | None, *, hidden: NotFound | None = None
 ) -> None:
-    """In this pool; None: in all pools. Raises Forbidden, which names the role. Without the role
-    viewer the pool and what is in it are not there: then it raises `hidden`, which must say what
-    the caller would read if it did not exist; left out: that there is no such pool."""
+    """Raises Forbidden if the caller may not do the action in this pool (None: in all pools).
+
+    For a caller without the role viewer the pool does not exist: then `hidden` is raised, which
+    must read as if the object did not exist. Default: "There is no pool ...".
+    """
     role = ACTIONS[action]
     if role not in identity.roles_in(None if pool is None else pool.id):
         if pool is not None and not identity.may("read", pool.id):
@@ -237,7 +253,9 @@ def require(
 
 
 def require_named(identity: Identity, action: str, names: Iterable[str]) -> None:
-    """In each of these pools, by name: one that is not there (yet) takes the role in all pools."""
+    """Raises Forbidden if the caller may not do the action in each of the named pools. A pool that
+    does not exist needs the role in all pools.
+    """
     role = ACTIONS[action]
     if role in identity.everywhere:
         return

@@ -12,12 +12,12 @@ statements = Statements(Path(__file__).with_name("permissions.sql"))
 
 
 class TokenIdentityRow(NamedTuple):
-    told: str | None
+    told: str
     note_use_of: int
 
 
 def token_identity(*, hash: str) -> TokenIdentityRow | None:
-    """Who calls with this token, and all that decides what they may, in one look."""
+    """A token with its user, limits and grants in one statement."""
     return statements.fetch_one("token_identity", TokenIdentityRow, {"hash": hash})
 
 
@@ -26,7 +26,7 @@ class UserIdentityRow(NamedTuple):
 
 
 def user_identity(*, user: int) -> UserIdentityRow | None:
-    """The same for a person who has signed in."""
+    """A user with grants."""
     return statements.fetch_one("user_identity", UserIdentityRow, {"user": user})
 
 
@@ -36,7 +36,7 @@ class UserIdentitiesRow(NamedTuple):
 
 
 def user_identities(*, users: list[int]) -> list[UserIdentitiesRow]:
-    """The same for many; whether each is active stands in it."""
+    """Several users with grants, including deactivated users."""
     return statements.fetch_rows("user_identities", UserIdentitiesRow, {"users": users})
 
 
@@ -45,7 +45,7 @@ class HoldRightsRow(NamedTuple):
 
 
 def hold_rights(*, users: list[int]) -> list[HoldRightsRow]:
-    """The rights of these users stay as they are until this transaction ends."""
+    """Lock the rights of these users until this transaction ends."""
     return statements.fetch_rows("hold_rights", HoldRightsRow, {"users": users})
 
 
@@ -54,7 +54,7 @@ class NoteUseRow(NamedTuple):
 
 
 def note_use(*, token: int) -> list[NoteUseRow]:
-    """At most once a minute, and never waiting for another request that notes the same."""
+    """Record the use of a token, at most once a minute."""
     return statements.fetch_rows("note_use", NoteUseRow, {"token": token})
 
 
@@ -63,8 +63,8 @@ class ClaimantsRow(NamedTuple):
 
 
 def claimants(*, programs: list[str], roles: list[str], pool: int | None) -> list[ClaimantsRow]:
-    """Active people who may claim in a pool, by superuser or by a role there, directly or
-    through a group.
+    """Active people with a claiming role in a pool: superusers, and users by a role, directly
+    or through a group.
     """
     return statements.fetch_rows(
         "claimants", ClaimantsRow, {"programs": programs, "roles": roles, "pool": pool}

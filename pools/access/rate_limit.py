@@ -1,8 +1,7 @@
-"""A share of requests for each caller: a token bucket in the memory of the web process, without a
-word to the database.
+"""Rate limits of callers: token buckets in the memory of the web process, without a database query.
 
-Where there are several web processes they tell each other what was taken
-(`pools/access/shared_rate_limit.py`): a caller has one share in all of them.
+Several web processes exchange their counts (`pools/access/shared_rate_limit.py`), so that a caller
+has one limit for all of them.
 """
 
 import threading
@@ -16,10 +15,10 @@ from project.kernel.errors import TooMany
 from project.kernel.security.client_address import counted_address
 
 DEFAULT_PER_MINUTE = 6000
-ANONYMOUS_PER_MINUTE = 300  # tokens that nobody knows, from one address
-# In which a token that was unknown is not looked up again, where its address sends too many.
+ANONYMOUS_PER_MINUTE = 300  # unknown tokens from one address
+# Time in which an unknown token is not looked up again if its address is over the limit.
 UNKNOWN_SECONDS = 10.0
-# The one not used for longest is forgotten first: most likely it is full again.
+# The least recently used bucket is dropped first, because it is most likely full again.
 MOST_BUCKETS = 10_000
 
 
@@ -29,55 +28,58 @@ class Buckets:
         self.rate = self.size / 60.0
         self._clock = clock
         self._lock = threading.Lock()
-        self._taken: dict[str, int] = {}  # since the other processes were told
-        # Caller -> what was left, and when.
+        self._taken: dict[str, int] = {}  # counts to send to the other processes
+        # Caller -> requests left, and the time of that count.
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> float:
-        """One request. 0: go on. Else the seconds until there is one left; a refused request
-        takes nothing.
+        """Count one request. Returns 0, or the seconds until a request is left; a rejected
+        request is not counted.
         """
         now = self._clock()
         with self._lock:
-            left, then = self._levels.pop(caller, (self.size, now))
-            left = min(self.size, left + (now - then) * self.rate)
-            wait = 0.0 if left >= 1.0 else (1.0 - left) / self.rate
-            self._levels[caller] = (left if wait else left - 1.0, now)
+            left = self._refill(caller, now)
+            wait = self._wait_for(left)
+            self._store(caller, left if wait else left - 1.0, now)
             if not wait and len(self._taken) < MOST_BUCKETS:
                 self._taken[caller] = self._taken.get(caller, 0) + 1
-            if len(self._levels) > MOST_BUCKETS:
-                self._levels.popitem(last=False)
         return wait
 
     def forget_taken(self) -> dict[str, int]:
-        """What was taken here and told nobody yet."""
+        """Requests counted here since the last call, by caller."""
         with self._lock:
             taken, self._taken = self._taken, {}
         return taken
 
     def note_elsewhere(self, taken: Mapping[str, int]) -> None:
-        """What other processes have given out. More than is left becomes a debt, a whole
-        share at most.
+        """Subtract requests that other processes counted. The debt of a caller is at most its
+        limit for one minute.
         """
         now = self._clock()
         with self._lock:
             for caller, count in taken.items():
-                left, then = self._levels.pop(caller, (self.size, now))
-                left = min(self.size, left + (now - then) * self.rate)
-                self._levels[caller] = (max(left - count, -self.size), now)
-            while len(self._levels) > MOST_BUCKETS:
-                self._levels.popitem(last=False)
+                self._store(caller, max(self._refill(caller, now) - count, -self.size), now)
 
     def wait_of(self, caller: str) -> float:
-        """Seconds until there is one left; 0: there is one. Takes nothing."""
-        now = self._clock()
+        """Seconds until a request is left; 0: one is left. Counts no request."""
         with self._lock:
-            left, then = self._levels.get(caller, (self.size, now))
-        left += (now - then) * self.rate
-        return 0.0 if left >= 1.0 else (1.0 - left) / self.rate
+            return self._wait_for(self._refill(caller, self._clock()))
 
     def is_known(self, caller: str) -> bool:
         return caller in self._levels
+
+    def _refill(self, caller: str, now: float) -> float:
+        left, then = self._levels.get(caller, (self.size, now))
+        return min(self.size, left + (now - then) * self.rate)
+
+    def _wait_for(self, left: float) -> float:
+        return 0.0 if left >= 1.0 else (1.0 - left) / self.rate
+
+    def _store(self, caller: str, left: float, now: float) -> None:
+        self._levels[caller] = (left, now)
+        self._levels.move_to_end(caller)
+        if len(self._levels) > MOST_BUCKETS:
+            self._levels.popitem(last=False)
 
 
 _buckets: Buckets | None = None
@@ -96,9 +98,7 @@ def buckets() -> Buckets:
 
 
 def count_request(caller: str) -> None:
-    """Raises TooMany once the share is used up. The others have buckets of their own and
-    notice nothing.
-    """
+    """Raises TooMany once the caller is over its rate limit."""
     if wait := buckets().take(caller):
         raise TooMany(
             f"More than {per_minute():.0f} requests a minute.",
@@ -119,18 +119,17 @@ def anonymous_buckets() -> Buckets:
 
 
 def refuse_repeated(address: str, token: str) -> None:
-    """Before the database is asked. Refuses a token (its hash) that the database did not know a
-    moment ago, if its address has sent too many of those. A valid token is never refused for what
-    others of its address send: it was never unknown."""
+    """Before the lookup of a token, given as hash: raises TooMany if the token was unknown a moment
+    ago and its address has sent too many unknown tokens. A valid token is never rejected for the
+    calls of other programs at its address, because it was never unknown.
+    """
     counted = counted_address(address)
     if counted and (wait := anonymous_buckets().wait_of(counted)) and _unknown.has(token):
         raise too_many_unknown(wait)
 
 
 def count_unknown(address: str, token: str) -> None:
-    """The database does not know this token (its hash). Raises TooMany once the address has sent
-    too many of those.
-    """
+    """Count an unknown token, given as hash. Raises TooMany once its address has sent too many."""
     _unknown.add(token)
     if (counted := counted_address(address)) and (wait := anonymous_buckets().take(counted)):
         raise too_many_unknown(wait)
@@ -141,12 +140,12 @@ def too_many_unknown(wait: float) -> TooMany:
         "Too many unknown tokens come from this address.",
         code="too_many_unknown",
         retry_after=wait,
-        way_out="Send a token that exists: it is not refused.",
+        way_out="Send a valid token: valid tokens are not rejected.",
     )
 
 
 class UnknownTokens:
-    """Hashes of tokens that the database did not know, for a few seconds."""
+    """Hashes of unknown tokens, for a few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,10 +1,10 @@
-"""What callers have taken in the other web processes, so that a share is one share however many
-processes there are.
+"""Exchange of request counts between web processes, so that a caller has one rate limit however
+many processes there are.
 
-Each process counts by itself, at once and without asking anybody, and tells the others through
-Valkey a few times a second; what it is told it takes out of its own buckets, into debt if need be.
-So a caller that spreads its calls may be ahead by a quarter of a second, and pays it back. Nothing
-is kept in Valkey; while it is away each process counts for itself alone.
+Each process counts at once in its own buckets and publishes its counts through Valkey a few times a
+second. The other processes subtract them from their own buckets, also into debt. So a caller that
+spreads its calls gains at most a quarter of a second, and pays it back. Valkey stores no counts;
+while it is unreachable, each process counts by itself.
 """
 
 import json
@@ -13,7 +13,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -22,8 +21,8 @@ from pools.access.rate_limit import Buckets
 from project.kernel.log_once import LogOnce
 
 CHANNEL = "berth:shares"
-EVERY = 0.25  # seconds between two messages of a process, if somebody called
-TIMEOUT = 2.0  # for Valkey to answer
+EVERY = 0.25  # seconds between two messages of a process, if there are new counts
+TIMEOUT = 2.0  # seconds for Valkey to answer
 LONGEST_PAUSE = 10.0
 DOWN = (OSError, RedisError)
 
@@ -31,7 +30,9 @@ logger = logging.getLogger(__name__)
 
 
 class SharedBuckets(threading.Thread):
-    """Of this process; `kinds` gives its buckets by the name under which the others have theirs."""
+    """Thread that exchanges the counts of this process. `kinds` gives the buckets by the name that
+    all processes use for them.
+    """
 
     def __init__(
         self, url: str, kinds: Mapping[str, Callable[[], Buckets]], every: float = EVERY
@@ -62,23 +63,23 @@ class SharedBuckets(threading.Thread):
                 pause = self._every
 
     def _exchange(self) -> None:
-        """Until Valkey is away."""
+        """Exchange counts until stopped. Raises one of `DOWN` once Valkey is unreachable."""
         with Redis.from_url(
             self._url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT
         ) as valkey:
             heard = valkey.pubsub(ignore_subscribe_messages=True)
             heard.subscribe(CHANNEL)
-            told_at = time.monotonic()
+            sent_at = time.monotonic()
             while not self._stopped.is_set():
                 message = heard.get_message(timeout=self._every)
                 if message is not None:
                     self.hear(message["data"])
-                if time.monotonic() - told_at >= self._every:
-                    told_at = time.monotonic()
+                if time.monotonic() - sent_at >= self._every:
+                    sent_at = time.monotonic()
                     self._publish(valkey)
             heard.close()
 
-    def _publish(self, valkey: Any) -> None:
+    def _publish(self, valkey: Redis) -> None:
         taken = {
             kind: found
             for kind, buckets in self._kinds.items()
@@ -89,15 +90,15 @@ class SharedBuckets(threading.Thread):
         self._quiet.worked()
 
     def hear(self, data: bytes) -> None:
-        """What is no message of ours is passed over: one process that says something else must
-        not end the counting of all.
+        """Subtract the counts of a message. An invalid message is logged and skipped, because a
+        faulty process must not end the exchange.
         """
         try:
-            said = json.loads(data)
-            told = (
+            message = json.loads(data)
+            counts = (
                 {}
-                if said["from"] == self._me
-                else {kind: read_counts(taken) for kind, taken in said["taken"].items()}
+                if message["from"] == self._me
+                else {kind: read_counts(taken) for kind, taken in message["taken"].items()}
             )
         except (
             ValueError,
@@ -108,16 +109,16 @@ class SharedBuckets(threading.Thread):
             RecursionError,
         ) as error:
             logger.warning(
-                "a message about shares of callers is none: %s: %s", type(error).__name__, error
+                "a message with rate limit counts is invalid: %s: %s", type(error).__name__, error
             )
             return
-        for kind, taken in told.items():
+        for kind, taken in counts.items():
             if kind in self._kinds:
                 self._kinds[kind]().note_elsewhere(taken)
 
 
-def read_counts(taken: Mapping[str, Any]) -> dict[str, int]:
+def read_counts(taken: Mapping[str, float]) -> dict[str, int]:
     found = {str(caller): int(count) for caller, count in taken.items()}
     if any(count < 0 for count in found.values()):
-        raise ValueError("less than nothing was taken")
+        raise ValueError("a count is negative")
     return found

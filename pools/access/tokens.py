@@ -1,4 +1,4 @@
-"""What programs sign in with. The secret is shown once, when it is made; only its hash is kept."""
+"""Tokens of programs. The secret is shown once, at its creation; only its hash is stored."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
@@ -16,57 +16,70 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from pools.access import permissions_sql
-from pools.access.permissions import INCLUDES, ROLES, Identity, Scope, read_identity
+from pools.access.permissions import (
+    INCLUDES,
+    ROLES,
+    Identity,
+    Scope,
+    TokenFacts,
+    read_token_identity,
+)
 from pools.models import Pool, Token
 from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound
 from project.kernel.events.log import record
 
 PREFIX = "berth_"
-# Of the secret, so that people can tell tokens apart; the rest has 208 bits.
+# Characters of the secret that are stored, so that people can tell tokens apart. The rest has
+# 208 bits.
 SHOWN = len(PREFIX) + 8
 LONGEST_SECRET = 200
-LONGEST_NAME = 40  # it stands in the actor of events, behind its user's name
+LONGEST_NAME = 40  # the actor of events is the user's name followed by the token's
 
 
 class BadToken(BerthError):
-    """No such token, or not any more."""
+    """The token is unknown or no longer valid."""
 
     code = "bad_token"
     is_unknown = False
 
 
 class UnknownToken(BadToken):
-    """The database was asked, and knows of none."""
+    """The database has no such token."""
 
     is_unknown = True
 
 
 def hash_secret(secret: str) -> str:
-    """Plain SHA-256: the secret is random and long, so there is nothing to guess that a slow
-    hash would protect.
-    """
+    """SHA-256 suffices: a slow hash protects only secrets that can be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class TokenScopes(TypedDict):
+    """The limits of a token as stored. None: no limit beyond the user's roles."""
+
+    roles: list[str] | None
+    pools: list[int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class CachedToken:
-    """What the database told of a token: whoever acts on it without asking again lets the
-    statement that acts compare (token_told).
+    """The facts of a token as last read. A statement that acts on them compares them with the
+    present facts (`token_told`).
     """
 
     hash: str
     told: str
 
 
-# By hash: what the database told, what it meant, and when.
+# By hash: the facts as text, the identity made from them, and the time of the look.
 _seen: OrderedDict[str, tuple[str, Identity, float]] = OrderedDict()
 MOST_SEEN = 1000
-REMEMBERED = 30.0  # seconds; then it is asked again in any case, which notes that the token is used
+REMEMBERED = 30.0  # seconds; a later look also records the use of the token
 
 
 def identify_token(secret: str) -> Identity:
-    """Who calls with this secret and what they may. One prepared statement each time, and one
-    write a minute. Raises BadToken.
+    """The caller with this secret. Runs one prepared statement, and one write a minute. Raises
+    BadToken.
     """
     if not secret.startswith(PREFIX) or len(secret) > LONGEST_SECRET:
         raise BadToken(
@@ -78,8 +91,7 @@ def identify_token(secret: str) -> Identity:
     if row is None:
         raise UnknownToken("The token is unknown.", way_out="Create one on the page Tokens.")
     seen = _seen.get(hashed)
-    # Nothing of it has changed: the same conclusion.
-    identity = (
+    identity = (  # equal facts give an equal identity
         seen[1] if seen is not None and seen[0] == row.told else _conclude(json.loads(row.told))
     )
     _seen[hashed] = (row.told, identity, time.monotonic())
@@ -91,8 +103,8 @@ def identify_token(secret: str) -> Identity:
 
 
 def find_cached_token(secret: str) -> tuple[Identity, CachedToken] | None:
-    """Who it was a moment ago. It may have been revoked since: good only for a statement that
-    holds the proof against the present.
+    """The caller as of the last look. The token may have been revoked since, so only a statement
+    that compares the facts with the present ones may rely on it.
     """
     hashed = hash_secret(secret)
     seen = _seen.get(hashed)
@@ -101,9 +113,9 @@ def find_cached_token(secret: str) -> tuple[Identity, CachedToken] | None:
     return seen[1], CachedToken(hashed, seen[0])
 
 
-def _query(hashed: str) -> Any:
-    """The first statement of a request, so the one that meets a connection which died while
-    it was idle.
+def _query(hashed: str) -> permissions_sql.TokenIdentityRow | None:
+    """Look the token up. As the first statement of a request it replaces a connection that died
+    while idle.
     """
     try:
         return permissions_sql.token_identity(hash=hashed)
@@ -114,17 +126,17 @@ def _query(hashed: str) -> Any:
         return permissions_sql.token_identity(hash=hashed)
 
 
-def _conclude(told: dict[str, Any]) -> Identity:
-    if told["is_revoked"] or told["is_expired"] or not told["is_active"]:
+def _conclude(facts: TokenFacts) -> Identity:
+    if facts["is_revoked"] or facts["is_expired"] or not facts["is_active"]:
         what = (
             "was revoked"
-            if told["is_revoked"]
+            if facts["is_revoked"]
             else "has expired"
-            if told["is_expired"]
+            if facts["is_expired"]
             else "belongs to a deactivated user"
         )
         raise BadToken(f"This token {what}.", way_out="Create a new token on the page Tokens.")
-    return read_identity(told)
+    return read_token_identity(facts)
 
 
 def create_token(
@@ -136,10 +148,10 @@ def create_token(
     expires_at: datetime | None = None,
     within: Identity | None = None,
 ) -> tuple[Token, str]:
-    """The row and its secret, which cannot be read again. `within`: the token that asks, which
-    cannot make one that may more.
+    """Create a token. Returns the row and the secret, which cannot be read again. `within`: the
+    asking caller; a token cannot create a token with wider scopes.
     """
-    scopes: dict[str, Any] = {
+    scopes: TokenScopes = {
         "roles": None if roles is None else sorted(set(roles)),
         "pools": None if pools is None else sorted({pool.pk for pool in pools}),
     }
@@ -158,7 +170,8 @@ def create_token(
                 scopes=scopes,
                 expires_at=expires_at,
             )
-            record("create_token", data=about(token) | {"scopes": scopes, "expires_at": expires_at})
+            data = {**about(token), "scopes": scopes, "expires_at": expires_at}
+            record("create_token", data=data)
     except IntegrityError:
         raise Conflict(
             f"A token named {name} already exists.",
@@ -169,8 +182,8 @@ def create_token(
 
 
 def revoke_token(token_id: int, *, reason: str = "") -> Token:
-    """From now on it opens nothing; revoking it again changes nothing. Sockets that it opened
-    hear of it by the event.
+    """Revoke a token; a second call changes nothing. The event closes sockets that the token
+    opened.
     """
     with transaction.atomic():
         token = (
@@ -190,7 +203,7 @@ def revoke_token(token_id: int, *, reason: str = "") -> Token:
 
 
 def list_tokens(user_id: int | None = None, *, is_live: bool | None = None) -> list[Token]:
-    """The newest first. Of one user, or of all."""
+    """Tokens of one user or of all users, newest first."""
     found = Token.objects.select_related("user").order_by("-id")
     if user_id is not None:
         found = found.filter(user_id=user_id)
@@ -199,7 +212,7 @@ def list_tokens(user_id: int | None = None, *, is_live: bool | None = None) -> l
     return list(found)
 
 
-def list_faults(name: str, scopes: dict[str, Any], expires_at: datetime | None) -> list[FieldError]:
+def list_faults(name: str, scopes: TokenScopes, expires_at: datetime | None) -> list[FieldError]:
     faults = []
     if not name.strip() or not name.isprintable() or "/" in name or name != name.strip():
         faults.append(
@@ -226,8 +239,8 @@ def list_faults(name: str, scopes: dict[str, Any], expires_at: datetime | None) 
                 f"Choose from {', '.join(ROLES)}.",
             )
         )
-    for field in ("roles", "pools"):
-        if scopes[field] == []:
+    for field, names in scopes.items():
+        if names == []:
             faults.append(
                 FieldError(
                     field,
@@ -246,8 +259,10 @@ def list_faults(name: str, scopes: dict[str, Any], expires_at: datetime | None) 
     return faults
 
 
-def refuse_wider(within: Identity, scopes: dict[str, Any], expires_at: datetime | None) -> None:
-    """A token that was lost must not live on in another one that may more or lasts longer."""
+def refuse_wider(within: Identity, scopes: TokenScopes, expires_at: datetime | None) -> None:
+    """Raises Invalid if the new token would permit more or last longer than the asking one: a
+    stolen token must not outlive its revocation in a wider token.
+    """
     if within.token_id is None:
         return
     maker: Scope = within.scope
@@ -288,7 +303,7 @@ def refuse_wider(within: Identity, scopes: dict[str, Any], expires_at: datetime 
         raise Invalid(fields=faults)
 
 
-def about(token: Token) -> dict[str, Any]:
+def about(token: Token) -> dict[str, object]:
     return {
         "token_id": token.pk,
         "token": token.name,
