@@ -1,17 +1,16 @@
-"""An agent is there: it says hello, asks for orders, waits for them, says what has stopped,
-and goodbye.
-"""
+"""The presence of an agent: hello, orders, heartbeats, stopped slots and goodbye."""
 
 import time
 from typing import Any
 
 from django.http import HttpResponse
 
+from claims.allocation import decisions_sql
 from claims.tasks.agent_api import schemas
 from claims.tasks.agent_api.endpoint import TAG, AgentCall, AgentEndpoint
 from claims.tasks.runs import agents_sql
 from claims.tasks.runs.orders import heartbeat_buffer, read_orders, wait_for_orders
-from claims.tasks.runs.services import confirm_stopped, lose_runs
+from claims.tasks.runs.services import ReportedRun, confirm_stopped, lose_runs
 from claims.tasks.runs.work_order import GRACE, heartbeat_interval, limits_of, spec_of
 from claims.tasks.states.services import sync_rescued
 from pools.config.parsing import Faults, read_choice, read_integer, read_mapping
@@ -34,7 +33,7 @@ ABOUT = ("version", "python", "platform", "host", "pid", "boot")
 
 class AgentHello(AgentEndpoint):
     @describe(
-        "An agent begins",
+        "Start an agent",
         {200: schemas.HelloAnswer},
         body=schemas.as_json(schemas.HELLO),
         problems=(409,),
@@ -42,8 +41,8 @@ class AgentHello(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall) -> HttpResponse:
-        """Its member is ready from here on. What it lost while it was away is lost; what it was
-        told before is told again.
+        """The member becomes ready. Runs that the agent no longer knows are lost; the answer
+        repeats its current orders.
         """
         agent, spec = call.agent, spec_of(call.agent)
         faults = Faults()
@@ -56,8 +55,8 @@ class AgentHello(AgentEndpoint):
         if not about["boot"] and not faults.found:
             faults.add(
                 "boot",
-                "It is not said which start of the agent this is.",
-                "Send a random text, another one with each start.",
+                "`boot` is required.",
+                "Send a random text that differs with each start of the agent.",
             )
         runs = read_runs(given.get("runs"), faults)
         states = read_states(given.get("states"), faults)
@@ -68,29 +67,29 @@ class AgentHello(AgentEndpoint):
             incarnation=agent.incarnation,
             load=about | ({"pid": pid} if pid else {}),
         )
-        if states is not None:  # before its slots are free
+        if states is not None:  # before the slots of lost runs become free
             sync_rescued(member=call.member, boot=about["boot"], told=states)
         lose_runs(call.member, about["boot"], filter_open_runs(agent.member_id, runs))
         orders = read_orders(agent.member_id)
-        told = {
+        about_agent = {
             "member": agent.member, "member_id": agent.member_id, "pool": agent.pool,
             "incarnation": agent.incarnation,
             "beat_s": heartbeat_interval(spec), "wait_s": heartbeat_interval(spec),
             "grace_s": GRACE, "limits": limits_of(spec), "server": __version__,
             "draining": orders.is_leaving,
         }  # fmt: skip
-        return answer(told | orders.as_dict())
+        return answer(about_agent | orders.as_dict())
 
 
 class AgentOrders(AgentEndpoint):
     @describe(
-        "Orders of an agent",
+        "Read the orders of an agent",
         {200: schemas.AgentOrdersAnswer},
         query=[
-            in_query("wait", "Answer when they change, or after so many seconds.", WAIT),
+            in_query("wait", "Answer when the orders change, or after so many seconds.", WAIT),
             in_query(
                 "have",
-                "The version that it has: answered at once unless it is this one.",
+                "The version that the agent has. Berth answers at once if the version is old.",
                 {"type": "string", "maxLength": 40},
             ),
         ],
@@ -99,7 +98,7 @@ class AgentOrders(AgentEndpoint):
         tag=TAG,
     )
     def get(self, call: AgentCall) -> HttpResponse:
-        """What it is to run, what it is to end, which work directories it must keep. Each call
+        """The tasks that the agent runs or ends, and the work directories that it keeps. Each call
         counts as a heartbeat.
         """
         have = read_text(call, "have", 40)
@@ -116,7 +115,7 @@ class AgentOrders(AgentEndpoint):
 
 class AgentHeartbeat(AgentEndpoint):
     @describe(
-        "An agent lives",
+        "Send a heartbeat",
         {200: schemas.Nothing},
         body=schemas.as_json(schemas.HEARTBEAT),
         problems=(409,),
@@ -124,7 +123,7 @@ class AgentHeartbeat(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall) -> HttpResponse:
-        """With what is worth showing of it: how much runs, free disk, its versions."""
+        """`load` is shown on the page of the member: running tasks, free disk, versions."""
         faults = Faults()
         given = read_mapping(call.read(), "", ("load",), faults)
         load = {} if given.get("load") is None else given["load"]
@@ -137,7 +136,7 @@ class AgentHeartbeat(AgentEndpoint):
 
 class AgentStopped(AgentEndpoint):
     @describe(
-        "Nothing runs there",
+        "Report stopped slots",
         {200: schemas.Nothing},
         body=schemas.as_json(schemas.STOPPED),
         problems=(409,),
@@ -145,20 +144,20 @@ class AgentStopped(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall) -> HttpResponse:
-        """Of slots that drain: their processes have ended, the slots are free. Slots of other
-        members: refused, all of it.
+        """Frees draining slots whose processes have ended. A slot of another member rejects the
+        whole call.
         """
         agent = call.agent
         pairs = read_slots(call.read())
         own = {
             row.id
-            for row in agents_sql.slots_of_member(
+            for row in decisions_sql.slots_on_member(
                 slots=[slot for slot, _ in pairs], member=agent.member_id
             )
         }
         if foreign := sorted({slot for slot, _ in pairs} - own):
             record_refusal(
-                "speaks of slots that are not its own",
+                "names slots that are not its own",
                 pool_id=agent.pool_id,
                 member_id=agent.member_id,
                 slots=foreign[:20],
@@ -166,7 +165,7 @@ class AgentStopped(AgentEndpoint):
             raise Conflict(
                 f"Slot {foreign[0]} is not on this member.",
                 code="not_yours",
-                way_out="Name the slots that `stop` names.",
+                way_out="Send only slots that `stop` lists.",
             )
         confirm_stopped(call.member, pairs)
         return answer({})
@@ -174,15 +173,15 @@ class AgentStopped(AgentEndpoint):
 
 class AgentGoodbye(AgentEndpoint):
     @describe(
-        "An agent ends",
+        "End an agent",
         {200: schemas.Nothing},
         body=schemas.as_json(schemas.EMPTY),
         name="agent_goodbye",
         tag=TAG,
     )
     def post(self, call: AgentCall) -> HttpResponse:
-        """Nothing runs there any more and nothing new is to come: its member is offline at once.
-        It keeps its claims.
+        """The agent runs no tasks and accepts no new ones. Its member is offline at once and keeps
+        its claims.
         """
         read_empty(call)
         liveness = spec_of(call.agent).liveness
@@ -194,17 +193,19 @@ class AgentGoodbye(AgentEndpoint):
         return answer({})
 
 
-def record_load(agent: AgentIdentity, load: dict[str, Any]) -> None:
-    """What it says of itself now; who it is, it said when it began."""
+def record_load(agent: AgentIdentity, load: dict[str, object]) -> None:
+    """Records a heartbeat with its load, and keeps the boot and host that `hello` sent."""
     known = agents_sql.present(member=agent.member_id, incarnation=agent.incarnation)
-    who = {"boot": known.boot, "host": known.host} if known is not None and known.boot else {}
-    record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation, load=load | who)
+    if known is not None and known.boot:
+        load = load | {"boot": known.boot, "host": known.host}
+    record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation, load=load)
 
 
 def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None:
-    """Another machine with the same token. Taken for a restart it would lose what the first one
-    runs, and free its slots while it does. A restart on the same machine is one: its state folder
-    tells what it knows of."""
+    """Rejects an agent on another machine with the same token while the first agent is at work. As
+    a restart, the second agent would end the runs of the first one and free their slots. An agent
+    on the same machine is a restart: its state folder lists its runs.
+    """
     agent = call.agent
     known = agents_sql.present(member=agent.member_id, incarnation=agent.incarnation)
     if known is None or agent.state != "ready" or not known.is_busy or known.silent >= within:
@@ -216,23 +217,23 @@ def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None
         and about["host"]
         and known.host != about["host"]
     ):
-        said = f"Another agent, on {known.host}, speaks for {agent.member} and has work."
         record_refusal(
             "another agent of its member is at work",
             pool_id=agent.pool_id,
             member_id=agent.member_id,
             host=about["host"],
         )
-        way_out = (
-            f"End that one first. Once it has been silent for {within:g} s, or said goodbye, "
-            "this one is heard."
+        raise Conflict(
+            f"Another agent of {agent.member}, on {known.host}, is at work.",
+            code="another_agent",
+            way_out=f"End the other agent. This agent is accepted after the goodbye of the other "
+            f"agent, or after its silence of {within:g} s.",
         )
-        raise Conflict(said, code="another_agent", way_out=way_out)
 
 
 def record_presence(call: AgentCall) -> None:
-    """Most are heard all the time: those are written down together. One that comes back is
-    brought back.
+    """Heartbeats of ready members are written together. An agent that returns makes its member
+    ready at once.
     """
     agent = call.agent
     if agent.state == "ready":
@@ -242,7 +243,7 @@ def record_presence(call: AgentCall) -> None:
 
 
 def time_left(call: AgentCall) -> tuple[float, bool]:
-    """Seconds that are left to wait, and whether this is the first look of the request."""
+    """The remaining seconds of the wait, and whether the request is handled for the first time."""
     text = call.query_params.get("wait")
     try:
         seconds = (
@@ -266,35 +267,36 @@ def time_left(call: AgentCall) -> tuple[float, bool]:
     return seconds - (now - float(scope.setdefault(SINCE, now))), is_first
 
 
-def read_runs(value: Any, faults: Faults) -> list[dict[str, Any]]:
-    """What an agent knows of its runs."""
+def read_runs(value: object, faults: Faults) -> list[ReportedRun]:
+    """The runs that the agent knows."""
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > MOST_RUNS:
         faults.add("runs", f"This is not a list of at most {MOST_RUNS} runs.")
         return []
-    found = []
+    found: list[ReportedRun] = []
     for i, item in enumerate(value):
+        where = f"runs[{i}]"
         given = read_mapping(
             item,
-            f"runs[{i}]",
+            where,
             ("claim", "generation", "step", "status"),
             faults,
             required=("claim", "generation", "status"),
         )
-        run = {
-            name: read_integer(given, f"runs[{i}]", name, faults, 1, BIGINT, 0)
-            for name in ("claim", "generation")
-        }
-        read_text_field(given, f"runs[{i}]", "step", faults, 40)
+        read_text_field(given, where, "step", faults, 40)
         found.append(
-            run | {"status": read_choice(given, f"runs[{i}]", "status", faults, STATUSES, "")}
+            {
+                "claim": read_integer(given, where, "claim", faults, 1, BIGINT, 0),
+                "generation": read_integer(given, where, "generation", faults, 1, BIGINT, 0),
+                "status": read_choice(given, where, "status", faults, STATUSES, ""),
+            }
         )
     return found
 
 
-def read_states(value: Any, faults: Faults) -> list[dict[str, int]] | None:
-    """States that it has rescued and the server does not have. None: it does not say."""
+def read_states(value: object, faults: Faults) -> list[dict[str, int]] | None:
+    """Rescued states that the server does not have. None: the agent sends no list."""
     if value is None:
         return None
     if not isinstance(value, list) or len(value) > MOST_RUNS:
@@ -306,17 +308,19 @@ def read_states(value: Any, faults: Faults) -> list[dict[str, int]] | None:
         given = read_mapping(
             item, where, ("claim", "generation", "size"), faults, required=("claim", "generation")
         )
-        state = {
-            name: read_integer(given, where, name, faults, 1, BIGINT, 0)
-            for name in ("claim", "generation")
-        }
-        found.append(state | {"size": read_integer(given, where, "size", faults, 0, BIGINT, 0)})
+        lowest = {"claim": 1, "generation": 1, "size": 0}
+        found.append(
+            {
+                name: read_integer(given, where, name, faults, low, BIGINT, 0)
+                for name, low in lowest.items()
+            }
+        )
     return found
 
 
-def filter_open_runs(member_id: int, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of what it tells, what is not over: claims that have gone since, or were never its own,
-    are no reason to send it away.
+def filter_open_runs(member_id: int, runs: list[ReportedRun]) -> list[ReportedRun]:
+    """The reported runs that have not ended. The others are claims that have ended since or that
+    the member never held; they are no reason to reject the agent.
     """
     known = (
         {(row.claim_id, row.generation) for row in agents_sql.open_runs(member=member_id)}
@@ -326,7 +330,7 @@ def filter_open_runs(member_id: int, runs: list[dict[str, Any]]) -> list[dict[st
     return [run for run in runs if (run["claim"], run["generation"]) in known]
 
 
-def read_slots(body: Any) -> list[tuple[int, int]]:
+def read_slots(body: object) -> list[tuple[int, int]]:
     faults = Faults()
     items = read_mapping(body, "", ("slots",), faults, required=("slots",)).get("slots")
     if not isinstance(items, list) or len(items) > MOST_RUNS:

@@ -19,6 +19,7 @@ from claims.tasks.runs import agents_sql
 from claims.tasks.runs.interrupt import record_interrupt
 from claims.tasks.runs.services import record_result, start_run
 from claims.tasks.runs.work_order import (
+    REPORT_START,
     TaskHold,
     describe_work,
     find_hold,
@@ -333,8 +334,8 @@ def find_reason(call: AgentCall, claim_id: int, generation: int) -> Exception:
         find_hold(call.agent, claim_id, generation)
     except (Conflict, NotFound) as error:
         return error
-    text = f"Generation {generation} of claim {claim_id} was not begun."
-    return Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
+    text = f"Generation {generation} of claim {claim_id} has not started."
+    return Conflict(text, code="not_started", way_out=REPORT_START)
 
 
 def find_planned(call: AgentCall, claim_id: int, generation: int) -> TaskHold:

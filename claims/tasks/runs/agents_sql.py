@@ -25,7 +25,7 @@ class OrdersRow(NamedTuple):
 
 
 def orders(*, member: int) -> list[OrdersRow]:
-    """What a member is to run, what it is to end, and what it must keep for later."""
+    """The slots with work that a member runs, ends or keeps for later."""
     return statements.fetch_rows("orders", OrdersRow, {"member": member})
 
 
@@ -34,14 +34,12 @@ class ChangedRow(NamedTuple):
 
 
 def changed(*, members: list[int], marks: list[int]) -> list[ChangedRow]:
-    """Of members that wait with what they were told, those for whom it is something else by
-    now.
-    """
+    """The waiting members whose orders no longer have the given mark."""
     return statements.fetch_rows("changed", ChangedRow, {"members": members, "marks": marks})
 
 
 def hear(*, members: list[int], incarnations: list[int]) -> None:
-    """Many members at once, as heard just now."""
+    """Record a heartbeat of many members."""
     statements.execute("hear", {"members": members, "incarnations": incarnations})
 
 
@@ -69,23 +67,21 @@ class HoldRow(NamedTuple):
 
 
 def hold(*, claim: int, member: int, generation: int) -> HoldRow | None:
-    """What a member has in hand of this claim and generation: no row, unless it is bound, on a
-    slot of its own, just now.
-    """
+    """The task of a claim that is bound on a slot of the member in this generation."""
     return statements.fetch_one(
         "hold", HoldRow, {"claim": claim, "member": member, "generation": generation}
     )
 
 
 def was_here(*, claim: int, generation: int, member: int) -> bool:
-    """Whether this generation of the claim was ever handed to that member."""
+    """Whether the member ever held this generation of the claim."""
     return statements.fetch_sole_value(
         "was_here", {"claim": claim, "generation": generation, "member": member}
     )
 
 
 def is_there(*, claim: int) -> bool:
-    """Whether there is such a claim."""
+    """Whether the claim exists."""
     return statements.fetch_sole_value("is_there", {"claim": claim})
 
 
@@ -98,7 +94,7 @@ class RunOfRow(NamedTuple):
 
 
 def run_of(*, claim: int, generation: int) -> RunOfRow | None:
-    """What was started, by whom."""
+    """The run of a generation."""
     return statements.fetch_one("run_of", RunOfRow, {"claim": claim, "generation": generation})
 
 
@@ -107,7 +103,7 @@ class KeepFilesRow(NamedTuple):
 
 
 def keep_files(*, claim: int, generation: int, files: str) -> KeepFilesRow | None:
-    """The names of files that came in with a run, until its result names them."""
+    """Store the names of the files of a run until its result names them."""
     return statements.fetch_one(
         "keep_files", KeepFilesRow, {"claim": claim, "generation": generation, "files": files}
     )
@@ -125,7 +121,7 @@ class PlanForRow(NamedTuple):
 
 
 def plan_for(*, claim: int, plan: int | None) -> PlanForRow | None:
-    """The saved plan that a claim applies: the approved one, else the one it has."""
+    """The saved plan that a claim applies: the approved plan, else its current plan."""
     return statements.fetch_one("plan_for", PlanForRow, {"claim": claim, "plan": plan})
 
 
@@ -137,7 +133,7 @@ class PresentRow(NamedTuple):
 
 
 def present(*, member: int, incarnation: int) -> PresentRow | None:
-    """Who spoke for a member last, how long ago, and whether something of it may still run."""
+    """The last heartbeat of a member, and whether a run of the member may still be active."""
     return statements.fetch_one(
         "present", PresentRow, {"member": member, "incarnation": incarnation}
     )
@@ -149,19 +145,8 @@ class OpenRunsRow(NamedTuple):
 
 
 def open_runs(*, member: int) -> list[OpenRunsRow]:
-    """What a member has begun and not ended."""
+    """The runs of a member that have not ended."""
     return statements.fetch_rows("open_runs", OpenRunsRow, {"member": member})
-
-
-class SlotsOfMemberRow(NamedTuple):
-    id: int
-
-
-def slots_of_member(*, slots: list[int], member: int) -> list[SlotsOfMemberRow]:
-    """Which of these slots are its own."""
-    return statements.fetch_rows(
-        "slots_of_member", SlotsOfMemberRow, {"slots": slots, "member": member}
-    )
 
 
 class NoteInterruptRow(NamedTuple):
@@ -171,7 +156,7 @@ class NoteInterruptRow(NamedTuple):
 def note_interrupt(
     *, claim: int, generation: int, member: int, interrupt: str
 ) -> NoteInterruptRow | None:
-    """What a program that was interrupted still has to finish."""
+    """Record the open operations of an interrupted program."""
     return statements.fetch_one(
         "note_interrupt",
         NoteInterruptRow,

@@ -1,44 +1,37 @@
-"""What an agent is to do: read from the slots of its member, and watched for all agents of the
-process that wait.
+"""The orders of an agent, read from the slots of its member.
 
-An agent asks with what it has been told; it is answered at once where that is old, else when it
-changes. Waiting costs a socket: one connection and one query serve all who wait, woken by hints,
-and one statement a second notes who was heard.
+An agent asks with the version of its last orders. Berth answers an old version at once, and the
+current version after the next change. A waiting agent costs only its socket: one connection and one
+query of the process, woken by hints, serve all waiting agents, and one statement a second records
+their heartbeats.
 """
 
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from claims.tasks.runs import agents_sql
 from project.kernel.http.long_poll import Connection, Watches
 
-EVERY = 1.0  # seconds between two statements about who was heard
+EVERY = 1.0  # seconds between two statements that write heartbeats
 
 
 @dataclass(frozen=True, slots=True)
 class OrderList:
     version: str
-    orders: list[dict[str, Any]]
+    orders: list[dict[str, object]]
     stop: list[dict[str, int | None]]
     keep: list[int]  # claims whose work directory is needed again
     is_leaving: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "version": self.version,
-            "orders": self.orders,
-            "stop": self.stop,
-            "keep": self.keep,
-            "is_leaving": self.is_leaving,
-        }
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
 
 
 def read_orders(member_id: int) -> OrderList:
     rows = agents_sql.orders(member=member_id)
-    orders: list[dict[str, Any]] = []
+    orders: list[dict[str, object]] = []
     stop: list[dict[str, int | None]] = []
     keep: list[int] = []
     for row in rows:
@@ -46,7 +39,8 @@ def read_orders(member_id: int) -> OrderList:
             orders.append(
                 {
                     "claim": row.claim, "generation": row.generation, "step": row.step,
-                    "slot": row.slot, "place": place_of(row), "task": row.task or "plan",
+                    "slot": row.slot, "place": f"{row.lane}-{row.number}",
+                    "task": row.task or "plan",
                 }
             )  # fmt: skip
         elif row.state == "draining":
@@ -57,22 +51,18 @@ def read_orders(member_id: int) -> OrderList:
     return OrderList(version_of(mark), orders, stop, keep, bool(rows and rows[0].is_leaving))
 
 
-def place_of(row: Any) -> str:
-    return f"{row.lane}-{row.number}"
-
-
 def version_of(mark: int) -> str:
     return f"{mark & (1 << 64) - 1:016x}"
 
 
-# Who waits ----------------------------------------------------------------------------------------
+# Waiting agents -----------------------------------------------------------------------------------
 
 
 async def find_changed(
     connection: Connection, waiting: Iterable[tuple[int, int]]
 ) -> Iterable[tuple[int, int]]:
-    """Members with the mark of what they were told, for whom it is something else by now. Who
-    was heard is written on the way.
+    """The waiting members whose orders no longer have the given mark. The same call also writes the
+    collected heartbeats.
     """
     known = list(waiting)
     cursor = await connection.execute(
@@ -82,9 +72,9 @@ async def find_changed(
     )
     changed = {row[0] for row in await cursor.fetchall()}
     if heard := heartbeat_buffer.take():
-        told = {"members": list(heard), "incarnations": list(heard.values())}
+        values = {"members": list(heard), "incarnations": list(heard.values())}
         try:
-            await connection.execute(agents_sql.statements.texts["hear"], told, prepare=True)  # type: ignore[arg-type]
+            await connection.execute(agents_sql.statements.texts["hear"], values, prepare=True)  # type: ignore[arg-type]
         except BaseException:
             heartbeat_buffer.restore(heard)
             raise
@@ -95,9 +85,7 @@ watches = Watches("agents", find_changed)
 
 
 async def wait_for_orders(member_id: int, version: str, seconds: float) -> None:
-    """Until its orders are others than in that version, or the time is over: the caller looks
-    what they are.
-    """
+    """Returns when the orders differ from that version, or after `seconds`."""
     await watches.here().wait_for((member_id, mark_of(version)), seconds)
 
 
@@ -106,13 +94,13 @@ def mark_of(version: str) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-# Who was heard ------------------------------------------------------------------------------------
+# Heartbeats ---------------------------------------------------------------------------------------
 
 
 class HeartbeatBuffer:
-    """Members that were heard since the last statement about it. Whoever finds that a second old
-    writes for all of them; so does the watch. What a process has not written when it is killed is a
-    second of silence, of the two minutes that count.
+    """Heartbeats since the last statement that wrote them. The first caller after a second writes
+    all of them, and so does the watch. A killed process loses the heartbeats of one second; a
+    member counts as silent after two minutes.
     """
 
     def __init__(self) -> None:
@@ -121,7 +109,7 @@ class HeartbeatBuffer:
         self._lock = threading.Lock()
 
     def note(self, member_id: int, incarnation: int) -> None:
-        """Written by the watch: who says so waits there, too."""
+        """Leaves the write to the watch, because this member waits in it."""
         with self._lock:
             self._heard[member_id] = incarnation
 
@@ -135,7 +123,7 @@ class HeartbeatBuffer:
                 raise
 
     def take(self) -> Mapping[int, int]:
-        """Who is to be written, if the last time is long enough ago."""
+        """The heartbeats to write now; empty within a second of the last write."""
         now = time.monotonic()
         with self._lock:
             if not self._heard or now - self._written_at < EVERY:

@@ -1,4 +1,4 @@
-"""Reads about runs, for the API and for pages."""
+"""Lists of runs, for the API and for pages."""
 
 import json
 from typing import Any
@@ -9,8 +9,8 @@ from claims.allocation import decisions_sql
 def list_runs_in(
     workspace_id: int, *, before: int | None = None, limit: int = 50
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """What ran in a workspace, the newest claim first; and the claim before which the next
-    page begins.
+    """The runs of a workspace, those of the newest claim first, and the `before` of the next
+    page.
     """
     rows = decisions_sql.runs_of_workspace(limit, workspace=workspace_id, before=before)
     claims = decisions_sql.claims_of_workspace(limit, workspace=workspace_id, before=before)

@@ -1,15 +1,15 @@
-"""What an agent says of its tasks: begun, ended, lost, stopped. It names the generation it was
-told, and is heard only on its own member.
+"""Reports of agents about their tasks: started, ended, lost, stopped. A report names a generation
+and is accepted only from the member that holds it.
 
-A generation is begun once: the row of its run is written before anything is executed. What comes
-too late changes nothing and is kept.
+A generation starts once: the row of its run is written before the agent executes anything. A late
+report changes nothing and is recorded as an event.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 
@@ -29,6 +29,7 @@ from claims.lifecycle.end_hold import (
 from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
 from claims.tasks.runs.start import LONGEST_BOOT, write_start
+from claims.tasks.runs.work_order import REPORT_START
 from claims.tasks.states.services import record_rescued
 from claims.tasks.task_result import OF_APPLY, OF_PLAN, TaskResult, describe_mismatch
 from pools.models import Member
@@ -57,18 +58,37 @@ ENDS_AS = {
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """What became of the claim. `keep`: the work directory is needed once more, for the apply."""
+    """The state of the claim after its run. `keep`: the apply needs the work directory again."""
 
     state: str
     outcome: str
     keep: bool
 
 
+class ReportedRun(TypedDict):
+    """The status of a run as a restarted agent knows it."""
+
+    claim: int
+    generation: int
+    status: str
+
+
+class RunFiles(TypedDict, total=False):
+    """Files that the agent uploaded before the result."""
+
+    plan: str
+    plan_digest: str
+    plan_size: int
+    json: str
+    json_counts: dict[str, int]
+    outline: str
+
+
 def start_run(
     *, claim_id: int, generation: int, member: Member, boot: str, place: str = ""
 ) -> None:
-    """Before anything is executed. Said again by the same start of the agent it is so; by
-    another one it is refused.
+    """Called before the agent executes anything. Repeating the call is harmless for the same start
+    of the agent and rejected for another start.
     """
     if write_start(claim_id=claim_id, generation=generation, member=member, boot=boot, place=place):
         publish("events")
@@ -79,25 +99,25 @@ def start_run(
         raise _refuse_late(claim_id, generation, member, "started")
     if run.boot != boot[:LONGEST_BOOT]:
         text = (
-            f"Generation {generation} of claim {claim_id} was begun by another start of this agent."
+            f"Another start of this agent has started generation {generation} of claim {claim_id}."
         )
-        raise Conflict(text, code="already_started", way_out="Do not run it: report it as lost.")
+        way_out = "Do not execute the run: report it as lost."
+        raise Conflict(text, code="already_started", way_out=way_out)
 
 
 def record_result(*, claim_id: int, generation: int, member: Member, result: TaskResult) -> RunEnd:
-    """Repeating it is answered the same. One for a generation that is over changes nothing
-    and is kept.
+    """A repeated report gets the same answer. A report for a generation that is over changes
+    nothing and is recorded.
     """
     try:
         settled = repeat(partial(_record_result, claim_id, generation, member, result))
     except Conflict as error:
-        said = f"{result.outcome}: {error.detail}"[:500]
         record(
             "refused_agent",
             member_id=member.pk,
             claim_id=claim_id,
             generation=generation,
-            reason=said,
+            reason=f"{result.outcome}: {error.detail}"[:500],
         )
         raise
     if settled is not None:
@@ -105,7 +125,7 @@ def record_result(*, claim_id: int, generation: int, member: Member, result: Tas
     run = decisions_sql.run_of(claim=claim_id, generation=generation)
     if run is None or run.member_id != member.pk:
         raise _refuse_late(claim_id, generation, member, result.outcome)
-    if result.rescued_bytes is not None:  # it is over, but its agent has the only copy all the same
+    if result.rescued_bytes is not None:  # the run is over, but its agent has the only copy
         with transaction.atomic():
             record_rescued(
                 claim_id=claim_id, generation=generation, member=member, size=result.rescued_bytes
@@ -139,19 +159,20 @@ def record_result(*, claim_id: int, generation: int, member: Member, result: Tas
     raise _over(view_claim(claim_id), generation)
 
 
-def lose_runs(member: Member, boot: str, runs: Iterable[Mapping[str, Any]]) -> int:
-    """An agent has come back and says what it knows of its runs. What an earlier start of it had
-    begun and it does not know any more is lost, too. Answers how many were lost."""
-    told = {(int(run["claim"]), int(run["generation"])): str(run["status"]) for run in runs}
+def lose_runs(member: Member, boot: str, runs: Iterable[ReportedRun]) -> int:
+    """Ends the runs that a restarted agent reports as lost, and those that an earlier start of the
+    agent started and that it no longer knows. Returns the number of lost runs.
+    """
+    statuses = {(run["claim"], run["generation"]): run["status"] for run in runs}
     for row in decisions_sql.open_runs(member=member.pk):
         if row.boot != boot:
-            told.setdefault((row.claim_id, row.generation), "lost")
-    lost = [pair for pair, status in told.items() if status in ("lost", NEVER_RAN)]
-    return sum(repeat(partial(_lose_run, member, *pair, told[pair])) for pair in sorted(lost))
+            statuses.setdefault((row.claim_id, row.generation), "lost")
+    lost = [pair for pair, status in statuses.items() if status in ("lost", NEVER_RAN)]
+    return sum(repeat(partial(_lose_run, member, *pair, statuses[pair])) for pair in sorted(lost))
 
 
 def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
-    """Nothing runs there any more under that generation. Slots of other members are left alone."""
+    """Frees draining slots whose processes have ended. Slots of other members stay unchanged."""
     mine = {
         row.id
         for row in decisions_sql.slots_on_member(
@@ -167,7 +188,7 @@ def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
 
 def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bool:
     if decisions_sql.holder_of(claim=claim_id, generation=generation) is None:
-        return False  # over, or gone: nothing is to be locked for that
+        return False  # the run is over, so no lock is needed
     with transaction.atomic():
         held = lock_hold(claim_id)
         holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
@@ -178,10 +199,9 @@ def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bo
             or run is None
             or run.ended_at is not None
         ):
-            # It is over, or it was never begun: then the order stands, and it is given again.
-            return False
+            return False  # the run is over; or it never started, and the agent gets the order again
         if status == NEVER_RAN:
-            end_run(held.claim, NEVER_RAN, NEVER_RAN, "its agent did not come to run it")
+            end_run(held.claim, NEVER_RAN, NEVER_RAN, "its agent ended before it executed the run")
             lose_hold(held._replace(is_started=False), what="its agent ended before it ran")
         else:
             lose_hold(held, what="its agent has lost it")
@@ -191,22 +211,21 @@ def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bo
 def _record_result(
     claim_id: int, generation: int, member: Member, result: TaskResult
 ) -> RunEnd | None:
-    """None: it is not the holder any more."""
+    """None: the member no longer holds the claim."""
     with transaction.atomic():
-        # Before the claim, which may have to go back into its line. What may have to lock it asks
-        # for more than a look.
+        # The workspace is locked before the claim, which may have to return to its queue. Only a
+        # result that may lock the workspace needs the exclusive row lock.
         locked = claims_sql.lock_workspace_of(claim=claim_id) if result.is_cut_off else None
         workspace = locked or claims_sql.share_workspace_of(claim=claim_id)
         claim = lock_claim(claim_id)
         holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
             return None
-        # A plan that is sent once more takes the place of the one before, which goes: either before
-        # this, or not at all.
+        # An upload that replaces the saved plan comes either before this lock or is rejected.
         run = decisions_sql.lock_run(claim=claim_id, generation=generation)
         if run is not None and run.ended_at is not None:
             return None
-        files: Mapping[str, Any] = {} if run is None else json.loads(run.facts).get("files") or {}
+        files: RunFiles = json.loads("{}" if run is None else run.facts).get("files", {})
         _check_result(claim, run, result)
         result = _check_plan_file(result, files)
         if result.rescued_bytes is not None:
@@ -221,29 +240,35 @@ def _record_result(
                 LockedHold(claim, locked, is_started=True),
                 f"was cut off while it applied: {result.explanation}"[:500],
             )
-        _end_run_as_told(claim, holder, run, member, result, settled)
+        _write_run_end(claim, holder, run, member, result, settled)
         publish("events")
         return settled
 
 
-def _check_result(claim: Any, run: Any, result: TaskResult) -> None:
+def _check_result(
+    claim: claims_sql.LockClaimRow, run: decisions_sql.LockRunRow | None, result: TaskResult
+) -> None:
     if result.outcome not in (OF_APPLY if claim.step == "apply" else OF_PLAN):
         text = f"Claim {claim.id} is at its {claim.step}, which does not end as {result.outcome}."
         raise Conflict(text, code="wrong_outcome", way_out="Read the order again.")
     if run is None and result.outcome in ("planned", "no_changes", "applied"):
-        text = f"Generation {claim.generation} of claim {claim.id} was not begun."
-        raise Conflict(text, code="not_started", way_out="Say that it starts before it runs.")
+        text = f"Generation {claim.generation} of claim {claim.id} has not started."
+        raise Conflict(text, code="not_started", way_out=REPORT_START)
 
 
 def _apply_result(
-    claim: Any, is_locked: bool, member: Member, result: TaskResult, files: Mapping[str, Any]
+    claim: claims_sql.LockClaimRow,
+    is_locked: bool,
+    member: Member,
+    result: TaskResult,
+    files: RunFiles,
 ) -> RunEnd:
     if result.outcome == "plan_again":
         return _plan_again(claim, is_locked, result)
     if claim.step == "plan" and result.outcome in ("planned", "no_changes"):
         _store_plan(claim, member, result, files)
         if result.outcome == "planned" and json.loads(claim.spec).get("task") == SERIAL:
-            return _wait_for_decision(claim, result)
+            return _wait_for_decision(claim)
     outcome, is_clean = ENDS_AS[result.outcome], not result.left_running
     release_slots(
         claim.id,
@@ -258,9 +283,9 @@ def _apply_result(
     return RunEnd("ended", outcome, keep=False)
 
 
-def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> RunEnd:
-    """The plan can't be applied there: everybody's yes was for another one. Back into its line,
-    with its own priority.
+def _plan_again(claim: claims_sql.LockClaimRow, is_locked: bool, result: TaskResult) -> RunEnd:
+    """The approved plan is outdated: the claim returns to its queue, with its own priority, to plan
+    again.
     """
     decisions_sql.stale_plans(claim=claim.id)
     to = "blocked" if is_locked else "waiting"
@@ -280,9 +305,9 @@ def _plan_again(claim: Any, is_locked: bool, result: TaskResult) -> RunEnd:
     return RunEnd(to, "", keep=False)
 
 
-def _check_plan_file(result: TaskResult, files: Mapping[str, Any]) -> TaskResult:
-    """A plan whose file is another one than the result says is no plan. To refuse the report
-    would leave the slot held for ever.
+def _check_plan_file(result: TaskResult, files: RunFiles) -> TaskResult:
+    """Fails a plan whose uploaded file has another digest than the result names. Rejecting the
+    report instead would leave the slot held for ever.
     """
     known = files.get("plan_digest")
     if (
@@ -292,15 +317,17 @@ def _check_plan_file(result: TaskResult, files: Mapping[str, Any]) -> TaskResult
     ):
         return result
     text = (
-        "The plan that was sent has another digest than the result says: its file has changed "
-        "after it was planned."
+        "The uploaded plan has another digest than the result names: the plan file changed after "
+        "the plan was made."
     )
     return replace(result, outcome="failed", code="plan_differs", reason=text)
 
 
-def _store_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[str, Any]) -> None:
+def _store_plan(
+    claim: claims_sql.LockClaimRow, member: Member, result: TaskResult, files: RunFiles
+) -> None:
     decisions_sql.stale_plans(claim=claim.id)
-    listed: Mapping[str, int] | None = files.get("json_counts")
+    listed = files.get("json_counts")
     summary = dict(result.summary or listed or {})
     plan = decisions_sql.add_plan(
         claim=claim.id,
@@ -326,8 +353,8 @@ def _store_plan(claim: Any, member: Member, result: TaskResult, files: Mapping[s
     )
 
 
-def _wait_for_decision(claim: Any, result: TaskResult) -> RunEnd:
-    """Its slot waits with it, unless the pool lets go of it at once."""
+def _wait_for_decision(claim: claims_sql.LockClaimRow) -> RunEnd:
+    """Reserves the slot for the apply, unless the pool releases the slots of waiting plans."""
     approval = approval_of(claim.pool_id)
     if approval.hold == 0:
         why = "its pool keeps no slot for plans that wait"
@@ -342,13 +369,17 @@ def _wait_for_decision(claim: Any, result: TaskResult) -> RunEnd:
     return RunEnd("reserved", "", keep=True)
 
 
-def _end_run_as_told(
-    claim: Any, holder: Any, run: Any, member: Member, result: TaskResult, settled: RunEnd
+def _write_run_end(
+    claim: claims_sql.LockClaimRow,
+    holder: decisions_sql.HolderOfRow,
+    run: decisions_sql.LockRunRow | None,
+    member: Member,
+    result: TaskResult,
+    settled: RunEnd,
 ) -> None:
-    facts: dict[str, Any] = dict(result.facts) | {
-        "log": asdict(result.log),
-        "answer": asdict(settled),
-    }
+    facts: dict[str, object] = {
+        **result.facts, "log": asdict(result.log), "answer": asdict(settled)
+    }  # fmt: skip
     if result.left_running:
         facts["left_running"] = result.left_running
     values: dict[str, Any] = {
@@ -369,8 +400,8 @@ def _end_run_as_told(
         )
 
 
-def _refuse_late(claim_id: int, generation: int, member: Member, said: str) -> BerthError:
-    """Nothing is changed; that it was said is kept."""
+def _refuse_late(claim_id: int, generation: int, member: Member, report: str) -> BerthError:
+    """Records the report and returns the error for it."""
     claim: ClaimView = view_claim(claim_id)
     is_holder = any(slot.member_id == member.pk for slot in claim.slots)
     verb = "stale_report" if is_holder or generation != claim.generation else "refused_agent"
@@ -383,8 +414,8 @@ def _refuse_late(claim_id: int, generation: int, member: Member, said: str) -> B
         before=claim.state,
         after=claim.state,
         reason=(
-            f"agent of {member.name} says {said} of generation {generation}, it is "
-            f"{claim.generation} now"
+            f"agent of {member.name} reports {report} for generation {generation}, the current "
+            f"generation is {claim.generation}"
         ),
     )
     if claim.holds and not is_holder:
@@ -397,15 +428,15 @@ def _refuse_late(claim_id: int, generation: int, member: Member, said: str) -> B
 
 
 def _over(claim: ClaimView, generation: int) -> StaleGeneration:
-    """For an agent it is one thing, whether the claim has ended or has been handed to
-    another: stop.
+    """For an agent both cases mean the same, to stop: the claim has ended, or another member holds
+    it.
     """
     what = (
         f"has ended: {claim.outcome}"
         if claim.state == "ended"
         else f"is {claim.state}, at generation {claim.generation}"
     )
-    text = f"Generation {generation} of claim {claim.id} is over: it {what}."
+    text = f"Generation {generation} of claim {claim.id} is over: the claim {what}."
     return StaleGeneration(
-        text, way_out="Stop what runs of it.", generation=claim.generation, state=claim.state
+        text, way_out="Stop its processes.", generation=claim.generation, state=claim.state
     )

@@ -1,9 +1,9 @@
-"""A run starts: written before the agent executes anything, and for an apply only while enough
+"""Record the start of a run before the agent executes anything. An apply starts only while enough
 of its approvals count.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 
@@ -21,23 +21,35 @@ LONGEST_PLACE, LONGEST_BOOT = 40, 40
 
 
 def write_start(*, claim_id: int, generation: int, member: Member, boot: str, place: str) -> bool:
-    """False: nothing was started, because this member does not hold this generation, because it was
-    started before, or because the approvals of an apply no longer suffice: then the claim waits for
-    a decision again."""
-    values: dict[str, Any] = {
-        "claim": claim_id, "generation": generation, "member": member.pk, "actor": current_actor(),
-        "boot": boot[:LONGEST_BOOT], "place": place[:LONGEST_PLACE],
-    }  # fmt: skip
-    if repeat(lambda: bool(decisions_sql.start_run(is_approved=False, **values))):
-        return True
-    return repeat(partial(_start_apply, values))
+    """False if the run did not start: the member does not hold this generation, the generation was
+    started before, or the approvals of an apply no longer suffice. In the last case the claim waits
+    for a decision again.
+    """
+
+    def start(*, is_approved: bool) -> bool:
+        rows = decisions_sql.start_run(
+            claim=claim_id,
+            generation=generation,
+            member=member.pk,
+            is_approved=is_approved,
+            place=place[:LONGEST_PLACE],
+            boot=boot[:LONGEST_BOOT],
+            actor=current_actor(),
+        )
+        return bool(rows)
+
+    return repeat(partial(start, is_approved=False)) or repeat(
+        partial(_start_apply, claim_id, generation, member.pk, partial(start, is_approved=True))
+    )
 
 
-def _start_apply(values: dict[str, Any]) -> bool:
+def _start_apply(
+    claim_id: int, generation: int, member_id: int, start_approved: Callable[[], bool]
+) -> bool:
     with transaction.atomic():
-        claim = lock_claim(values["claim"])
+        claim = lock_claim(claim_id)
         if (
-            claim.generation != values["generation"]
+            claim.generation != generation
             or claim.state != "bound"
             or claim.step != "apply"
             or claim.approved_plan_id is None
@@ -50,9 +62,9 @@ def _start_apply(values: dict[str, Any]) -> bool:
         lock_rights(row.user_id for row in yes if row.user_id is not None)
         faults = find_faults(yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
         if faults.count("") >= rule.needed:
-            return bool(decisions_sql.start_run(is_approved=True, **values))
+            return start_approved()
         holder = decisions_sql.holder_of(claim=claim.id, generation=claim.generation)
-        if holder is None or holder.member_id != values["member"]:
+        if holder is None or holder.member_id != member_id:
             return False
         why = (
             f"{faults.count('')} of {rule.needed} approvals count: {' '.join(filter(None, faults))}"

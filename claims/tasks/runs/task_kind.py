@@ -95,9 +95,9 @@ def _check_claim(claim: NewClaim, faults: Faults) -> None:
     if not claim.task:
         faults.add("task", "`run` needs a task.", f"Choose from {', '.join(TASKS)}.")
     if claim.size > 1:
-        faults.add("size", "A task runs in one slot.", "Leave it out.")
+        faults.add("size", "A task runs in one slot.", "Leave `size` out.")
     if len(claim.pools) > 1:
-        faults.add("pools", "A task runs in one pool.", "Name that one.")
+        faults.add("pools", "A task runs in one pool.", "Name one pool.")
 
 
 def _list_pool_faults(run: RunRequest, name: str, pool: ClaimPool | None) -> list[FieldError]:

@@ -1,6 +1,4 @@
-"""What an agent needs to know to do a task: read when it is about to begin, for the claim that
-it holds at this moment.
-"""
+"""The work order of a task: everything that an agent needs to execute the claim that it holds."""
 
 import json
 from collections import OrderedDict
@@ -10,7 +8,6 @@ from typing import Any
 
 from claims.tasks.logs.logs import CHUNK_BYTES
 from claims.tasks.runs import agents_sql
-from claims.tasks.runs.orders import place_of
 from claims.tasks.task_body import open_body
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import spec_of as spec_of_pool
@@ -20,32 +17,31 @@ from project.kernel.errors import Conflict, NotFound, StaleGeneration
 from slots.members.tokens import AgentIdentity, record_refusal
 
 MB = 10**6
-BEAT = 15.0  # seconds between two calls of an agent that has nothing to say
+BEAT = 15.0  # seconds between two calls of an idle agent
 GRACE = 20.0  # seconds from TERM to KILL
 MOST_TAIL = 100 * MB
-MOST_JSON = 64 * MB  # of a plan as JSON: what the child process that reads it has memory for
+MOST_JSON = 64 * MB  # of a plan as JSON: limited by the memory of the child process that reads it
 SOURCE_BYTES = 32 * MB
 MOST_KNOWN = 500
+REPORT_START = "Report the start of the run before you execute it."
 
 _specs: OrderedDict[tuple[int, int], PoolSpec] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHold:
-    """A claim that is bound on a slot of the member that asks, under the generation
-    that it names.
-    """
+    """A bound claim on a slot of the calling member, in the generation that the call names."""
 
-    row: Any
+    row: agents_sql.HoldRow
     body: Mapping[str, Any]
 
     @property
     def place(self) -> str:
-        return place_of(self.row)
+        return f"{self.row.lane}-{self.row.number}"
 
 
 def spec_of(agent: AgentIdentity) -> PoolSpec:
-    """The configuration of its pool, read once for each revision of it."""
+    """The configuration of the agent's pool, cached for each revision."""
     key = (agent.pool_id, agent.revision)
     found = _specs.get(key)
     if found is None:
@@ -57,7 +53,7 @@ def spec_of(agent: AgentIdentity) -> PoolSpec:
 
 
 def heartbeat_interval(spec: PoolSpec) -> float:
-    """Several times within what the pool takes for silence."""
+    """Several heartbeats fit into the silence after which the pool's member counts as offline."""
     return BEAT if spec.liveness is None else max(0.5, min(BEAT, spec.liveness.heartbeat / 4))
 
 
@@ -78,9 +74,7 @@ def most_json(spec: PoolSpec) -> int:
 
 
 def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> TaskHold:
-    """Raises for a claim that this member does not hold: as late, if it ever did, else as none
-    of its business.
-    """
+    """Raises for a claim that this member does not hold; see `refuse`."""
     row = agents_sql.hold(claim=claim_id, generation=generation, member=agent.member_id)
     if row is None:
         raise refuse(agent, claim_id, generation)
@@ -88,10 +82,10 @@ def find_hold(agent: AgentIdentity, claim_id: int, generation: int) -> TaskHold:
 
 
 def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
-    """Why this member has nothing to say about this generation of the claim."""
+    """The error for a call of a member that does not hold this generation of the claim."""
     if was_here(agent, claim_id, generation):
         text = f"Generation {generation} of claim {claim_id} is over."
-        return StaleGeneration(text, way_out="Stop what runs under it, and ask for orders again.")
+        return StaleGeneration(text, way_out="Stop its processes and ask for orders again.")
     if not agents_sql.is_there(claim=claim_id):
         return NotFound(f"There is no claim {claim_id}.", way_out="Ask for orders again.")
     record_refusal(
@@ -105,15 +99,15 @@ def refuse(agent: AgentIdentity, claim_id: int, generation: int) -> Exception:
 
 
 def was_here(agent: AgentIdentity, claim_id: int, generation: int) -> bool:
-    """Whether this generation was ever handed to the member."""
+    """True if the member ever held this generation."""
     return bool(agents_sql.was_here(claim=claim_id, generation=generation, member=agent.member_id))
 
 
-def describe_work(agent: AgentIdentity, hold: TaskHold) -> dict[str, Any]:
-    """WORK of the protocol. The only place where secrets are told."""
+def describe_work(agent: AgentIdentity, hold: TaskHold) -> dict[str, object]:
+    """WORK of the protocol. Only this function sends secrets to an agent."""
     row, body, spec = hold.row, hold.body, spec_of(agent)
-    asked = body.get("timeout")
-    limits: dict[str, Any] = {
+    timeout = body.get("timeout")
+    limits = {
         k: v
         for k, v in limits_of(spec).items()
         if k in ("log_head_bytes", "log_tail_bytes", "plan_bytes")
@@ -136,7 +130,7 @@ def describe_work(agent: AgentIdentity, hold: TaskHold) -> dict[str, Any]:
         "variables": body.get("variables") or {},
         "env": {**spec.task.env, **(body.get("env") or {})},
         "secrets": read_secrets(agent.pool_id, body.get("secrets") or ()),
-        "timeout_s": spec.task.timeout if asked is None else min(asked, spec.task.timeout),
+        "timeout_s": spec.task.timeout if timeout is None else min(timeout, spec.task.timeout),
         "stop_timeout_s": spec.task.stop_timeout,
         "limits": limits,
         "git_hosts": list(spec.task.git_hosts),
@@ -145,18 +139,18 @@ def describe_work(agent: AgentIdentity, hold: TaskHold) -> dict[str, Any]:
     }
 
 
-def source_of(hold: TaskHold) -> dict[str, Any]:
-    source: Mapping[str, Any] = hold.body.get("source") or {}
+def source_of(hold: TaskHold) -> dict[str, str]:
+    source: Mapping[str, str] = hold.body.get("source") or {}
     path = {"path": source["path"]} if source.get("path") else {}
-    if hold.row.source_id is not None:
+    if hold.row.source_digest is not None:
         return {"kind": "archive", "digest": bytes(hold.row.source_digest).hex(), **path}
     if source.get("kind") == "git":
         return {"kind": "git", "url": source["url"], "ref": source.get("ref") or "", **path}
     return {"kind": "none"}
 
 
-def plan_of(hold: TaskHold) -> dict[str, Any] | None:
-    """The plan that is to be applied."""
+def plan_of(hold: TaskHold) -> dict[str, object] | None:
+    """The plan that an apply executes."""
     if hold.row.step != "apply":
         return None
     plan = saved_plan(hold)
@@ -171,7 +165,7 @@ def plan_of(hold: TaskHold) -> dict[str, Any] | None:
     }
 
 
-def saved_plan(hold: TaskHold) -> Any:
+def saved_plan(hold: TaskHold) -> agents_sql.PlanForRow:
     plan = agents_sql.plan_for(claim=hold.row.id, plan=hold.row.approved_plan_id)
     if plan is None:
         raise NotFound(
