@@ -1,7 +1,7 @@
-"""Backups of the embedded database with its sealed files, and back.
+"""Dumps and restores the embedded database with its sealed files.
 
 python -m project.kernel.embedded.backup dump [FILE]     while Berth runs
-python -m project.kernel.embedded.backup restore FILE    while Berth is stopped; what was there
+python -m project.kernel.embedded.backup restore FILE    while Berth is stopped; present data
                                                          moves aside
 """
 
@@ -28,14 +28,14 @@ from project.settings import environment as env
 
 KEPT = 10
 BEFORE_MIGRATION = "before-migration"
-# An advisory lock; while it is held no file is swept (project.kernel.doctor.restore_detection).
+# While this advisory lock is held, no file is deleted (project.kernel.doctor.restore_detection).
 DUMP_LOCK = (7320, 0)
 HEADROOM = 100_000_000  # bytes that stay free beyond what a restore unpacks
 
 
 def dump(url: str, folder: Path, label: str = "") -> Path:
-    """The database alone, as pg_restore reads it. It appears under its name only when
-    it is whole.
+    """Dumps the database without files, for pg_restore. The dump appears under its name only when
+    it is complete.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}{'-' if label else ''}{label}.dump"
@@ -45,20 +45,20 @@ def dump(url: str, folder: Path, label: str = "") -> Path:
 
 
 def delete_older_dumps(folder: Path) -> None:
-    """Of the dumps that Berth makes by itself; those that people made stay."""
+    """Deletes automatic dumps but the newest. Dumps made by people stay."""
     for old in sorted(folder.glob(f"*-{BEFORE_MIGRATION}.dump"))[:-KEPT]:
         old.unlink()
 
 
 def restore(url: str, file: Path) -> None:
-    """Into an empty database. All or nothing."""
+    """Restores a dump into an empty database, in one transaction."""
     run_tool(
         "pg_restore", url, ["--no-owner", "--single-transaction", "--exit-on-error", str(file)]
     )
 
 
 def run_tool(name: str, url: str, arguments: list[str]) -> None:
-    """The URL holds a password, so it goes in by the environment, never by argv."""
+    """Passes the URL by the environment, because it contains a password."""
     environment = {"PATH": "/usr/bin:/bin", **env.libpq(url)}
     options = [] if name == "pg_dump" else ["--dbname", environment["PGDATABASE"]]
     done = subprocess.run(
@@ -77,9 +77,7 @@ def keys_beside(file: Path) -> Path:
 
 
 def dump_all(url: str, file: Path, home: Path) -> BackupContents:
-    """The database with its sealed files; the keys that open them in a file of their own, if the
-    state folder has them.
-    """
+    """Dumps the database with its sealed files. Keys of the state folder go to a separate file."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     given = env.list_words("BERTH_SEALING_KEYS")
     keys = given or sealing_keys.read_keys(home / sealing_keys.FILE)
@@ -99,29 +97,27 @@ def dump_all(url: str, file: Path, home: Path) -> BackupContents:
 
 @contextmanager
 def pause_file_sweep(url: str) -> Iterator[None]:
-    """A file that goes between the dump of the database and its copy would be missing: its row
-    is in the dump.
-    """
+    """Prevents the deletion of files whose rows are in the dump but that are not copied yet."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", DUMP_LOCK)
         yield
-        # PostgreSQL would release the lock a moment after the connection is closed.
+        # Released explicitly: PostgreSQL notices a closed connection a moment later.
         connection.execute("SELECT pg_advisory_unlock_shared(%s, %s)", DUMP_LOCK)
 
 
 @dataclass(frozen=True)
 class RestoreResult:
-    aside: Path | None = None  # the data from before
+    aside: Path | None = None  # the previous data
     has_files: bool = False
     added: int = 0  # sealed files
     present: int = 0
     added_keys: int = 0
-    missing_keys: tuple[str, ...] = ()  # ids of keys that the dump needs and nothing here has
+    missing_keys: tuple[str, ...] = ()  # ids of keys that the dump needs and that are not found
 
 
 def restore_all(home: Home, file: Path) -> RestoreResult:
-    """Puts a backup in the place of the present database, which moves aside. Files and keys are
-    added, none is taken away.
+    """Replaces the database by a backup; the previous data moves aside. Files and keys are added,
+    none is removed.
     """
     if not file.is_file():
         raise StartupError(f"There is no file {file}.")
@@ -149,8 +145,8 @@ def restore_all(home: Home, file: Path) -> RestoreResult:
 
 
 def _restore_keys(home: Home, file: Path, needed: list[str] | None) -> tuple[int, tuple[str, ...]]:
-    """The keys beside the dump and those that were dropped here are used again, as far as the
-    dump needs them (None: unknown).
+    """Reads keys from the file beside the dump and from the dropped keys, and keeps those that the
+    dump needs (None: unknown). Returns the number of added keys and the ids of missing ones.
     """
     path = home.path / sealing_keys.FILE
     given = env.list_words("BERTH_SEALING_KEYS")
@@ -165,7 +161,7 @@ def _restore_keys(home: Home, file: Path, needed: list[str] | None) -> tuple[int
 
 
 def restore_state(home: Home, file: Path) -> Path | None:
-    """Puts a dump of the database alone in the place of the present data, which moves aside."""
+    """Replaces the database by a dump without files; the previous data moves aside."""
     if not file.is_file():
         raise StartupError(f"There is no file {file}.")
     home.open()
@@ -181,7 +177,7 @@ def _swap_database(home: Home, file: Path) -> Path | None:
     try:
         postgres.create_database()
         restore(postgres.url(), file)
-    except BaseException:  # also Ctrl-C: the state is as it was before
+    except BaseException:  # restores the previous data, also after Ctrl-C
         postgres.stop()
         if aside:
             shutil.rmtree(before)

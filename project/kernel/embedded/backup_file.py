@@ -1,7 +1,5 @@
-"""One file with all that a backup needs but the keys: the database as pg_restore reads it, the
-sealed files, and what it should hold.
-
-A tar: `database.dump`, `files/...`, and last `contents.json`, without which the file was cut off.
+"""The file of a backup, without keys: a tar with `database.dump` (for pg_restore), the sealed files
+in `files/`, and last `contents.json`. A file without `contents.json` is truncated.
 """
 
 import io
@@ -18,8 +16,7 @@ from typing import IO
 from project.kernel.embedded.process import StartupError
 
 DATABASE, FILES, CONTENTS = "database.dump", "files", "contents.json"
-# What a dump by pg_dump alone begins with: those of earlier versions, and the ones
-# before migrations.
+# First bytes of a dump by pg_dump alone: by earlier versions, and before migrations.
 PG_DUMP = b"PGDMP"
 SCRATCH = ".new"  # a sealed file that is being replaced
 
@@ -28,12 +25,12 @@ SCRATCH = ".new"  # a sealed file that is being replaced
 class BackupContents:
     files: int = 0
     size: int = 0  # bytes of the sealed files
-    keys: list[str] = field(default_factory=list)  # ids of the sealing keys that there were
+    keys: list[str] = field(default_factory=list)  # ids of the sealing keys
 
 
 def pack(into: Path, database: Path, files: Path, keys: list[str]) -> BackupContents:
-    """The file appears under its name only when it is whole. Files that go meanwhile are those
-    that no row of the database names.
+    """Writes the backup, which appears under its name only when it is complete. A file that is
+    deleted meanwhile is named by no row of the dump.
     """
     part = into.with_name(f"{into.name}.part")
     count = size = 0
@@ -70,13 +67,13 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def is_plain(file: Path) -> bool:
-    """A dump of the database alone."""
+    """Whether the file is a dump of the database without files."""
     with file.open("rb") as opened:
         return opened.read(len(PG_DUMP)) == PG_DUMP
 
 
 def read_contents(file: Path) -> BackupContents:
-    """What a backup says that it holds; refused where it is cut off or no backup."""
+    """Reads the contents. Raises `StartupError` for a truncated file or another format."""
     try:
         with tarfile.open(file, "r:") as tar:
             last = tar.getmembers()[-1]
@@ -98,8 +95,8 @@ def unpack_database(file: Path, into: Path) -> None:
 
 
 def add_files(file: Path, into: Path) -> tuple[int, int]:
-    """Write the files that are not there; the number of those and of the ones that were. A name
-    never stands for two contents.
+    """Writes missing files; returns how many were added and how many were present. A name never
+    stands for two contents, so present files are not compared.
     """
     added = present = 0
     with tarfile.open(file, "r:") as tar:

@@ -1,10 +1,10 @@
-"""Processes that outlive whoever started them: found again by their folder, and ended with all that
-they started.
+"""Processes that outlive their parent. Each is found again by its folder and ended with all of its
+descendants.
 
-A folder belongs to one process, the leader of a session of its own, and the folder's path stands in
-its command line. So the truth is read from the running processes: `process.json` only saves the
-search. It names the process by number and start time, because numbers are given out again, and by
-the boot of the machine, because both are.
+A folder belongs to one process, which leads a session of its own and has the path of the folder in
+its command line. The running processes are the truth; `process.json` only saves the search. The
+file names the process by pid, start time and boot, because pids are reused, and start times repeat
+after a reboot.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from project.kernel.embedded.process import open_log, write_private
 
 RECORD = "process.json"
 PROC = Path("/proc")
-TICK = 0.05  # seconds between two looks where the system tells nobody of an end
+TICK = 0.05  # seconds between two checks: only a parent is notified of an end
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One that was started for a folder. `mark`: what its starter wanted to be found again, such
-    as an incarnation.
+    """A process of a folder. `mark` is a number of the caller, such as the incarnation of a
+    member.
     """
 
     pid: int
@@ -38,7 +38,7 @@ class Process:
     mark: int = 0
 
 
-# Of this process: reaped when the next one is started or looked at.
+# Children of this process, reaped whenever processes are started or listed.
 _children: list["subprocess.Popen[bytes]"] = []
 
 
@@ -51,7 +51,9 @@ def start(
     cwd: Path,
     mark: int,
 ) -> Process:
-    """In a session of its own, so that no terminal and no supervisor ends it by the way."""
+    """Starts the command in a session of its own, so that the end of a terminal or supervisor
+    does not reach it.
+    """
     with open_log(log) as out:
         child = subprocess.Popen(
             list(command),
@@ -69,7 +71,7 @@ def start(
 
 
 def read(folder: Path) -> Process | None:
-    """What was started there last, running or not."""
+    """The process that was started last for this folder, running or not."""
     try:
         told: dict[str, Any] = json.loads((folder / RECORD).read_text())
         return Process(int(told["pid"]), str(told["started"]), str(told["boot"]), int(told["mark"]))
@@ -91,8 +93,8 @@ def is_of_this_boot(process: Process) -> bool:
 
 
 def find(folder: Path, mark_of: Callable[[Sequence[str]], int | None]) -> Process | None:
-    """A living one that was started for this folder though nobody wrote it down: whoever started
-    it died at once.
+    """A live process of this folder that is not in `process.json`, because its parent died before
+    it wrote the file.
     """
     _reap()
     wanted = str(folder)
@@ -112,9 +114,10 @@ def adopt(folder: Path, process: Process) -> None:
 
 
 def list_session_processes(process: Process) -> list[int]:
-    """It and all that it started, as far as they stayed in its session; also when it has died
-    itself. A number is not given out again while a session has it, so what is found there is its
-    own, unless another leader has it now."""
+    """The live processes of its session, also after the process itself has died. A pid is not
+    reused while a session has this number, so the session belongs to the process unless another
+    leader has the number now.
+    """
     _reap()
     if process.boot != boot_id() or (start_time(process.pid) not in ("", process.started)):
         return []
@@ -122,7 +125,7 @@ def list_session_processes(process: Process) -> list[int]:
 
 
 def command_line(process: Process) -> list[str]:
-    """Its command line; empty: it has ended, is just ending, or this system has no /proc."""
+    """Its command line. Empty if the process has ended or is ending, or without /proc."""
     if not is_alive(process):
         return []
     with contextlib.suppress(OSError):
@@ -132,7 +135,7 @@ def command_line(process: Process) -> list[str]:
 
 
 def request_stop(process: Process) -> bool:
-    """False: it does not run."""
+    """Sends SIGTERM. False if the process does not run."""
     if not is_alive(process):
         return False
     with contextlib.suppress(ProcessLookupError):
@@ -141,11 +144,11 @@ def request_stop(process: Process) -> bool:
 
 
 def end(process: Process, patience: float) -> bool:
-    """Asked first, then its whole session is killed. True: nothing of it runs any more."""
+    """Sends SIGTERM, then SIGKILL to the whole session. True if no process of it is left."""
     request_stop(process)
     left = list_session_processes(process)
     for pid in left:
-        # Its leader has died: nobody will tell them.
+        # The leader is dead and cannot pass the signal on.
         if pid != process.pid and not is_alive(process):
             _signal(pid, signal.SIGTERM)
     wait_until_gone(left, patience)
@@ -155,7 +158,7 @@ def end(process: Process, patience: float) -> bool:
 
 
 def wait_until_gone(pids: Sequence[int], patience: float) -> list[int]:
-    """Those that are still there in the end."""
+    """The processes that still run after `patience` seconds."""
     deadline = time.monotonic() + patience
     left = [pid for pid in pids if start_time(pid)]
     while left and time.monotonic() < deadline:
@@ -166,8 +169,8 @@ def wait_until_gone(pids: Sequence[int], patience: float) -> list[int]:
 
 
 def start_time(pid: int) -> str:
-    """What tells it from others that had or will have its number; empty: it is dead, or a child
-    that nobody has buried yet.
+    """The start time tells a process from others with the same pid. Empty if the process is dead
+    or a zombie.
     """
     if PROC.joinpath("self").exists():
         fields = _stat(pid)
@@ -186,7 +189,9 @@ def boot_id() -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on: its name before them may hold anything."""
+    """The fields of /proc/PID/stat from the state on; the command name before may contain any
+    character.
+    """
     try:
         return PROC.joinpath(str(pid), "stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
@@ -212,7 +217,7 @@ def _list_commands() -> Iterator[tuple[int, list[str]]]:
     if PROC.joinpath("self").exists():
         for place in PROC.glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if _is_ours(place):  # others may write into theirs what they like
+                if _is_own(place):  # other users control their command lines
                     yield (
                         int(place.name),
                         place.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0"),
@@ -226,8 +231,8 @@ def _list_commands() -> Iterator[tuple[int, list[str]]]:
             yield int(pid), words
 
 
-def _is_ours(place: Path) -> bool:
-    """By what it says itself: the folder of a process that nobody may look into belongs to root."""
+def _is_own(place: Path) -> bool:
+    """Reads the uids from `status`: the /proc folder of an undumpable process belongs to root."""
     line = next(
         line
         for line in place.joinpath("status").read_bytes().splitlines()
@@ -242,5 +247,5 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _reap() -> None:
-    """Those that we started and that have ended, so that they are not taken for living ones."""
+    """Reaps ended children, so that no zombie is taken for a live process."""
     _children[:] = [child for child in _children if child.poll() is None]

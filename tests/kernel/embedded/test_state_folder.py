@@ -109,7 +109,7 @@ def test_damaged_database_is_reported_with_the_end_of_its_log(postgres: Embedded
     (postgres.data / "global" / "pg_control").write_bytes(b"\0" * 100)
     with pytest.raises(
         StartupError,
-        match=r"PostgreSQL does not start. Its last words, from .*postgres.log:\n(?s:.*)pg_control",
+        match=r"PostgreSQL does not start. The end of .*postgres.log:\n(?s:.*)pg_control",
     ):
         postgres.start()
     shutil.rmtree(postgres.data)

@@ -78,7 +78,7 @@ def test_busy_agent_outlives_ctrl_c_and_reports_its_task_at_the_next_start(
     assert process is not None
     wait_begun(stack)
     stack.stop()
-    stack.wait_for("lab-one still works on a task and ends by itself when it is done")
+    stack.wait_for("still busy with a task: lab-one. Each agent ends after its task")
     assert wait_gone([process.pid], 25) == []
     stack.start(120)
     ended = call(stack, token, "GET", f"claims/{claim['id']}/?wait=40&until=ended")
