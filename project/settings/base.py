@@ -146,9 +146,9 @@ BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))
 BERTH_REQUESTS_PER_MINUTE = int(
     os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
 )  # a token's share in all web processes together; bulk counts as one
-# Bodies: where, how many bytes, and the guard that names the caller before more than a little is
-# read (project.kernel.http.bodies). The first that fits counts, also without the last slash:
-# whoever left it out is told so (308), not that less is taken.
+# Path, most bytes, and the guard that names the caller before a large body is read
+# (project.kernel.http.bodies). The first match counts. The final slash is optional: a client that
+# omitted it gets 308, and not a smaller limit.
 CALLER, AGENT = (
     "pools.access.authentication.guard_caller",
     "claims.tasks.agent_api.endpoint.guard_agent",
@@ -162,7 +162,7 @@ BERTH_BODIES = [
     (r"/claims/run/", 33_000_000, CALLER),  # an archive in a form
     (r"/", 1_000_000, CALLER),
 ]
-# In which something of a body has to come.
+# The longest time without a byte of the body.
 BERTH_BODY_SECONDS = float(os.environ.get("BERTH_BODY_SECONDS", "10"))
 BERTH_BODY_RATE = int(os.environ.get("BERTH_BODY_RATE", "16000"))  # bytes a second, on average
 # Connections of a web process (project.kernel.http.connections). Long polls and WebSockets
@@ -170,13 +170,13 @@ BERTH_BODY_RATE = int(os.environ.get("BERTH_BODY_RATE", "16000"))  # bytes a sec
 BERTH_CONNECTIONS = int(os.environ.get("BERTH_CONNECTIONS", "4000"))
 BERTH_CONNECTIONS_PER_ADDRESS = int(os.environ.get("BERTH_CONNECTIONS_PER_ADDRESS", "1000"))
 BERTH_IDLE_CONNECTIONS = int(os.environ.get("BERTH_IDLE_CONNECTIONS", "1000"))
-# Until the head of a request is there.
+# The longest time for the head of a request.
 BERTH_HEAD_SECONDS = float(os.environ.get("BERTH_HEAD_SECONDS", "10"))
 BERTH_HEAD_BYTES = 65_536
 # Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed: addresses and
 # networks, comma-separated.
 BERTH_TRUSTED_PROXIES = read_proxies("BERTH_TRUSTED_PROXIES", "")
-# Answered on the event loop where that can be (project.kernel.http.deferred).
+# Calls that the event loop answers if it can (project.kernel.http.deferred).
 BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000

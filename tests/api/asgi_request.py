@@ -47,8 +47,8 @@ async def ask(
 
 async def close(http: Http) -> None:
     """Its threads end, and the connections that they kept."""
-    await asyncio.get_running_loop().run_in_executor(http.quick, connections.close_all)
-    http.quick.shutdown()
+    await asyncio.get_running_loop().run_in_executor(http.threads, connections.close_all)
+    http.threads.shutdown()
 
 
 def record_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:

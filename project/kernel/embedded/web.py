@@ -28,7 +28,7 @@ class Server(uvicorn.Server):
 
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
-    config = make_config(timeout_graceful_shutdown=2)
+    config = make_config(graceful_shutdown=2)
     config.load()
     os.read(int(sys.argv[2]), 1)
     server = Server(config)

@@ -1,4 +1,4 @@
-"""What every REST resource shares: strict input and ETags. Errors are in `problems.py`."""
+"""Strict input and ETags for every REST resource. Errors are in `problems.py`."""
 
 import difflib
 import functools
@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import IO, Any
@@ -22,53 +23,53 @@ __all__ = ["problem_handler"]
 LONGEST_KEY = 120
 DEEPEST = 32  # levels of nesting in a body
 BIGINT = 1 << 63
-MOST_UNKNOWN = 20  # fields that are named; what was meant by each takes a while to find out
+MOST_UNKNOWN = 20  # unknown fields that an error names: finding a similar name takes time
 
 
 class JSONInput(BaseParser):
-    """JSON as programs mean it: no name twice, no NaN, no text that the database cannot hold,
-    not deeper than anybody needs.
+    """Strict JSON: no duplicate name, no NaN, no text that PostgreSQL cannot store, at most DEEPEST
+    levels.
     """
 
     media_type = "application/json"
 
     def parse(
         self,
-        stream: IO[Any],
+        stream: IO[bytes],
         media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
+        parser_context: Mapping[str, Request] | None = None,
     ) -> Any:
         if parser_context is not None:
             refuse_encoded(parser_context["request"].META)
         return read_json(stream.read())
 
 
-def refuse_encoded(meta: Mapping[str, Any]) -> None:
+def refuse_encoded(meta: Mapping[str, str]) -> None:
     if meta.get("HTTP_CONTENT_ENCODING", "identity").strip().lower() not in ("", "identity"):
         raise EncodedBody
 
 
 def read_json(body: bytes) -> Any:
-    if body.startswith(BOM_UTF8):  # some write it at the head of whatever they send
+    if body.startswith(BOM_UTF8):  # some clients send it
         body = body[len(BOM_UTF8) :]
     try:
         value = _decoder().decode(body.decode())
     except UnicodeDecodeError as error:
-        raise ParseError(f"The body is not UTF-8: the byte at {error.start} is none of it.")
+        raise ParseError(f"The body is not UTF-8: the byte at {error.start} is invalid.")
     except RecursionError:
-        raise ParseError("The body is nested too deep.")
+        raise ParseError(f"The body is nested deeper than {DEEPEST} levels.")
     except ValueError as error:
         raise ParseError(f"The body is not JSON: {error}")
-    # Only an escape can bring what no text may hold, and a body is not nested deeper than it
-    # has brackets.
+    # Most bodies need no check: only an escape yields a forbidden character, and a body has no
+    # more levels than brackets.
     if b"\\u" in body or body.count(b"[") + body.count(b"{") >= DEEPEST:
         _check_texts(value, DEEPEST)
     return value
 
 
 class Code(str):
-    """A field error's code that brings the way out along: DRF copies text and code, and drops
-    everything else.
+    """A field error's code with its way out: DRF copies the text and the code of an error and drops
+    all other attributes.
     """
 
     way_out: str
@@ -87,11 +88,11 @@ class Fault(ErrorDetail):
 
 
 class Strict:
-    """A serializer that refuses what it does not know, by name, and numbers where texts are
-    meant, together with all other faults.
+    """A serializer that also refuses unknown fields, read-only fields and numbers in text fields,
+    and reports all faults together.
     """
 
-    def to_internal_value(self, data: Any) -> Any:
+    def to_internal_value(self, data: object) -> Any:
         unknown = self._unknown(data) if isinstance(data, Mapping) else {}
         try:
             value = super().to_internal_value(data)  # type: ignore[misc]
@@ -103,7 +104,7 @@ class Strict:
             raise ValidationError(unknown)
         return value
 
-    def _unknown(self, data: Mapping[str, Any]) -> dict[str, list[Fault]]:
+    def _unknown(self, data: Mapping[str, object]) -> dict[str, list[Fault]]:
         fields: Mapping[str, serializers.Field[Any, Any, Any, Any]] = self.fields  # type: ignore[attr-defined]
         writable = [name for name, field in fields.items() if not field.read_only]
         found: dict[str, list[Fault]] = {}
@@ -119,11 +120,13 @@ class Strict:
                     )
                 ]
             elif fields[name].read_only:
-                found[str(name)] = [Fault("This field is set by Berth.", "Leave it out.")]
+                found[str(name)] = [Fault("Berth sets this field.", "Omit it.")]
             elif type(fields[name]) is serializers.CharField and isinstance(
                 data[name], int | float
             ):
-                found[str(name)] = [Fault("This is a number, not a text.", "Put it in quotes.")]
+                found[str(name)] = [
+                    Fault("This is a number; a text is required.", "Put it in quotes.")
+                ]
         return found
 
 
@@ -132,7 +135,7 @@ class StrictSerializer(Strict, serializers.Serializer[Any]):
 
 
 class AwareDateTimeField(serializers.DateTimeField):
-    """ISO 8601 with an offset. A time without one could mean any of 40 moments."""
+    """ISO 8601 with an offset."""
 
     def enforce_timezone(self, value: datetime) -> datetime:
         if value.tzinfo is None:
@@ -145,26 +148,24 @@ class AwareDateTimeField(serializers.DateTimeField):
 
 
 def etag_of(*parts: object) -> str:
-    """A strong validator of what these values stand for: a row's version, the digest
-    of its spec.
-    """
+    """A strong ETag for values such as a row's version or the digest of a specification."""
     return f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:20]}"'
 
 
 def check_match(request: Request, etag: str, *, is_required: bool = True) -> None:
-    """Nobody overwrites what they have not seen. Call it under the row's lock."""
+    """Raises unless If-Match names `etag`. The caller must hold the row's lock."""
     given = request.headers.get("If-Match")
     if given is None:
         if is_required:
             raise PreconditionRequired(
-                "A change of configuration names the version it was made from.",
-                way_out="Read it, and send its ETag as If-Match.",
+                "The header If-Match is required for a change of configuration.",
+                way_out="Read the configuration, and send its ETag as If-Match.",
             )
         return
     if given.strip() != "*" and etag not in re.findall(r'(?:W/)?"[^"]*"', given):
         raise PreconditionFailed(
-            "It has changed since you read it.",
-            way_out="Read it again, make your change in what you get, send its new ETag.",
+            "The configuration has changed since you read it.",
+            way_out="Read it again, apply your change to the new version, and send its ETag.",
             etag=etag,
         )
 
@@ -176,32 +177,32 @@ def _decoder() -> json.JSONDecoder:
     )
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise ParseError(f"The body names {twice!r} twice.")
     return found
 
 
 def _refuse_constant(text: str) -> None:
-    raise ParseError(f"The body holds {text}, which is not JSON.")
+    raise ParseError(f"The body contains {text}, which is not JSON.")
 
 
 def _parse_int(text: str) -> int:
     if len(text) > 20:
-        raise ParseError("The body holds a number of more than 20 digits.")
+        raise ParseError("The body contains a number of more than 20 digits.")
     return int(text)
 
 
-def _check_texts(value: Any, levels: int) -> None:
+def _check_texts(value: object, levels: int) -> None:
     if levels == 0:
         raise ParseError(f"The body is nested deeper than {DEEPEST} levels.")
     if isinstance(value, str):
         if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
             raise ParseError(
-                "A text in the body holds a NUL character or half of a surrogate pair."
+                "A text in the body contains a NUL character or half of a surrogate pair."
             )
     elif isinstance(value, dict):
         for name, inner in value.items():

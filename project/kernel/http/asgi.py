@@ -1,15 +1,14 @@
-"""Django under ASGI with one change of thread a request.
+"""Django under ASGI with one change of thread per request.
 
 Django's own handler changes threads for each signal, middleware and view, and starts a thread for
-every request, which then opens a database connection of its own. Our views are synchronous, so a
-request here is read as a whole (never more than its limit), answered by one of a few lasting
-threads, each with a lasting connection, and sent.
+every request, which then opens its own database connection. Berth's views are synchronous: this
+handler reads a request as a whole (within its limit), and one of a few lasting threads, each with
+a lasting connection, answers it.
 
-A request that waits by design (`?wait=`) holds neither thread nor connection meanwhile: its view
-answers with what there is now and an attribute `again`, a coroutine function that returns when
-another look may be worth it. Then the same request is answered anew, with all of its checks; the
-last answer, without `again`, is sent. Without this handler, in a test client, the first answer is
-the answer.
+A long poll (`?wait=`) holds neither thread nor connection while it waits. Its view returns the
+present answer with an attribute `again`, a coroutine function that returns when the answer may
+have changed. The handler then runs the same request again, with all of its checks, and sends the
+first answer without `again`. Django's test client sends the first answer.
 """
 
 import asyncio
@@ -22,20 +21,22 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
-from django.http.response import HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.module_loading import import_string
 
 from project.kernel.errors import SlowClient, TooMany, Unavailable
 
+from .asgi_types import Receive, Scope, Send
 from .bodies import (
-    PASSED,
-    PASSED_FOR,
+    DISCARD_BYTES,
+    DISCARD_SECONDS,
     BodyCaller,
     BodyTooLarge,
     BodyTooSlow,
@@ -45,23 +46,20 @@ from .bodies import (
     read_body,
 )
 from .deferred import THREADS, TRIED, DeferredResponse
-from .problems import CONTENT_TYPE, describe, problem
+from .problems import CONTENT_TYPE, RETRY_SAFELY, UNKNOWN_OUTCOME, ProblemBody, describe, problem
 
-Scope = dict[str, Any]
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+T = TypeVar("T")
 
 CHUNK = 64 * 1024
-SHORT = 16 * 1024  # bytes that are read and checked while others wait for the event loop
+SHORT = 16 * 1024  # bytes of a body that the event loop itself may parse
 
 logger = logging.getLogger(__name__)
 
 
 class CallerRefused(Exception):
-    """The guard of a large body refused its caller."""
+    """The guard of a path refused the caller of a large body."""
 
-    def __init__(self, response: HttpResponse) -> None:
+    def __init__(self, response: HttpResponseBase) -> None:
         super().__init__()
         self.response = response
 
@@ -69,7 +67,7 @@ class CallerRefused(Exception):
 class Http(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
-        self.quick = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
+        self.threads = ThreadPoolExecutor(settings.BERTH_WEB_THREADS, thread_name_prefix="web")
         self.bodies = [
             (re.compile(pattern).match, limit, guard)
             for pattern, limit, guard in settings.BERTH_BODIES
@@ -105,18 +103,18 @@ class Http(ASGIHandler):
         except ClientGone:
             return
         try:
-            response = await self.look(scope, body)
+            response = await self.respond(scope, body)
         except asyncio.CancelledError:
-            logger.debug("the server stops, who waited for a first answer is told so")
+            logger.debug("the server stops: requests without an answer get 503")
             await refuse_unread(send, stopping := stopping_response(), list_headers(stopping))
             return
         try:
             while (again := getattr(response, "again", None)) is not None:
                 if await is_gone_before(receive, again):
                     return
-                response = await self.look(scope, body)
+                response = await self.respond(scope, body)
         except asyncio.CancelledError:
-            logger.debug("the server stops, who waited gets the answer of the last look")
+            logger.debug("the server stops: a long poll gets its present answer")
         await send(
             {
                 "type": "http.response.start",
@@ -124,29 +122,29 @@ class Http(ASGIHandler):
                 "headers": list_headers(response),
             }
         )
-        if not response.streaming:
-            await send({"type": "http.response.body", "body": response.content})
+        if not isinstance(response, StreamingHttpResponse):
+            await send({"type": "http.response.body", "body": response.getvalue()})
             return
         try:
-            async for part in parts(response, self.quick):
+            async for part in parts(response, self.threads):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            await asyncio.get_running_loop().run_in_executor(self.quick, response.close)
+            await asyncio.get_running_loop().run_in_executor(self.threads, response.close)
 
-    async def look(self, scope: Scope, body: bytes) -> Any:
+    async def respond(self, scope: Scope, body: bytes) -> HttpResponseBase:
         if self.short.get(scope["path"]) == scope["method"] and is_short(scope, body):
             response = await self.answer_here(scope, body)
             if response is not None:
                 return response
-        return await self.in_thread(self.answer, scope, body)
+        return await self.in_thread(partial(self.answer, scope, body))
 
-    async def answer_here(self, scope: Scope, body: bytes) -> Any:
-        """On the event loop, by views that are made for it (BERTH_SHORT_CALLS). None: a thread
-        is needed after all.
+    async def answer_here(self, scope: Scope, body: bytes) -> HttpResponseBase | None:
+        """The answer of a view of BERTH_SHORT_CALLS, which runs on the event loop; None if the
+        call needs a thread.
         """
-        scope[THREADS] = self.quick
-        response = contextvars.Context().run(self.begin, scope, body)
+        scope[THREADS] = self.threads
+        response = contextvars.Context().run(self.run_view, scope, body)
         del scope[THREADS]
         if not isinstance(response, DeferredResponse):
             return response
@@ -156,56 +154,62 @@ class Http(ASGIHandler):
             return None
         return response.complete(found)
 
-    async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # A context of its own, so that nothing one request sets is seen by the next on the
-        # same thread.
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        # Each call has its own context: the next request on the same thread must not see the
+        # variables of this one.
+        context = contextvars.Context()
         return await asyncio.get_running_loop().run_in_executor(
-            self.quick, contextvars.Context().run, function, *arguments
+            self.threads, lambda: context.run(work)
         )
 
     def limit(self, scope: Scope) -> tuple[int, str]:
-        """Bytes of its body, and who looks at the caller of a larger one."""
+        """The most bytes of the path's body, and the guard that names callers of large bodies."""
         path: str = scope["path"]
         return next(((limit, guard) for fits, limit, guard in self.bodies if fits(path)), (0, ""))
 
     async def name_caller(self, scope: Scope, guard: str) -> BodyCaller:
-        found: BodyCaller | HttpResponse = await self.in_thread(self.ask_guard, scope, guard)
-        if isinstance(found, HttpResponse):
+        found = await self.in_thread(partial(self.call_guard, scope, guard))
+        if isinstance(found, HttpResponseBase):
             raise CallerRefused(found)
         return found
 
-    def ask_guard(self, scope: Scope, guard: str) -> Any:
-        """The name of the caller, or its refusal. The request itself is checked again when its
-        body is there.
+    def call_guard(self, scope: Scope, guard: str) -> BodyCaller | HttpResponseBase:
+        """The caller, or the response that refuses it. The view checks the caller again when the
+        body is complete.
         """
         signals.request_started.send(sender=self.__class__, scope=scope)
         request, refused = self.create_request(scope, io.BytesIO(b""))
         if request is None:
+            assert refused is not None
             return refused
+        name_caller: Callable[[HttpRequest], BodyCaller] = import_string(guard)
         try:
-            return import_string(guard)(request)
+            return name_caller(request)
         except Exception as error:
             return answer_problem(*describe(error))
 
-    def begin(self, scope: Scope, body: bytes) -> Any:
-        """Without the signals, which are for database connections: there are none on the
-        event loop.
+    def run_view(self, scope: Scope, body: bytes) -> HttpResponseBase:
+        """The response of middleware and view, without the signals of a request: these check
+        database connections, and the event loop has none.
         """
         set_script_prefix(get_script_prefix(scope))
         request, refused = self.create_request(scope, io.BytesIO(body))
-        return refused if request is None else self.get_response(request)
+        if request is None:
+            assert refused is not None
+            return refused
+        return self.get_response(request)
 
-    def answer(self, scope: Scope, body: bytes) -> Any:
+    def answer(self, scope: Scope, body: bytes) -> HttpResponseBase:
         signals.request_started.send(sender=self.__class__, scope=scope)
-        response: Any = self.begin(scope, body)
-        response._handler_class = self.__class__
+        response = self.run_view(scope, body)
+        response._handler_class = self.__class__  # type: ignore[attr-defined]
         if not response.streaming:
             response.close()
         return response
 
 
 async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]]) -> bool:
-    """Whether the caller left before it was worth another look."""
+    """Whether the client disconnects before `again` returns."""
     waiting, leaving = asyncio.ensure_future(again()), asyncio.ensure_future(receive())
     try:
         await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -224,7 +228,7 @@ async def refuse_large(send: Send, error: BodyTooLarge) -> None:
     body = problem(
         413,
         "too_large",
-        f"This body is larger than the {limit} bytes that are accepted here.",
+        f"The body is larger than {limit} bytes.",
         limit=limit,
     )
     await refuse_unread(
@@ -237,39 +241,39 @@ async def refuse_large(send: Send, error: BodyTooLarge) -> None:
 
 def make_slow_error() -> SlowClient:
     return SlowClient(
-        f"The body of this request came too slowly: nothing for {settings.BERTH_BODY_SECONDS:g} s, "
-        f"or less than {settings.BERTH_BODY_RATE} bytes a second.",
-        way_out="Send it again, faster. Nothing was changed.",
+        f"The body arrived too slowly: no byte for {settings.BERTH_BODY_SECONDS:g} s, or less than "
+        f"{settings.BERTH_BODY_RATE} bytes a second.",
+        way_out="Send the request again, faster. This request changed nothing.",
     )
 
 
 def stopping_response() -> HttpResponse:
     body, headers = describe(
         Unavailable(
-            "The server stops. If this call changes something, that may or may not have happened.",
+            f"The server stops. {UNKNOWN_OUTCOME}",
             code="stopping",
-            way_out=(
-                "Send it again after a few seconds; with the same Idempotency-Key nothing "
-                "is done twice."
-            ),
+            way_out=RETRY_SAFELY,
             retry_after=3.0,
         )
     )
     return answer_problem(body, headers)
 
 
-def answer_problem(body: dict[str, Any], headers: dict[str, str]) -> HttpResponse:
+def answer_problem(body: ProblemBody, headers: dict[str, str]) -> HttpResponse:
     text = json.dumps(body)
     headers = headers | {"Content-Length": str(len(text))}
     return HttpResponse(text, status=body["status"], content_type=CONTENT_TYPE, headers=headers)
 
 
 async def refuse_unread(
-    send: Send, response: Any, headers: list[tuple[bytes, bytes]], unread: Receive | None = None
+    send: Send,
+    response: HttpResponseBase,
+    headers: list[tuple[bytes, bytes]],
+    unread: Receive | None = None,
 ) -> None:
-    """The connection ends after it. Most programs read no answer before they have sent their body,
-    and would only see the connection break: so what still comes is passed over (unread), for a
-    while. Of strangers nothing large is taken at all."""
+    """Sends a response and closes the connection. Most clients read no response before they have
+    sent their body, and would only see a broken connection: the rest of the body (`unread`) is
+    therefore read and dropped for a while. A body of an unknown caller is not read further."""
     await send(
         {
             "type": "http.response.start",
@@ -278,17 +282,19 @@ async def refuse_unread(
         }
     )
     if unread is not None:
-        await send({"type": "http.response.body", "body": response.content, "more_body": True})
+        await send({"type": "http.response.body", "body": response.getvalue(), "more_body": True})
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PASSED_FOR):
-                await discard_body(unread, PASSED)
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await discard_body(unread, DISCARD_BYTES)
     await send(
-        {"type": "http.response.body", "body": b"" if unread is not None else response.content}
+        {"type": "http.response.body", "body": b"" if unread is not None else response.getvalue()}
     )
 
 
 def is_short(scope: Scope, body: bytes) -> bool:
-    """A small call of a program. Sessions are in the database, so cookies are for threads."""
+    """Whether the event loop may answer the call. A call with a cookie needs a thread, because
+    sessions are in the database.
+    """
     return (
         len(body) <= SHORT
         and not scope["query_string"]
@@ -304,9 +310,11 @@ def list_headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
     ]
 
 
-async def parts(response: Any, threads: ThreadPoolExecutor) -> AsyncIterator[bytes]:
-    """Written part by part on the threads of requests, which have the connections: what is sent
-    may still be read from the database.
+async def parts(
+    response: StreamingHttpResponse, threads: ThreadPoolExecutor
+) -> AsyncIterator[bytes]:
+    """The parts of a streamed response. A synchronous stream may read the database, so it runs on
+    the threads of requests, which have the connections.
     """
     if response.is_async:
         async for part in response:

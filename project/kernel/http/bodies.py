@@ -1,69 +1,66 @@
-"""Reading the body of a request: never more than its limit, never slower than a minimum, and little
-of it from unknown callers.
+"""Reads the body of a request within limits of size, speed and trust.
 
-Up to UNKNOWN_MOST bytes are read of anybody. For more, the guard of the path (BERTH_BODIES) names
-the caller or refuses it. Past LARGE bytes the body takes one of a few turns, so that large bodies
-do not fill the memory. A caller has one turn at a time, and the members of one pool have half of
-the turns together: a slow body of 260 MB may last for hours.
+Any caller may send UNKNOWN_MOST bytes. For a larger body, the guard of the path (BERTH_BODIES)
+names the caller or refuses it. A body of more than LARGE bytes takes one of a few turns, so that
+large bodies do not fill the memory. A caller has one turn at a time, and the members of one pool
+share half of the turns: a slow body of 260 MB may take hours.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 
 from project.kernel.errors import TooMany
 
-Scope = dict[str, Any]
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
+from .asgi_types import Message, Receive, Scope
 
 
 class BodyCaller(NamedTuple):
-    """Who sends a body, and with whom it shares turns: a user with nobody, an agent with the
-    others of its pool.
+    """The sender of a body, and the group that shares its turns: the pool of an agent; a user is
+    a group of its own.
     """
 
     name: str
     group: str
 
 
-Guard = Callable[[], Awaitable[BodyCaller]]  # names the caller; raises what refuses it
+Guard = Callable[[], Awaitable[BodyCaller]]  # names the caller, or raises its refusal
 
-# In the scope: all of the body has come, so that nothing is waited for.
+# Key in the scope: the body is complete, and reading it needs no timeout.
 BODY_IS_THERE = "berth_body_is_there"
 UNKNOWN_MOST = 128 * 1024
 LARGE = 1_000_000
 LARGE_AT_ONCE = 4
 LARGE_OF_GROUP = 2
 MOST_WAITING = 8  # bodies of one caller that wait for its turn
-# Bytes and seconds of a refused body that are taken in and dropped.
-PASSED, PASSED_FOR = 64_000_000, 5.0
+# The most of a refused body that is read and dropped.
+DISCARD_BYTES, DISCARD_SECONDS = 64_000_000, 5.0
 
 
 class BodyTooLarge(Exception):
     def __init__(self, limit: int, rest: Receive | None) -> None:
         super().__init__()
         self.limit = limit
-        self.rest = rest  # from which what still comes is passed over; None: nothing comes any more
+        self.rest = rest  # reads the rest of the body; None: there is no rest
 
 
 class BodyTooSlow(Exception):
-    """Nothing came for BERTH_BODY_SECONDS, or less than BERTH_BODY_RATE."""
+    """No byte arrived for BERTH_BODY_SECONDS, or fewer than BERTH_BODY_RATE a second."""
 
 
 class ClientGone(Exception):
-    """The client closed the connection while it sent."""
+    """The client closed the connection before the end of its body."""
 
 
 class KeyedTurns:
-    """So many turns at once for each key; nothing is kept of a key that nobody uses."""
+    """A semaphore for each key. Keys without users are forgotten."""
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
-        # The turns of each key, and how many want or have one.
+        # By key: its semaphore, and how many tasks hold it or wait for it.
         self._used: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     def count(self, key: str) -> int:
@@ -101,9 +98,9 @@ class LargeTurns:
 async def read_body(
     scope: Scope, receive: Receive, *, limit: int, guard: Guard, turns: LargeTurns
 ) -> bytes:
-    said = length_of(scope)
-    is_expected = BODY_IS_THERE not in scope and (bool(said) or is_chunked(scope))
-    if said <= UNKNOWN_MOST and said <= limit:  # most bodies are small, and there with the head
+    declared = length_of(scope)
+    is_expected = BODY_IS_THERE not in scope and (bool(declared) or is_chunked(scope))
+    if declared <= UNKNOWN_MOST and declared <= limit:  # most bodies come with the head
         began = asyncio.get_running_loop().time() if is_expected else 0.0
         first = await _receive_in_time(receive, began, 0) if is_expected else await receive()
         if first["type"] == "http.disconnect":
@@ -111,15 +108,15 @@ async def read_body(
         body: bytes = first.get("body", b"")
         if not first.get("more_body", False) and len(body) <= limit:
             return body
-        return await _read_large(said, began, first, receive, limit, guard, turns)
-    caller = await guard() if said > UNKNOWN_MOST else None
-    if said > limit:
+        return await _read_large(declared, began, first, receive, limit, guard, turns)
+    caller = await guard() if declared > UNKNOWN_MOST else None
+    if declared > limit:
         raise BodyTooLarge(limit, unread_of(scope, receive))
-    return await _read_large(said, 0.0, None, receive, limit, guard, turns, caller)
+    return await _read_large(declared, 0.0, None, receive, limit, guard, turns, caller)
 
 
 async def _read_large(
-    said: int,
+    declared: int,
     began: float,
     message: Message | None,
     receive: Receive,
@@ -128,12 +125,12 @@ async def _read_large(
     turns: LargeTurns,
     caller: BodyCaller | None = None,
 ) -> bytes:
-    """The body from its first message (None: nothing was read yet) to its end."""
+    """The whole body. `message` is its first message, None if no message was read."""
     loop = asyncio.get_running_loop()
     parts: list[bytes] = []
     size, has_turn = 0, False
     async with AsyncExitStack() as held:
-        if caller is not None and said > LARGE:
+        if caller is not None and declared > LARGE:
             await held.enter_async_context(turns.take(caller))
             has_turn = True
         began = began or loop.time()
@@ -156,15 +153,15 @@ async def _read_large(
             if caller is not None and not has_turn and size > LARGE:
                 await held.enter_async_context(turns.take(caller))
                 has_turn = True
-            began += loop.time() - paused  # the client is not late because of us
+            began += loop.time() - paused  # the pause is the server's, not the client's
 
 
 async def _receive_in_time(receive: Receive, began: float, size: int) -> Message:
-    """The next part: within BERTH_BODY_SECONDS, and all parts together not slower than
-    BERTH_BODY_RATE bytes a second.
+    """The next message of the body. Raises BodyTooSlow after BERTH_BODY_SECONDS, and when the
+    whole body is slower than BERTH_BODY_RATE bytes a second.
     """
-    patience = settings.BERTH_BODY_SECONDS
-    end = min(asyncio.get_running_loop().time(), began + size / settings.BERTH_BODY_RATE) + patience
+    due = min(asyncio.get_running_loop().time(), began + size / settings.BERTH_BODY_RATE)
+    end = due + settings.BERTH_BODY_SECONDS
     try:
         async with asyncio.timeout_at(end):
             return await receive()
@@ -173,7 +170,7 @@ async def _receive_in_time(receive: Receive, began: float, size: int) -> Message
 
 
 def length_of(scope: Scope) -> int:
-    """Content-Length; 0 where it is not said."""
+    """Content-Length; 0 if it is missing or malformed."""
     for name, value in scope["headers"]:
         if name == b"content-length":
             return int(value) if value.isdigit() and len(value) < 20 else 0
@@ -185,14 +182,14 @@ def is_chunked(scope: Scope) -> bool:
 
 
 def unread_of(scope: Scope, receive: Receive) -> Receive | None:
-    """None: it waits to be told whether to send its body at all (Expect: 100-continue), and now
-    never will.
+    """Reads the rest of a refused body. None: the client sent Expect: 100-continue, and will not
+    send the body after a refusal.
     """
     return None if any(name == b"expect" for name, _ in scope["headers"]) else receive
 
 
 async def discard_body(receive: Receive, most: int) -> None:
-    """Takes what still comes and keeps nothing of it."""
+    """Reads and drops the body, up to `most` bytes."""
     while most > 0:
         message = await receive()
         most -= len(message.get("body", b""))

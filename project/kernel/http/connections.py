@@ -1,9 +1,8 @@
-"""What one client may hold of a web process: connections, silence, and the size and time of a
-request's head.
+"""Limits of one client: connections, idle time, and the size and duration of a request's head.
 
 uvicorn and httptools have no such limits, so these subclasses of uvicorn's protocols add them. A
-request in progress (a long poll too) and a WebSocket are never idle. Timers run only while
-something is missing: an ordinary request starts none.
+request in progress (also a long poll) and a WebSocket are never idle. Timers run only while data
+is missing: an ordinary request starts none.
 """
 
 import asyncio
@@ -19,15 +18,15 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from project.kernel.security.client_address import counted_address
 
 from .bodies import BODY_IS_THERE
-from .problems import CONTENT_TYPE, problem
+from .problems import CONTENT_TYPE, ProblemBody, problem
 
-UNREAD_SECONDS = 60.0  # a client that takes nothing of its answer for so long is cut off
-LARGEST_READ = 256 * 1024  # bytes that one read of a socket brings
+UNREAD_SECONDS = 60.0  # a client that reads no byte of its response for so long is disconnected
+LARGEST_READ = 256 * 1024  # bytes of one read of a socket
 RESERVED = 200  # descriptors for files, the database and Valkey
 
 
 class HeadRefused(Exception):
-    """Raised inside the parser, which stops there."""
+    """Stops the parser that calls the protocol."""
 
 
 class Connections:
@@ -40,12 +39,10 @@ class Connections:
         self.most_idle = settings.BERTH_IDLE_CONNECTIONS
         self.count = 0
         self.by_address: dict[str, int] = {}
-        self.idle: dict[LimitedHttpProtocol, None] = {}  # the one that is idle for longest first
+        self.idle: dict[LimitedHttpProtocol, None] = {}  # the longest idle first
 
     def enter(self, address: str) -> bool:
-        """Counts a connection, or a request behind a proxy. False: this client has as many
-        as it may.
-        """
+        """Counts a connection, or a request behind a proxy; False at the limit of the address."""
         if not address:
             return True
         count = self.by_address.get(address, 0)
@@ -63,8 +60,8 @@ class Connections:
                 del self.by_address[address]
 
     def open(self, protocol: "LimitedHttpProtocol") -> int:
-        """Counts a new connection. 0: it may stay; else the status of its refusal. An idle
-        connection makes room where it can.
+        """Counts a new connection and returns 0, or the status of its refusal. At a limit, the
+        longest idle connection is closed to make room.
         """
         self.count += 1
         address, protocol.address = protocol.address, ""
@@ -113,9 +110,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.is_counted = False
         self.is_in_head = False
         self.has_progress = False
-        self.fed_bytes = 0  # with the present read
-        self.pending_bytes = 0  # since the parser last got anywhere, or more
-        self.refusal = 0  # the status that goes out instead of 400
+        self.fed_bytes = 0  # pending_bytes and those of the present read
+        self.pending_bytes = 0  # at least the bytes since the parser's last progress
+        self.refusal = 0  # replaces the status 400
         self.head_timer: asyncio.TimerHandle | None = None
         self.unread_timer: asyncio.TimerHandle | None = None
         self.unread_bytes = 0
@@ -149,7 +146,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.limits.close(self.address)
 
     def end_idle(self) -> None:
-        """Called for the oldest idle connection, to make room. Its count is free at once."""
+        """Closes the connection to make room; its place is free at once."""
         self.limits.idle.pop(self, None)
         if self.is_counted:
             self.is_counted = False
@@ -157,8 +154,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._end()
 
     def _end(self) -> None:
-        """Closing waits until everything is sent; a client that reads nothing would keep
-        the connection.
+        """Closes the connection. `close` waits until all bytes are sent, and a client that does not
+        read would keep the connection: unsent bytes need `abort`.
         """
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -178,7 +175,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.pending_bytes > settings.BERTH_HEAD_BYTES + LARGEST_READ
             and not self.transport.is_closing()
         ):
-            # A head, trailers or a chunk's extension without end.
+            # An endless head, trailer or chunk extension.
             self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif self.head_timer is None and self in self.limits.idle:
             self._start_head_timer()
@@ -280,7 +277,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def describe_refusal(status: int) -> dict[str, Any]:
+def describe_refusal(status: int) -> ProblemBody:
     match status:
         case HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
             most = settings.BERTH_HEAD_BYTES
@@ -296,21 +293,21 @@ def describe_refusal(status: int) -> dict[str, Any]:
                 status,
                 "head_too_slow",
                 f"The head of this request took longer than {seconds:g} s.",
-                "Send it at once.",
+                "Send the head without pauses.",
             )
         case HTTPStatus.TOO_MANY_REQUESTS:
             return describe_too_many()
     return problem(
         503,
         "too_many_connections",
-        "This server has as many connections as it takes.",
+        "The server has reached its limit of connections.",
         "Try again after a few seconds.",
     )
 
 
-def describe_too_many() -> dict[str, Any]:
+def describe_too_many() -> ProblemBody:
     most = all_connections().most_of_one
-    detail = f"This address has {most} connections at once, which is the most it may have."
+    detail = f"Your address has {most} open connections, which is the limit."
     return problem(
         429,
         "too_many_connections",
@@ -320,8 +317,8 @@ def describe_too_many() -> dict[str, Any]:
 
 
 class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
-    """Counts for its client's address as long as it lasts. The ping of uvicorn ends those that
-    nobody holds any more.
+    """Counts a WebSocket for its client's address while it is open. uvicorn's ping closes dead
+    sockets.
     """
 
     address = ""
@@ -331,7 +328,7 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
         limits = all_connections()
         limits.count += 1
         address = counted_address(self.client[0]) if self.client else ""
-        if limits.enter(address):  # it has just given its place as an HTTP connection back
+        if limits.enter(address):  # the HTTP connection has just given up its place
             self.address = address
 
     def connection_lost(self, exc: Exception | None) -> None:

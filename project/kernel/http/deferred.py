@@ -1,29 +1,28 @@
-"""The head of an answer whose rest comes later, so that a view need not keep a thread while it
-waits for others.
+"""A response that a view completes later, so that the view holds no thread while it waits.
 
-On the event loop (project.kernel.http.asgi) a view that touches no database is called there,
-through every middleware. What it wants done it says in `finish`: a coroutine function that gives
-the answer, or None: it could not be given so, and the call is answered by a thread like any other.
-The headers that middleware has set go along with the answer.
+The ASGI handler (project.kernel.http.asgi) calls a view of BERTH_SHORT_CALLS on the event loop,
+through every middleware; the view must not use the database. The view returns a DeferredResponse
+with `finish`, a coroutine function that returns the response. If `finish` is missing or returns
+None, a thread answers the call. Headers that middleware has set are copied to the response.
 """
 
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
 Finish = Callable[[], Awaitable[HttpResponse | None]]
-# In the scope of a request that is answered on the event loop: where to leave what would block it.
+# Keys in the scope. THREADS: the request runs on the event loop; these threads take blocking work.
+# TRIED: the event loop could not answer the request.
 THREADS = "berth_threads"
-TRIED = "berth_tried"  # in the scope of one that could not be
+TRIED = "berth_tried"
 
 
 class DeferredResponse(HttpResponse):
     def __init__(self, finish: Finish | None) -> None:
         super().__init__()
-        self.finish = finish  # None: not here
-        # Of middleware that wants to know what became of it.
+        self.finish = finish  # None: a thread must answer
+        # Callbacks of middleware for the final response.
         self.at_end: list[Callable[[HttpResponse], None]] = []
 
     def complete(self, answer: HttpResponse) -> HttpResponse:
@@ -32,17 +31,16 @@ class DeferredResponse(HttpResponse):
                 answer.headers.setdefault(name, value)
         if not answer.has_header("Content-Length"):
             answer.headers["Content-Length"] = str(len(answer.content))
-        for tell in self.at_end:
-            tell(answer)
+        for callback in self.at_end:
+            callback(answer)
         return answer
 
 
 def threads_of(request: HttpRequest) -> Executor | None:
-    """None: this call is on a thread of its own."""
-    scope: dict[str, Any] = getattr(request, "scope", {})
-    return scope.get(THREADS)
+    """The threads for blocking work; None if the request already has a thread."""
+    threads: Executor | None = getattr(request, "scope", {}).get(THREADS)
+    return threads
 
 
 def was_tried(request: HttpRequest) -> bool:
-    scope: dict[str, Any] = getattr(request, "scope", {})
-    return TRIED in scope
+    return TRIED in getattr(request, "scope", {})

@@ -1,15 +1,15 @@
-"""Requests of one process that wait for something in the database, all of one kind together: one
-connection, one query at a time.
+"""Long polls: all requests of one process that wait for the same kind of change share one database
+connection and one query at a time.
 
-A request that waits holds neither thread nor connection (see http.py). Nothing is asked while
-nobody waits; a hint or the timer says when to look. The watch only says that another look is worth
-it: the request looks itself, with its permissions.
+A waiting request holds neither thread nor connection (project.kernel.http.asgi). A watch queries
+after a notification or by timer, and only while a request waits. The watch only wakes the request:
+the request then reads the rows itself, with its own permissions.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -22,14 +22,14 @@ from project.kernel.events.notify import CHANNEL, subscribe, unsubscribe
 
 logger = logging.getLogger(__name__)
 
-POLL = 0.5  # seconds between two looks without a hint
-PAUSE = 0.04  # between two looks with one: hints come ten times a second for each topic
-LINGER = 15.0  # the connection is kept so long after the last one who waited
+POLL = 0.5  # seconds between two queries without a notification
+PAUSE = 0.04  # between two queries with one: each topic sends up to ten a second
+LINGER = 15.0  # seconds that the connection stays open after the last waiter
 
 Subject = TypeVar("Subject", bound=Hashable)
 Connection = psycopg.AsyncConnection[Any]
-# Which of those who are waited for are worth another look.
-Look = Callable[[Connection, Iterable[Subject]], Awaitable[Iterable[Subject]]]
+# Returns those of the awaited subjects that may have changed.
+FindChanged = Callable[[Connection, Iterable[Subject]], Awaitable[Iterable[Subject]]]
 
 
 @dataclass(eq=False, slots=True)
@@ -43,34 +43,34 @@ class Waiter(Generic[Subject]):
 
 
 class Watch(Generic[Subject]):
-    def __init__(self, name: str, look: Look[Subject], poll: float = POLL) -> None:
-        self.name, self.look, self.poll = name, look, poll
+    def __init__(self, name: str, find_changed: FindChanged[Subject], poll: float = POLL) -> None:
+        self.name, self.find_changed, self.poll = name, find_changed, poll
         self._waiting: dict[Subject, set[Waiter[Subject]]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
 
     async def wait_for(self, subject: Subject, seconds: float) -> None:
-        """Until it is worth another look, or the time is over."""
+        """Returns when the subject may have changed, or after `seconds`."""
         loop = asyncio.get_running_loop()
         waiter = Waiter(subject, loop.create_future())
         self._waiting.setdefault(subject, set()).add(waiter)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         elif len(self._waiting) == 1:
-            self._wake.set()  # not for each who comes: the next hint or the timer is soon enough
+            self._wake.set()  # only the first waiter: for the next, timer and notification suffice
         timer = loop.call_later(seconds, waiter.release)
         try:
             await waiter.reached
         finally:
             timer.cancel()
-            others = self._waiting.get(subject, set())
-            others.discard(waiter)
-            if not others:
+            waiters = self._waiting.get(subject, set())
+            waiters.discard(waiter)
+            if not waiters:
                 self._waiting.pop(subject, None)
 
     async def close(self) -> None:
-        """For tests: whoever drops the database must be alone on it."""
+        """For tests: a database can be dropped only without connections."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -80,11 +80,11 @@ class Watch(Generic[Subject]):
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def hear() -> None:
+        def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 loop.call_soon_threadsafe(self._wake.set)
 
-        subscribe(hear)
+        subscribe(wake)
         try:
             while await self._is_wanted():
                 try:
@@ -92,7 +92,7 @@ class Watch(Generic[Subject]):
                     await self._hint_or_timer()
                 except (psycopg.Error, OSError) as error:
                     logger.warning(
-                        "%s: the database does not answer, looking again in %s s: %s",
+                        "%s: the database does not answer; next query in %s s: %s",
                         self.name,
                         self.poll,
                         error,
@@ -100,7 +100,7 @@ class Watch(Generic[Subject]):
                     await self._disconnect()
                     await asyncio.sleep(self.poll)
         finally:
-            unsubscribe(hear)
+            unsubscribe(wake)
             await self._disconnect()
 
     async def _is_wanted(self) -> bool:
@@ -114,13 +114,13 @@ class Watch(Generic[Subject]):
     async def _check(self) -> None:
         self._wake.clear()
         connection = await self._connected()
-        for subject in await self.look(connection, list(self._waiting)):
+        for subject in await self.find_changed(connection, list(self._waiting)):
             for waiter in self._waiting.get(subject, ()):
                 waiter.release()
 
     async def _hint_or_timer(self) -> None:
-        """psycopg reads the socket only while it runs a query, so the loop looks for hints
-        in between.
+        """Waits for a notification or the timer. psycopg reads the socket only during a query, so
+        the event loop watches the socket between queries.
         """
         connection = await self._connected()
         loop, descriptor = asyncio.get_running_loop(), connection.fileno()
@@ -134,11 +134,9 @@ class Watch(Generic[Subject]):
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            parameters: Mapping[str, Any] = await sync_to_async(
-                direct_parameters, thread_sensitive=False
-            )(self.name)
+            parameters = await sync_to_async(direct_parameters, thread_sensitive=False)(self.name)
             self._connection = await psycopg.AsyncConnection.connect(**parameters)
-            # Else each would be kept for a reader who never comes.
+            # Without a handler, psycopg stores every notification.
             self._connection.add_notify_handler(lambda notification: None)
             await self._connection.execute(f"LISTEN {CHANNEL}")
         return self._connection
@@ -150,10 +148,10 @@ class Watch(Generic[Subject]):
 
 
 class Watches(Generic[Subject]):
-    """One for each event loop. A server has one loop; tests have many."""
+    """One watch for each event loop. A server has one loop; tests have many."""
 
-    def __init__(self, name: str, look: Look[Subject], poll: float = POLL) -> None:
-        self.name, self.look, self.poll = name, look, poll
+    def __init__(self, name: str, find_changed: FindChanged[Subject], poll: float = POLL) -> None:
+        self.name, self.find_changed, self.poll = name, find_changed, poll
         self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[Subject]] = (
             WeakKeyDictionary()
         )
@@ -162,5 +160,5 @@ class Watches(Generic[Subject]):
         loop = asyncio.get_running_loop()
         found = self._watches.get(loop)
         if found is None:
-            found = self._watches[loop] = Watch(self.name, self.look, self.poll)
+            found = self._watches[loop] = Watch(self.name, self.find_changed, self.poll)
         return found

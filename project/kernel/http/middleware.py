@@ -1,4 +1,4 @@
-"""What every answer carries, and the end of sessions."""
+"""Security headers of responses, redirects to addresses with a slash, and the end of sessions."""
 
 import time
 from collections.abc import Callable
@@ -16,8 +16,8 @@ Answer = Callable[[HttpRequest], HttpResponse]
 
 
 class SecurityHeaders:
-    """The content policy of the path; nothing personal in shared caches; no cookie beside HTTPS
-    where the request came by it.
+    """Sets the content policy of the path, keeps personal pages out of shared caches, and marks
+    cookies as secure if the request came over HTTPS.
     """
 
     def __init__(self, get_response: Answer) -> None:
@@ -44,25 +44,26 @@ class SecurityHeaders:
 
 
 class Addresses(CommonMiddleware):
-    """A call whose address lacks the slash at its end is sent on as it is. Django's own redirect
-    makes a GET of a POST: whoever follows it would get the list, with 200, and believe that
-    something was made."""
+    """Redirects an API call without the final slash with 308, which keeps method and body. Django's
+    own redirect turns a POST into a GET: the client would get the list with 200, and take its
+    object for created.
+    """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         if "\x00" in request.path_info:
-            raise Http404("An address holds no NUL character.")
+            raise Http404("An address must not contain a NUL character.")
         if (
             request.method not in ("GET", "HEAD")
             and request.path_info.startswith("/api/")
             and self.should_redirect_with_slash(request)
         ):
-            request.get_host()  # refused before it stands in an answer
+            request.get_host()  # raises for an unknown host, before a response names it
             return redirect_call(request.get_full_path(force_append_slash=True))
         return super().process_request(request)
 
 
 class SessionLimits:
-    """Signs out a person whose session is over."""
+    """Signs a person out when the session has expired."""
 
     def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response

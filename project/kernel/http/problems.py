@@ -1,6 +1,4 @@
-"""Every refusal over HTTP in one shape: RFC 9457 problem details, with the field, the reason and
-the way out.
-"""
+"""Errors over HTTP as RFC 9457 problem details, with field, reason and way out."""
 
 import errno
 import json
@@ -35,11 +33,11 @@ from project.kernel import metrics
 logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
-FULL_FOR = 30.0  # seconds; a full disk stays full until somebody makes room
+FULL_FOR = 30.0  # seconds in Retry-After: a disk stays full until an operator frees space
 BROKEN_RULES = {"BR001", "BR002", "23505", "23514", "23P01", "23503", "23502"}
 DISK_FULL = "53100"
 FULL = {errno.ENOSPC, errno.EDQUOT}
-# Somebody else's lock, or too much to read: the same call may succeed.
+# Lock and statement timeouts, deadlocks: the same call may succeed later.
 BUSY = {"55P03", "57014", "40001", "40P01", "55006"}
 
 STATUS: dict[type[berth.BerthError], int] = {
@@ -56,32 +54,39 @@ STATUS: dict[type[berth.BerthError], int] = {
 }
 
 WAYS_OUT = {
-    400: "Change the request as described; sending it again as it is gives the same answer.",
+    400: "Change the request as described; the same request gets the same error.",
     401: (
-        "Send the header 'Authorization: Bearer TOKEN'. A token is made on the tokens page, or "
+        "Send the header 'Authorization: Bearer TOKEN'. Create a token on the tokens page or "
         "with 'manage.py token create'."
     ),
-    403: "Ask somebody with the role admin for it.",
-    404: "Look at the list that should hold it: it may have another id, or be gone.",
-    405: "The schema at /api/docs/ says which methods there are.",
-    406: "Ask for application/json.",
-    413: "Send less at a time.",
+    403: "Ask a person with the role admin.",
+    404: "Read the list of these objects: the object may have another id, or be deleted.",
+    405: "The schema at /api/docs/ lists the methods.",
+    406: "Accept application/json.",
+    413: "Send less in one request.",
     415: "Send JSON, with the header 'Content-Type: application/json'.",
-    429: "Wait as long as Retry-After says.",
-    500: "Look whether it has happened, then send it again, with the same Idempotency-Key. If it "
-    "fails again, tell whoever runs this server, with the id.",
-    503: "Send it again after a second.",
-    507: "Ask whoever runs this server to make room on its disk, then send it again.",
+    429: "Wait for the seconds in Retry-After.",
+    500: "Check whether the change took place, then send the request again with the same "
+    "Idempotency-Key. If it fails again, report the id to the operator of this server.",
+    503: "Send the request again after a second.",
+    507: "Ask the operator of this server to free disk space, then send the request again.",
 }
+UNKNOWN_OUTCOME = "If this request changes something, the change may or may not have been made."
+RETRY_SAFELY = (
+    "Send the request again after a few seconds; with the same Idempotency-Key the change is "
+    "made only once."
+)
+
+ProblemBody = dict[str, Any]
 
 
 class EncodedBody(drf.APIException):
-    """A compressed body could be made of anything, and grow without end."""
+    """Compressed bodies are refused: a small one can expand without limit."""
 
     status_code = 415
     default_code = "encoded_body"
-    default_detail = "The body is encoded (Content-Encoding), and is read here as it is only."
-    way_out = "Send it uncompressed, without the header Content-Encoding."
+    default_detail = "The body is encoded (Content-Encoding); only plain bodies are accepted."
+    way_out = "Send the body uncompressed, without the header Content-Encoding."
 
 
 class PreconditionFailed(berth.BerthError):
@@ -102,8 +107,8 @@ def problem(
     detail: str,
     way_out: str = "",
     errors: Iterable[berth.FieldError] = (),
-    **data: Any,
-) -> dict[str, Any]:
+    **data: object,
+) -> ProblemBody:
     return {
         "type": f"urn:berth:problem:{code}",
         "title": HTTPStatus(status).phrase,
@@ -116,17 +121,17 @@ def problem(
     }
 
 
-def problem_handler(error: Exception, context: dict[str, Any]) -> Response:
-    """DRF's EXCEPTION_HANDLER. Nothing is rolled back here: no request is a transaction,
-    services open and close their own.
+def problem_handler(error: Exception, context: dict[str, object]) -> Response:
+    """DRF's EXCEPTION_HANDLER. No rollback is needed: requests are no transactions, and services
+    open and close their own.
     """
     body, headers = describe(error)
     return Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
 
 
-def describe(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
-    """The body and the headers. What nobody expected is logged here, under an id that the caller
-    can quote.
+def describe(error: BaseException) -> tuple[ProblemBody, dict[str, str]]:
+    """The body and the headers of a problem. An unexpected error is logged with an id that the
+    caller can quote.
     """
     error = _translate(error)
     if isinstance(error, berth.BerthError):
@@ -140,10 +145,7 @@ def describe(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     if (state := _sqlstate(error)) in BROKEN_RULES:
         metrics.BROKEN_RULES.labels(state).inc()
     logger.error("unexpected error %s", number, exc_info=error)
-    detail = (
-        "Something here went wrong that nobody expected. If this call changes something, that may "
-        "or may not have happened."
-    )
+    detail = f"An unexpected error occurred on the server. {UNKNOWN_OUTCOME}"
     return problem(500, "unexpected", detail, id=number), {}
 
 
@@ -151,8 +153,10 @@ def status_of(error: berth.BerthError) -> int:
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 422)
 
 
-def list_faults(detail: Any, path: str = "") -> Iterator[berth.FieldError]:
-    """One field error for each fault, however deep DRF nests them: "spec.members[2].name"."""
+def list_faults(detail: object, path: str = "") -> Iterator[berth.FieldError]:
+    """One field error for each fault in DRF's nested lists and dicts, with the path of the field
+    ("spec.members[2].name").
+    """
     if isinstance(detail, dict):
         for name, inner in detail.items():
             if name == "non_field_errors":
@@ -175,8 +179,7 @@ def list_faults(detail: Any, path: str = "") -> Iterator[berth.FieldError]:
         )
 
 
-# Answers outside DRF: what middleware, the URL resolver and CSRF refuse. Named as handlers in
-# project/urls.py. ---
+# -- errors outside DRF, from middleware, the URL resolver and CSRF: handlers of project/urls.py ---
 
 
 def is_for_programs(request: HttpRequest) -> bool:
@@ -206,17 +209,17 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
     if not is_for_programs(request):
         return defaults.page_not_found(request, exception)
     if isinstance(exception, Resolver404):
-        way_out = "The addresses are at /api/docs/; each ends with a slash."
-        return _respond(berth.NotFound("There is nothing under this address.", way_out=way_out))
+        way_out = "/api/docs/ lists the addresses; each ends with a slash."
+        return _respond(berth.NotFound("This address does not exist.", way_out=way_out))
     return _respond(Http404())
 
 
 def redirect_call(location: str) -> HttpResponsePermanentRedirect:
-    """308: the same call, body and all, at the other address. Who follows nothing is told
-    what is wrong.
+    """308: the client repeats the call with its body at the other address. The body tells clients
+    that follow no redirects what to do.
     """
-    detail = "This address ends with a slash; nothing was done."
-    body = problem(308, "slash_missing", detail, f"Send the same call to {location}.")
+    detail = "The slash at the end of the address is missing; the request was not carried out."
+    body = problem(308, "slash_missing", detail, f"Send the same request to {location}.")
     return HttpResponsePermanentRedirect(
         location, preserve_request=True, content=json.dumps(body), content_type=CONTENT_TYPE
     )
@@ -227,7 +230,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     known = _translate(error) if error is not None else None
     if isinstance(known, berth.BerthError):
         answer = _respond(known) if is_for_programs(request) else _show(known)
-        # Django would add a traceback to what is known and said.
+        # Keeps Django from logging a traceback of an expected error.
         answer._has_been_logged = True  # type: ignore[attr-defined]
         return answer
     if is_for_programs(request):
@@ -236,7 +239,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 
 
 def _show(error: berth.BerthError) -> HttpResponse:
-    """A page that needs no database."""
+    """A page about the error; it needs no database."""
     body, headers = describe(error)
     context = {"code": body["status"], "said": body["detail"], "way": body["way_out"]}
     return HttpResponse(
@@ -247,7 +250,7 @@ def _show(error: berth.BerthError) -> HttpResponse:
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     """CSRF_FAILURE_VIEW."""
     if is_for_programs(request):
-        detail = f"This call comes with a session but without its CSRF token: {reason}"
+        detail = f"The request has a session but no valid CSRF token: {reason}"
         return _respond(
             berth.Forbidden(
                 detail,
@@ -264,12 +267,12 @@ def _respond(error: BaseException) -> HttpResponse:
 
 
 def _translate(error: BaseException) -> BaseException:
-    """What other layers raise, in our own words. Anything else comes back as it is."""
+    """The BerthError for an error of Django, DRF, PostgreSQL or the disk; an unexpected error is
+    returned unchanged.
+    """
     match error:
         case Http404() | drf.NotFound():
-            return berth.NotFound(
-                "There is nothing here under this address, or nothing that you may see."
-            )
+            return berth.NotFound("The object does not exist, or you may not see it.")
         case django_errors.PermissionDenied():
             return berth.Forbidden(str(error))
         case django_errors.ValidationError():
@@ -282,38 +285,35 @@ def _translate(error: BaseException) -> BaseException:
             )
         case django_errors.RequestDataTooBig():
             return drf.APIException(
-                detail="The body is larger than what is accepted here.", code="too_large"
+                detail="The body is larger than the server accepts.", code="too_large"
             )
         case django_errors.DisallowedHost():
             return berth.Invalid(
-                "This server does not answer to the name under which it was asked.",
+                "The server does not accept the host name of this request.",
                 code="unknown_host",
-                way_out=(
-                    "Ask it by a name it knows; whoever runs it names more of them in BERTH_HOSTS."
-                ),
+                way_out="Use a configured host name; the operator adds names to BERTH_HOSTS.",
             )
         case django_errors.SuspiciousOperation() | django_errors.BadRequest():
             return berth.Invalid(
-                "The request cannot be read: it is not put together as HTTP wants it.",
-                code="bad_request",
+                "The request is not valid HTTP and cannot be read.", code="bad_request"
             )
         case UnicodeEncodeError():
             return berth.Invalid(
-                "A text holds half of a surrogate pair, which no encoding can carry.",
+                "A text contains half of a surrogate pair, which cannot be encoded.",
                 code="bad_text",
             )
         case DataError():
             logger.warning("the database refused a value: %s", error)
             return berth.Invalid(
-                "A value is outside of what can be stored: a number too large, or a character that "
-                "no text may hold."
+                "A value cannot be stored: a number is too large, or a text contains a forbidden "
+                "character."
             )
         case DatabaseError():
             return _translate_database(error)
         case OSError() if error.errno in FULL:
             logger.warning("a disk of this server is full: %s", error)
             return berth.OutOfSpace(
-                "A disk of the server is full. What was sent is not kept.",
+                "A disk of the server is full. The data of this request was not stored.",
                 code="disk_full",
                 retry_after=FULL_FOR,
             )
@@ -324,27 +324,22 @@ def _translate_database(error: BaseException) -> BaseException:
     state = _sqlstate(error)
     if state in BUSY:
         return berth.Unavailable(
-            "Something else works on the same rows and took too long. Nothing was "
-            "changed by this call.",
+            "Another process holds locks on the same rows. This request changed nothing.",
             code="busy",
         )
     if state == DISK_FULL:
         logger.warning("the disk of the database is full: %s", error)
         return berth.OutOfSpace(
-            "The disk of the database is full. Nothing was changed by this call.",
+            "The disk of the database is full. This request changed nothing.",
             code="disk_full",
             retry_after=FULL_FOR,
         )
     if isinstance(error, OperationalError | InterfaceError):
         logger.warning("the database does not answer: %s", error)
         return berth.Unavailable(
-            "The database does not answer. If this call changes something, that may or may not "
-            "have happened.",
+            f"The database does not answer. {UNKNOWN_OUTCOME}",
             code="database_away",
-            way_out=(
-                "Send it again after a few seconds; with the same Idempotency-Key nothing "
-                "is done twice."
-            ),
+            way_out=RETRY_SAFELY,
             retry_after=3.0,
         )
     return error
@@ -354,7 +349,7 @@ def _sqlstate(error: BaseException) -> str:
     return getattr(error.__cause__, "sqlstate", None) or ""
 
 
-def _describe_drf(error: drf.APIException) -> tuple[dict[str, Any], dict[str, str]]:
+def _describe_drf(error: drf.APIException) -> tuple[ProblemBody, dict[str, str]]:
     headers: dict[str, str] = {}
     status, detail, way_out, faults = (
         error.status_code,
@@ -371,7 +366,7 @@ def _describe_drf(error: drf.APIException) -> tuple[dict[str, Any], dict[str, st
             status = 401
             headers["WWW-Authenticate"] = getattr(error, "auth_header", "") or "Bearer"
             if isinstance(error, drf.NotAuthenticated):
-                detail = "This needs to know who asks: no token and no session came with it."
+                detail = "The request has neither a token nor a session."
         case drf.PermissionDenied():
             code = "forbidden"
         case drf.Throttled():
@@ -380,7 +375,7 @@ def _describe_drf(error: drf.APIException) -> tuple[dict[str, Any], dict[str, st
         case EncodedBody():
             headers["Accept-Encoding"] = "identity"
         case drf.UnsupportedMediaType():
-            detail = "The body is of a type that is not read here."
+            detail = "The body has an unsupported content type."
         case drf.ParseError():
             code = "unreadable"
         case _ if getattr(error.detail, "code", "") == "too_large":

@@ -1,4 +1,5 @@
-"""The outermost ASGI application: it finds out who the client is before anything counts or logs it.
+"""The outermost ASGI application: it determines the client's address before any other part counts
+or logs the client.
 
 uvicorn's ProxyHeadersMiddleware reads X-Forwarded-For and X-Forwarded-Proto of trusted proxies
 (BERTH_TRUSTED_PROXIES). A direct client is counted with its connection; a client behind a proxy is
@@ -9,7 +10,6 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from django.conf import settings
@@ -26,13 +26,12 @@ from project.kernel.security.client_address import (
     normalize_address,
 )
 
+from .asgi_types import App, Receive, Scope, Send
 from .connections import all_connections, describe_too_many
 from .problems import CONTENT_TYPE
 
-App = Callable[[Any, Any, Any], Awaitable[None]]
-
-AGAIN = 3600.0  # seconds between two events about one peer
-MOST_NOTED = 20  # peers that are remembered: anybody may send the header
+EVENT_INTERVAL = 3600.0  # seconds between two events about one peer
+MOST_NOTED = 20  # remembered peers: any client may send the header
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +40,12 @@ class ClientAddress:
     def __init__(self, app: App) -> None:
         self.app = app
         trusted = [str(network) for network in settings.BERTH_TRUSTED_PROXIES]
-        self.behind_proxy = ProxyHeadersMiddleware(self._serve_behind_proxy, trusted_hosts=trusted)
+        middleware: Any = ProxyHeadersMiddleware  # its own types of ASGI match no other ones
+        self.behind_proxy: App = middleware(self._serve_behind_proxy, trusted_hosts=trusted)
         self._noted: dict[str, float] = {}
         self._tasks: set[asyncio.Future[None]] = set()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope.get("client")
         if not peer:  # a Unix socket
             await self.app(scope, receive, send)
@@ -62,7 +62,7 @@ class ClientAddress:
                 break
         await self.app(scope, receive, send)
 
-    async def _serve_behind_proxy(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _serve_behind_proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
         address = normalize_address(scope["client"][0])
         scope["client"] = (
             (address, scope["client"][1]) if is_address(address) else scope["berth_peer"]
@@ -78,11 +78,11 @@ class ClientAddress:
             limits.leave(counted)
 
     def _note(self, peer: str) -> None:
-        """Once an hour for a peer, as an event; the address is not believed."""
+        """Records an event about an untrusted peer, at most once an hour."""
         now = time.monotonic()
-        if peer in self._noted and now - self._noted[peer] < AGAIN:
+        if peer in self._noted and now - self._noted[peer] < EVENT_INTERVAL:
             return
-        self._noted = {each: at for each, at in self._noted.items() if now - at < AGAIN}
+        self._noted = {each: at for each, at in self._noted.items() if now - at < EVENT_INTERVAL}
         if len(self._noted) < MOST_NOTED:
             self._noted[peer] = now
             noted = asyncio.get_running_loop().run_in_executor(None, record_untrusted, peer)
@@ -103,7 +103,7 @@ def record_untrusted(peer: str) -> None:
         connection.close()
 
 
-async def refuse_too_many(scope: Any, send: Any) -> None:
+async def refuse_too_many(scope: Scope, send: Send) -> None:
     body = json.dumps(describe_too_many()).encode()
     prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
     headers = [

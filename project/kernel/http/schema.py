@@ -1,5 +1,5 @@
-"""The API's schema: what drf-spectacular reads off the views, and that every refusal is
-a problem.
+"""The API's schema: drf-spectacular derives it from the views; each operation also declares the
+problem that it may return.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from .problems import CONTENT_TYPE
 
 
 class FieldProblem(serializers.Serializer[Any]):
-    field = serializers.CharField(help_text='Where: "spec.members[2].name".')
+    field = serializers.CharField(help_text='Path of the field, such as "spec.members[2].name".')
     message = serializers.CharField()
     way_out = serializers.CharField(allow_blank=True)
 
@@ -19,17 +19,17 @@ class FieldProblem(serializers.Serializer[Any]):
 class Problem(serializers.Serializer[Any]):
     """RFC 9457 problem details."""
 
-    type = serializers.CharField(help_text="urn:berth:problem: and the code")
-    title = serializers.CharField(help_text="The name of the status.")
+    type = serializers.CharField(help_text="urn:berth:problem: followed by the code")
+    title = serializers.CharField(help_text="Name of the HTTP status.")
     status = serializers.IntegerField()
-    code = serializers.CharField(help_text="Stable, for programs.")
-    detail = serializers.CharField(help_text="What is the matter, for people.")
-    way_out = serializers.CharField(allow_blank=True, help_text="What to do instead.")
+    code = serializers.CharField(help_text="Stable code for programs.")
+    detail = serializers.CharField(help_text="The fault, in words for people.")
+    way_out = serializers.CharField(allow_blank=True, help_text="What the caller can do about it.")
     errors = FieldProblem(many=True)  # type: ignore[assignment]
 
 
 class ProblemSchema(AutoSchema):
-    """Adds the answer that every operation may give: DEFAULT_SCHEMA_CLASS."""
+    """Adds the problem response to every operation. DEFAULT_SCHEMA_CLASS names this class."""
 
     def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ class ProblemSchema(AutoSchema):
         bodies.setdefault(
             "default",
             {
-                "description": "Refused, and why.",
+                "description": "The request was refused; the body gives the reason.",
                 "content": {CONTENT_TYPE: {"schema": component.ref}},
             },
         )

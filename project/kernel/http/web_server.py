@@ -1,20 +1,24 @@
-"""How the web process runs uvicorn: the same options under `make up` and in a container."""
+"""Options of uvicorn, the same under `make up` and in a container."""
 
 import os
 import resource
-from typing import Any
 
 import uvicorn
 
-LARGEST_FRAME = 64 * 1024  # bytes; what a browser sends us over WebSocket is small
-# As many as the system allows, up to this; BERTH_CONNECTIONS says how many of them are used.
+LARGEST_FRAME = 64 * 1024  # bytes of a WebSocket message from a browser
+# The process raises its limit of descriptors up to this; BERTH_CONNECTIONS limits their use.
 MOST_DESCRIPTORS = 16_384
 
 
-def make_config(**options: Any) -> uvicorn.Config:
+def make_config(
+    *, graceful_shutdown: int, host: str = "127.0.0.1", port: int = 8000
+) -> uvicorn.Config:
     raise_descriptor_limit()
     return uvicorn.Config(
         "project.asgi:application",
+        host=host,
+        port=port,
+        timeout_graceful_shutdown=graceful_shutdown,
         http="project.kernel.http.connections:LimitedHttpProtocol",
         ws="project.kernel.http.connections:LimitedWebSocketProtocol",
         log_level="warning",
@@ -23,12 +27,11 @@ def make_config(**options: Any) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=int(os.environ.get("BERTH_IDLE_SECONDS", "30")),
         ws_max_size=LARGEST_FRAME,
-        # A frame is encoded once for all sockets; compressing it anew for each would cost more
-        # than it saves.
+        # A frame is encoded once for all sockets; compression would repeat for each socket and
+        # cost more than it saves.
         ws_per_message_deflate=False,
         proxy_headers=False,  # project.kernel.http.proxies reads them
         log_config=None,
-        **options,
     )
 
 

@@ -70,9 +70,9 @@ def http(settings: Any) -> Iterator[Http]:
         everybody.wait(10)  # so that each thread does it once
         connection.close()
 
-    for left in [http.quick.submit(leave) for _ in range(settings.BERTH_WEB_THREADS)]:
+    for left in [http.threads.submit(leave) for _ in range(settings.BERTH_WEB_THREADS)]:
         left.result()
-    http.quick.shutdown()
+    http.threads.shutdown()
 
 
 async def ask(

@@ -60,13 +60,13 @@ def test_page_with_data_that_the_database_refuses_is_400(rf: RequestFactory) -> 
     except DataError:
         answer: Any = problems.server_error(request)
     assert answer.status_code == 400
-    assert b"outside of what can be stored" in answer.content
+    assert b"A value cannot be stored" in answer.content
 
 
 def test_unexpected_error_does_not_claim_that_nothing_changed(rf: RequestFactory) -> None:
     """It may have come after a commit."""
     body, _ = problems.describe(RuntimeError("whatever"))
-    assert "may or may not have happened" in body["detail"]
+    assert "may or may not have been made" in body["detail"]
     try:
         raise RuntimeError("whatever")
     except RuntimeError:

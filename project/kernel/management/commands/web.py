@@ -18,5 +18,5 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         uvicorn.Server(
-            make_config(host=options["host"], port=options["port"], timeout_graceful_shutdown=20)
+            make_config(host=options["host"], port=options["port"], graceful_shutdown=20)
         ).run()

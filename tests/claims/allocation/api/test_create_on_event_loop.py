@@ -112,13 +112,13 @@ def end_threads(http: Http) -> None:
         everybody.wait(LONG)
         connection.close()
 
-    for left in [http.quick.submit(leave) for _ in range(settings.BERTH_WEB_THREADS)]:
+    for left in [http.threads.submit(leave) for _ in range(settings.BERTH_WEB_THREADS)]:
         left.result()
-    http.quick.shutdown()
+    http.threads.shutdown()
 
 
 def is_under_way(http: Http, count: int) -> bool:
-    return batching.batcher_of(http.quick).under_way == count
+    return batching.batcher_of(http.threads).under_way == count
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -269,7 +269,7 @@ async def test_a_locked_pool_delays_only_its_own_creates(ask: Asker) -> None:
 async def test_a_cancelled_caller_does_not_disturb_its_batch(ask: Asker) -> None:
     gone = asyncio.create_task(ask({"pool": "lab", "owner": "gone"}))
     stays = asyncio.create_task(ask({"pool": "lab"}))
-    await until(lambda: bool(batching.batcher_of(ask.http.quick).waiting))
+    await until(lambda: bool(batching.batcher_of(ask.http.threads).waiting))
     gone.cancel()
     assert (await stays)[0] == 201
     assert await away(Claim.objects.filter(owner="gone").count) == 1, "it was asked for"
@@ -319,8 +319,8 @@ async def test_a_batch_without_a_thread_fails_and_the_next_create_succeeds(
         raise RuntimeError("cannot schedule new futures after shutdown")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ask.http.quick, "submit", none_left)
-        asked = [batching.batcher_of(ask.http.quick).join(asking(n)) for n in range(2)]
+        patched.setattr(ask.http.threads, "submit", none_left)
+        asked = [batching.batcher_of(ask.http.threads).join(asking(n)) for n in range(2)]
         found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), LONG)
     assert [type(error) for error in found] == [RuntimeError, RuntimeError]
     assert (await ask({"pool": "lab"}))[0] == 201, "it goes on"
@@ -353,7 +353,7 @@ def end_sessions(http: Http) -> None:
 
     sessions = [
         asked.result()
-        for asked in [http.quick.submit(session) for _ in range(settings.BERTH_WEB_THREADS)]
+        for asked in [http.threads.submit(session) for _ in range(settings.BERTH_WEB_THREADS)]
     ]
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(pid, 20000) FROM unnest(%s) AS pid", [sessions])

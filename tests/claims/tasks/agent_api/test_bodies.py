@@ -64,8 +64,8 @@ async def http(settings: Any, transactional_db: None) -> AsyncIterator[Http]:
     settings.BERTH_WEB_THREADS = 1
     found = Http()
     yield found
-    await asyncio.get_running_loop().run_in_executor(found.quick, connections.close_all)
-    found.quick.shutdown()
+    await asyncio.get_running_loop().run_in_executor(found.threads, connections.close_all)
+    found.threads.shutdown()
     await sync_to_async(connections.close_all)()
 
 
