@@ -1,20 +1,18 @@
-"""A cluster that does not answer is left alone for a moment, so that it costs little and holds
-up nobody else.
-"""
+"""Pause of calls to a cluster that does not answer."""
 
 import threading
 import time
 
 from project.kernel.outbox.operations import ProviderError, Throttled
 
-TRIP = 3  # failures in a row after which a cluster is left alone for a moment
+TRIP = 3  # failures in a row until the breaker opens
 LONGEST_PAUSE = 30.0
-TRIAL = 13.0  # seconds that the one who tries may take
+TRIAL = 13.0  # seconds that the trial call of an open breaker may take
 
 
 class Breaker:
-    """A cluster that does not answer costs each process one try now and then, not each of a
-    hundred operations its timeout.
+    """Without it, each of a hundred operations would wait for the timeout of a silent cluster. An
+    open breaker lets one trial call through after each pause.
     """
 
     def __init__(self) -> None:
@@ -24,14 +22,14 @@ class Breaker:
         self._error = ProviderError()
 
     def enter(self) -> None:
+        """Raises the last error while the breaker is open."""
         with self._lock:
             if self._failures < TRIP:
                 return
             left = self._until - time.monotonic()
             if left > 0:
                 raise type(self._error)(str(self._error), retry_after=round(left + 0.5, 1))
-            # This call tries, the others wait for what becomes of it.
-            self._until = time.monotonic() + TRIAL
+            self._until = time.monotonic() + TRIAL  # this call is the trial, other calls wait
 
     def leave(self, error: ProviderError | None) -> None:
         with self._lock:

@@ -1,14 +1,14 @@
-"""What is asked of an API server: pods and Secrets of one namespace, and what surrounds them."""
+"""Calls to the API server for one namespace: pods, Secrets, the namespace and access reviews."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import quote
 
 from project.kernel.kubernetes.connections import forget, open_connection
 from project.kernel.kubernetes.credentials import Connection
 from project.kernel.kubernetes.errors import ApiCall, Expired, ObjectChanged
 from project.kernel.kubernetes.objects import Object, name_of, uid_of
-from project.kernel.kubernetes.request import RequestSender, parse
+from project.kernel.kubernetes.request import JSON, RequestSender, parse
 from project.kernel.kubernetes.watch_stream import Stream
 from project.kernel.outbox.operations import (
     Misconfigured,
@@ -18,12 +18,13 @@ from project.kernel.outbox.operations import (
 )
 
 PAGE = 500
-RESTARTS = 3  # of a list whose pages expired under it
+RESTARTS = 3  # of a list whose pages expire while it is read
 MERGE = "application/merge-patch+json"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Api(RequestSender):
-    """Pods and Secrets of one namespace. What fails is raised as a ProviderError."""
+    """Pods and Secrets of one namespace. Each failure is a ProviderError."""
 
     role: ClassVar[str] = "pods and secrets of one namespace"
 
@@ -35,41 +36,33 @@ class Api(RequestSender):
     # -- pods
 
     def list_pods(self, selector: str) -> list[Object]:
-        """All of them, from one moment. A list whose pages expire is begun anew; half a list is
-        never answered.
-        """
+        """All pods of one moment. A list whose pages expire starts again; it is never partial."""
         for _ in range(RESTARTS):
             try:
-                return [
-                    pod for page in self._pages("pods", selector) for pod in page.get("items") or ()
-                ]
+                pages = self._pages("pods", selector)
+                return [pod for page in pages for pod in page.get("items") or ()]
             except Expired:
                 continue
         raise ProviderError(
-            f"The list of pods in {self.place} expires before it is read, again and again. It is "
-            "asked again by itself."
+            f"The list of pods in {self.place} expires before Berth has read it. Berth tries again."
         )
 
     def find_version(self, selector: str) -> str:
-        """Where a watch may begin that misses nothing from now on."""
-        page = self._request(
-            "GET",
-            "pods",
-            ApiCall("list", "pods", place=self.place),
-            query={"labelSelector": selector, "limit": 1},
-        )
+        """The resource version at which a watch starts that misses no later event."""
+        call = ApiCall("list", "pods", place=self.place)
+        page = self._request("GET", "pods", call, query={"labelSelector": selector, "limit": 1})
         return str((page.get("metadata") or {}).get("resourceVersion") or "")
 
-    def watch_pods(self, selector: str, version: str, seconds: int, patience: float) -> Stream:
+    def watch_pods(self, selector: str, version: str, seconds: int, read_timeout: float) -> Stream:
         query = {
             "labelSelector": selector, "resourceVersion": version, "watch": "true",
             "allowWatchBookmarks": "true", "timeoutSeconds": seconds,
         }  # fmt: skip
         call = ApiCall("watch", "pods", place=self.place)
-        response = self.send(
-            "GET", self._path("pods"), call, query=query, patience=patience, is_guarded=False
+        path = self._path("pods")
+        return Stream(
+            self.send("GET", path, call, query=query, read_timeout=read_timeout, is_guarded=False)
         )
-        return Stream(response.response)
 
     def get_pod(self, name: str) -> Object | None:
         return self._get("pods", name)
@@ -88,34 +81,24 @@ class Api(RequestSender):
     def create_secret(self, manifest: Object, *, is_dry: bool = False) -> Object:
         return self._create("secrets", manifest, is_dry=is_dry)
 
-    def patch_secret(self, secret: Object, change: Mapping[str, Any]) -> Object:
-        """Only if it is still as it was read."""
-        metadata = {
-            **change.get("metadata", {}),
-            "resourceVersion": secret["metadata"].get("resourceVersion"),
-        }
-        call = ApiCall("patch", "secrets", name_of(secret), self.place)
-        return self._request(
-            "PATCH",
-            f"secrets/{name_of(secret)}",
-            call,
-            body={**change, "metadata": metadata},
-            content=MERGE,
-        )
+    def patch_secret(self, secret: Object, change: Object) -> Object:
+        """Fails with ObjectChanged if the Secret has changed since it was read."""
+        version = secret["metadata"].get("resourceVersion")
+        metadata = {**change.get("metadata", {}), "resourceVersion": version}
+        name = name_of(secret)
+        call = ApiCall("patch", "secrets", name, self.place)
+        body = {**change, "metadata": metadata}
+        return self._request("PATCH", f"secrets/{name}", call, body=body, content=MERGE)
 
     def delete_secret(self, secret: Object) -> None:
         self._delete("secrets", secret, None)
 
-    # -- around them
+    # -- namespace and rights
 
     def check_namespace(self) -> str:
-        """Its uid; empty where we may not ask. Raises NamespaceGone."""
-        call = ApiCall(
-            "get",
-            "namespaces",
-            self.namespace,
-            f"namespace {self.namespace} in {self.connection.words}",
-        )
+        """The uid of the namespace; empty without the right to read it. Raises NamespaceGone."""
+        place = f"namespace {self.namespace} in {self.connection.words}"
+        call = ApiCall("get", "namespaces", self.namespace, place)
         try:
             found = parse(self.send("GET", f"/api/v1/namespaces/{quote(self.namespace)}", call))
         except Unauthorised:
@@ -123,7 +106,7 @@ class Api(RequestSender):
         return str((found.get("metadata") or {}).get("uid") or "")
 
     def may(self, verb: str, resource: str) -> bool | None:
-        """Whether our account may do this here; None: the server does not say."""
+        """Whether Berth's account has a right in the namespace; None: the server does not say."""
         group, _, name = resource.rpartition("/")
         attributes = {"namespace": self.namespace, "verb": verb, "resource": name, "group": group}
         body = {
@@ -133,14 +116,7 @@ class Api(RequestSender):
         }
         call = ApiCall("create", "selfsubjectaccessreviews", place=self.place)
         try:
-            found = parse(
-                self.send(
-                    "POST",
-                    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-                    call,
-                    body=body,
-                )
-            )
+            found = parse(self.send("POST", REVIEWS, call, body=body))
         except (Misconfigured, NotFoundOutside, Unauthorised):
             return None
         return bool((found.get("status") or {}).get("allowed"))
@@ -151,57 +127,44 @@ class Api(RequestSender):
         return f"/api/v1/namespaces/{quote(self.namespace)}/{rest}"
 
     def _get(self, resource: str, name: str) -> Object | None:
+        call = ApiCall("get", resource, name, self.place)
         try:
-            return self._request(
-                "GET", f"{resource}/{quote(name)}", ApiCall("get", resource, name, self.place)
-            )
+            return self._request("GET", f"{resource}/{quote(name)}", call)
         except NotFoundOutside:
             return None
 
     def _create(self, resource: str, manifest: Object, *, is_dry: bool) -> Object:
-        query: dict[str, Any] = {"fieldValidation": "Strict", "fieldManager": "berth"}
+        query = {"fieldValidation": "Strict", "fieldManager": "berth"}
         if is_dry:
             query["dryRun"] = "All"
-        return self._request(
-            "POST",
-            resource,
-            ApiCall("create", resource, name_of(manifest), self.place),
-            query=query,
-            body=manifest,
-        )
+        call = ApiCall("create", resource, name_of(manifest), self.place)
+        return self._request("POST", resource, call, query=query, body=manifest)
 
     def _delete(self, resource: str, found: Object, grace: int | None) -> None:
-        """This object and no other of its name. One that is not there any more, or another by
-        now, is gone.
-        """
-        body: dict[str, Any] = {
+        """Delete this object, and no later object of the same name. A missing object is success."""
+        body: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid_of(found)},
         }
         if grace is not None:
             body["gracePeriodSeconds"] = grace
+        name = name_of(found)
+        call = ApiCall("delete", resource, name, self.place)
         try:
-            self._request(
-                "DELETE",
-                f"{resource}/{quote(name_of(found))}",
-                ApiCall("delete", resource, name_of(found), self.place),
-                body=body,
-            )
+            self._request("DELETE", f"{resource}/{quote(name)}", call, body=body)
         except (NotFoundOutside, ObjectChanged):
             return
 
-    def _pages(self, resource: str, selector: str) -> Iterator[Mapping[str, Any]]:
-        query: dict[str, Any] = {"labelSelector": selector, "limit": PAGE}
+    def _pages(self, resource: str, selector: str) -> Iterator[Object]:
+        query: dict[str, object] = {"labelSelector": selector, "limit": PAGE}
+        call = ApiCall("list", resource, place=self.place)
         while True:
-            page = self._request(
-                "GET", resource, ApiCall("list", resource, place=self.place), query=query
-            )
+            page = self._request("GET", resource, call, query=query)
             if not str(page.get("kind")).endswith("List"):
-                # Some other server with some JSON: to take it for an empty list would call all
-                # pods gone.
+                # Another server may answer with any JSON. An empty list would call all pods gone.
                 raise Misconfigured(
-                    f"The answer is no list of {resource} ({self.place}). See that the context "
+                    f"The answer is no list of {resource} ({self.place}). Check that the context "
                     "names an API server."
                 )
             yield page
@@ -216,17 +179,16 @@ class Api(RequestSender):
         rest: str,
         call: ApiCall,
         *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        content: str = "application/json",
-    ) -> Mapping[str, Any]:
-        return parse(
-            self.send(method, self._path(rest), call, query=query, body=body, content=content)
-        )
+        query: Mapping[str, object] | None = None,
+        body: Object | None = None,
+        content: str = JSON,
+    ) -> Object:
+        path = self._path(rest)
+        return parse(self.send(method, path, call, query=query, body=body, content=content))
 
 
-def api_for(options: Mapping[str, Any]) -> Api:
-    """Of a pool's options. Raises Misconfigured, whose words say which file lacks what."""
+def api_for(options: Mapping[str, object]) -> Api:
+    """The client for the options of a pool. Raises Misconfigured, which names file and fault."""
     connection = open_connection(str(options.get("context") or ""))
     return Api(connection, str(options.get("namespace") or connection.namespace))
 

@@ -1,12 +1,12 @@
-"""What a kubeconfig, or the cluster that we run in, says of a context: its server, credentials and
-TLS, through the official client.
+"""Server, credentials and TLS of a context, read by the official client from a kubeconfig or from
+the cluster that Berth runs in.
 
-Nothing is global: a process may talk with many clusters, and with a new kubeconfig as soon as the
-file changes.
+Nothing is global: a process may talk with many clusters, and uses a changed kubeconfig at once.
 """
 
 import hashlib
 import os
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,43 +27,41 @@ from project.kernel.outbox.operations import Misconfigured
 CONNECTIONS = 16  # kept open
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
+config: Any = untyped
 CONFIGS = ("BERTH_KUBECONFIG", "KUBECONFIG")
-CONFIG: Any = untyped
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """To the API server of a context, for all pools there."""
+    """The connection to the API server of a context, for all its pools."""
 
     client: ApiClient
-    namespace: str  # where none is named
+    namespace: str  # the default of the context
     words: str  # "context prod"
     breaker: Breaker
-    stamp: Any  # of the files it was made from
-    server: str  # its address and authority, in short
+    stamp: Hashable  # of the files of the context
+    server: str  # digest of its address and authority
 
 
 def config_files() -> list[Path]:
-    told = next((os.environ[name] for name in CONFIGS if os.environ.get(name)), "~/.kube/config")
-    return [Path(name).expanduser() for name in told.split(os.pathsep) if name]
+    names = next((os.environ[name] for name in CONFIGS if os.environ.get(name)), "~/.kube/config")
+    return [Path(name).expanduser() for name in names.split(os.pathsep) if name]
 
 
 def connect(context: str) -> Connection:
-    # What the environment says is looked at once the server is known.
-    configuration: Any = Configuration(proxy="", no_proxy="")
-    configuration.retries = False  # we have a clock of our own for that
+    # choose_proxy reads the proxies of the environment, once the server is known.
+    configuration = Configuration(proxy="", no_proxy="")
+    configuration.retries = False  # the deadline and the outbox decide about retries
     configuration.connection_pool_maxsize = CONNECTIONS
-    stamp = stamp_of(context)
+    stamp, words = stamp_of(context), describe_context(context)
     namespace = _read_config(context, configuration) if context else _read_own(configuration)
-    choose_proxy(configuration, describe_context(context))
+    choose_proxy(configuration, words)
     client = ApiClient(configuration)
     limit_connections(client.rest_client.pool_manager)
-    return Connection(
-        client, namespace, describe_context(context), Breaker(), stamp, _digest(configuration)
-    )
+    return Connection(client, namespace, words, Breaker(), stamp, _digest(configuration))
 
 
-def _digest(configuration: Any) -> str:
+def _digest(configuration: Configuration) -> str:
     file = configuration.ssl_ca_cert
     authority = Path(file).read_bytes() if file and Path(file).is_file() else b""
     return hashlib.sha256(f"{configuration.host}\n".encode() + authority).hexdigest()[:16]
@@ -73,64 +71,59 @@ def describe_context(context: str) -> str:
     return f"context {context}" if context else "this cluster"
 
 
-def _read_config(context: str, configuration: Any) -> str:
+def _read_config(context: str, configuration: Configuration) -> str:
+    """Fill the configuration; return the namespace of the context."""
     files = config_files()
     if not any(file.is_file() for file in files):
-        names = ", ".join(map(str, files))
         raise Misconfigured(
-            f"There is no kubeconfig at {names}, so context {context} is not known. Put it there, "
-            "or name it in BERTH_KUBECONFIG for web, controllers and workers alike."
+            f"There is no kubeconfig at {', '.join(map(str, files))}, so context {context} is "
+            "unknown. Put the file there, or set BERTH_KUBECONFIG for web, controllers and workers."
         )
-    told = os.pathsep.join(map(str, files))
+    names = os.pathsep.join(map(str, files))
     try:
-        contexts, _ = CONFIG.list_kube_config_contexts(told)
+        contexts, _ = config.list_kube_config_contexts(names)
         known = {str(each["name"]): each.get("context") or {} for each in contexts}
         if context not in known:
-            names = ", ".join(sorted(known)) or "none"
             raise Misconfigured(
-                f"The kubeconfig {told} has no context {context}. Add it there, or name "
-                f"one of: {names}."
+                f"The kubeconfig {names} has no context {context}. Add it, or name one of: "
+                f"{', '.join(sorted(known)) or 'none'}."
             )
         forget_failure()
-        CONFIG.load_kube_config(
-            told, context=context, client_configuration=configuration, persist_config=False
+        config.load_kube_config(
+            names, context=context, client_configuration=configuration, persist_config=False
         )
     except (ConfigException, OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         raise Misconfigured(
-            f"The kubeconfig {told} can't be used for context {context}: "
-            f"{describe(error)}. Mend it."
+            f"The kubeconfig {names} can't be used for context {context}: {describe(error)}. "
+            "Correct it."
         ) from error
     raise_failure()
     return str(known[context].get("namespace") or DEFAULT_NAMESPACE)
 
 
-def _read_own(configuration: Any) -> str:
+def _read_own(configuration: Configuration) -> str:
     try:
-        CONFIG.load_incluster_config(client_configuration=configuration)
+        config.load_incluster_config(client_configuration=configuration)
     except (ConfigException, OSError) as error:
         raise Misconfigured(
-            f"No context is named, and this process runs in no cluster ({describe(error)}). Name "
-            "one in provider.context, or mount a service account's token."
+            f"provider.context is empty, and this process runs in no cluster ({describe(error)}). "
+            "Name a context, or mount the token of a service account."
         ) from error
     return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.is_file() else DEFAULT_NAMESPACE
 
 
-def stamp_of(context: str) -> Any:
-    """Equal as long as the files are: those of a kubeconfig; the token of our own account is
-    read again by the client.
+def stamp_of(context: str) -> Hashable:
+    """Equal as long as the files of the kubeconfig are unchanged. In a cluster, the client itself
+    reads the token of the service account again.
     """
     if not context:
-        return os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get(
-            "KUBERNETES_SERVICE_PORT", ""
-        )
-    return tuple(
-        (file, info.st_mtime_ns, info.st_ino, info.st_size) if (info := _stat(file)) else (file,)
-        for file in config_files()
-    )
+        return tuple(os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    return tuple(map(_stamp_of_file, config_files()))
 
 
-def _stat(file: Path) -> os.stat_result | None:
+def _stamp_of_file(file: Path) -> Hashable:
     try:
-        return file.stat()
+        found = file.stat()
     except OSError:
-        return None
+        return (file,)
+    return file, found.st_mtime_ns, found.st_ino, found.st_size

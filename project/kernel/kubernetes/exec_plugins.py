@@ -1,6 +1,7 @@
-"""Programs that a kubeconfig names to sign in with. The library waits for them without end, asks at
-the terminal, and goes on as nobody when they fail: here they have their time, no terminal, and who
-failed is said."""
+"""Credential plugins that a kubeconfig names. The official client waits for them without end, lets
+them ask at the terminal, and goes on without credentials when they fail. Here a plugin has a
+timeout and no terminal, and its failure is an error.
+"""
 
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any
 from kubernetes.config import kube_config as untyped
 from kubernetes.config.exec_provider import ExecProvider
 
+from project.kernel.kubernetes.objects import Object
 from project.kernel.kubernetes.oidc import refresh
 from project.kernel.outbox.operations import Misconfigured, ProviderError
 
@@ -29,26 +31,27 @@ class Plugin(ExecProvider):
     cwd: str | None
     cluster: Any
 
-    def run(self, previous_response: Any = None) -> Any:
+    def run(self, previous_response: object = None) -> Object:
         _failed.error = None
         try:
             return self._read(self._call())
         except ProviderError as error:
-            # The library logs what is raised here, and goes on without credentials.
+            # The client logs this error and goes on without credentials: `raise_failure` stops it.
             _failed.error = error
             raise
 
     def _call(self) -> str:
-        spec: dict[str, Any] = {"interactive": False}
+        spec: dict[str, object] = {"interactive": False}
         if self.cluster:
-            spec["cluster"] = dict(self.cluster.value)
+            cluster = dict(self.cluster.value)
             for each in self.cluster.value.get("extensions") or ():
                 if each["name"] == "client.authentication.k8s.io/exec":
-                    spec["cluster"]["config"] = each["extension"]
-        told = json.dumps({"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec})
+                    cluster["config"] = each["extension"]
+            spec["cluster"] = cluster
+        info = json.dumps({"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec})
         try:
             process = subprocess.Popen(
-                self.args, env={**self.env, "KUBERNETES_EXEC_INFO": told}, cwd=self.cwd, text=True,
+                self.args, env={**self.env, "KUBERNETES_EXEC_INFO": info}, cwd=self.cwd, text=True,
                 errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
@@ -58,28 +61,28 @@ class Plugin(ExecProvider):
             ) from error
         with process:
             try:
-                said, why = process.communicate(timeout=PATIENCE)
+                output, errors = process.communicate(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 end_group(process)
                 raise ProviderError(
-                    f"{self._words} does not end within {PATIENCE:g} s. It is asked "
-                    "again by itself."
+                    f"{self._words} does not end within {PATIENCE:g} s. Berth tries again."
                 ) from None
         if process.returncode:
-            last = (why.strip().splitlines() or ["it does not say why"])[-1][:LONGEST]
+            last = (errors.strip().splitlines() or ["it does not say why"])[-1][:LONGEST]
             raise Misconfigured(f"{self._words} ends with {process.returncode}: {last}")
-        return said
+        return output
 
-    def _read(self, text: str) -> Any:
+    def _read(self, output: str) -> Object:
         try:
-            found = json.loads(text)
+            found = json.loads(output)
         except ValueError:
-            found = None  # the text itself may hold the token
+            found = None  # the error must not quote the output, which may hold the token
         if not isinstance(found, dict) or not isinstance(found.get("status"), dict):
             raise Misconfigured(f"{self._words} does not answer with credentials.")
         if found.get("apiVersion") != self.api_version:
             raise Misconfigured(f"{self._words} does not answer in {self.api_version}.")
-        return found["status"]
+        status: Object = found["status"]
+        return status
 
     @property
     def _words(self) -> str:
@@ -87,7 +90,7 @@ class Plugin(ExecProvider):
 
 
 def end_group(process: "subprocess.Popen[str]") -> None:
-    """With whatever it has started, else a child of it would keep the pipe open."""
+    """Kill the plugin and its children. A child would keep the pipes open."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdout, process.stderr):
@@ -100,11 +103,12 @@ def forget_failure() -> None:
 
 
 def raise_failure() -> None:
-    """Of the plugin that this thread has just run."""
+    """Raise the failure of the plugin that this thread has just run."""
     error: ProviderError | None = getattr(_failed, "error", None)
     if error is not None:
         raise error
 
 
-KUBE_CONFIG.ExecProvider = Plugin  # the only places where the library lets one stand in
+# The official client has no other place for a replacement.
+KUBE_CONFIG.ExecProvider = Plugin
 KUBE_CONFIG.KubeConfigLoader._refresh_oidc = refresh

@@ -1,4 +1,4 @@
-"""What Prometheus reads of calls to API servers."""
+"""Prometheus metrics of calls to API servers."""
 
 from prometheus_client import Histogram
 

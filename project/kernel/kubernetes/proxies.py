@@ -1,13 +1,14 @@
-"""Through which proxy a server is reached. As kubectl does it: the one that the cluster names in
-the kubeconfig, whatever NO_PROXY says, else that of the environment, whose rules are those of Go.
+"""The proxy to a server, chosen like kubectl: the proxy of the cluster in the kubeconfig, whatever
+NO_PROXY says, or else the proxy of the environment with the rules of Go.
 """
 
 import base64
 import ipaddress
 import ssl
-from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
+
+from kubernetes.client.configuration import Configuration
 
 from project.kernel.kubernetes.deadline import limit_tls
 from project.kernel.kubernetes.errors import describe
@@ -18,8 +19,7 @@ PORTS = {"http": 80, "https": 443}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def choose_proxy(configuration: Any, words: str) -> None:
-    """Its proxy is that of the kubeconfig, or empty."""
+def choose_proxy(configuration: Configuration, words: str) -> None:
     url = configuration.proxy or of_environment(configuration.host)
     if not url:
         return
@@ -31,38 +31,38 @@ def choose_proxy(configuration: Any, words: str) -> None:
             )
         except OSError as error:
             raise Misconfigured(
-                f"The authority of {words} can't be read: {describe(error)}. Mend the kubeconfig."
+                f"The authority of {words} can't be read: {describe(error)}. Correct the "
+                "kubeconfig."
             ) from error
 
 
 def of_environment(url: str) -> str:
+    """The proxy of the environment for a URL; empty: none."""
     proxies = getproxies()
-    return (
-        "" if is_left_out(url, proxies.get("no") or "") else proxies.get(urlsplit(url).scheme) or ""
-    )
+    if is_left_out(url, proxies.get("no") or ""):
+        return ""
+    return proxies.get(urlsplit(url).scheme) or ""
 
 
-def is_left_out(url: str, told: str) -> bool:
-    """Whether NO_PROXY, or being on this machine, keeps an address from the proxy of
-    the environment.
+def is_left_out(url: str, no_proxy: str) -> bool:
+    """Whether a URL is on this machine, or NO_PROXY exempts it from the proxy of the environment.
+    urllib, requests and the official client match networks or ports in other ways than Go.
     """
     found = urlsplit(url)
     try:
-        host, port = (
-            (found.hostname or "").lower(),
-            str(found.port or PORTS.get(found.scheme) or ""),
-        )
-    except ValueError:  # no address at all: whoever goes there says so
+        host = (found.hostname or "").lower()
+        port = str(found.port or PORTS.get(found.scheme) or "")
+    except ValueError:  # the connection reports the invalid address
         return True
     address = read_address(host)
     if not host or host == "localhost" or (address is not None and address.is_loopback):
         return True
-    return any(fits(entry.strip().lower(), host, address, port) for entry in told.split(","))
+    return any(fits(entry.strip().lower(), host, address, port) for entry in no_proxy.split(","))
 
 
 def fits(entry: str, host: str, address: Address | None, port: str) -> bool:
-    """*, a network, an address or a name (with all below it; from a dot on, only what is below
-    it), each with a port or without.
+    """Match an entry of NO_PROXY: `*`, a network, or an address or name with or without a port. A
+    name covers its subdomains; with a leading dot it covers only these.
     """
     if entry in ("", "*"):
         return entry == "*"
@@ -79,11 +79,9 @@ def fits(entry: str, host: str, address: Address | None, port: str) -> bool:
     name = name.strip("[]").removeprefix("*")
     if address is not None:
         return address == read_address(name)
-    return (
-        host.endswith(name)
-        if name.startswith(".")
-        else bool(name) and (host == name or host.endswith(f".{name}"))
-    )
+    if name.startswith("."):
+        return host.endswith(name)
+    return bool(name) and (host == name or host.endswith(f".{name}"))
 
 
 def read_address(text: str) -> Address | None:
@@ -94,31 +92,29 @@ def read_address(text: str) -> Address | None:
 
 
 def split(url: str, words: str) -> tuple[str, dict[str, str] | None]:
-    """Its address, and what it is told about us: a password stays out of an address, which stands
-    in errors. Nor do those of Python that quote what they can't read."""
+    """The address of a proxy and its authentication header. Errors show the address, so it has no
+    password; the errors of urlsplit quote their input and are dropped.
+    """
     try:
         found = urlsplit(url if "://" in url else f"http://{url}")
         has_address = bool(found.hostname) and found.port != 0
     except ValueError:
         raise unusable(words, "it is no address") from None
     if found.scheme not in SPOKEN:
-        raise unusable(
-            words,
-            f"it speaks {found.scheme or 'nothing that is known'}, Berth speaks "
-            f"{' and '.join(SPOKEN)}",
-        )
+        scheme = found.scheme or "no known protocol"
+        raise unusable(words, f"it speaks {scheme}, Berth speaks {' and '.join(SPOKEN)}")
     if not has_address:
         raise unusable(words, "it is no address")
     address = found._replace(netloc=found.netloc.rpartition("@")[2]).geturl()
     if found.username is None:
         return address, None
-    told = f"{unquote(found.username)}:{unquote(found.password or '')}".encode()
-    return address, {"proxy-authorization": f"Basic {base64.b64encode(told).decode()}"}
+    login = f"{unquote(found.username)}:{unquote(found.password or '')}".encode()
+    return address, {"proxy-authorization": f"Basic {base64.b64encode(login).decode()}"}
 
 
-def unusable(words: str, why: str) -> Misconfigured:
+def unusable(words: str, fault: str) -> Misconfigured:
     return Misconfigured(
-        f"The proxy of {words} can't be used: {why}. Name it like http://proxy.example.com:3128."
+        f"The proxy of {words} can't be used: {fault}. Name it like http://proxy.example.com:3128."
     )
 
 

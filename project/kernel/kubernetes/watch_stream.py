@@ -6,7 +6,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+
+from urllib3.response import BaseHTTPResponse
 
 from project.kernel.kubernetes.objects import Object
 
@@ -18,9 +19,9 @@ class Handle:
     TLS replaces the socket, and a number that was closed may belong to another connection.
     """
 
-    def __init__(self, found: Any) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._lock = threading.Lock()
-        self._socket = socket.socket(fileno=os.dup(found.fileno()))
+        self._socket = socket.socket(fileno=os.dup(sock.fileno()))
 
     def shut(self) -> None:
         """End the connection below TLS, whose own end belongs to the thread that reads."""
@@ -35,7 +36,7 @@ class Handle:
 class Stream:
     """Iterates over the events, one JSON object per line."""
 
-    def __init__(self, response: Any) -> None:
+    def __init__(self, response: BaseHTTPResponse) -> None:
         self._response = response
         sock = getattr(getattr(response, "connection", None), "sock", None)
         self._handle = None if sock is None else Handle(sock)

@@ -54,7 +54,7 @@ def status(message: str, **details: Any) -> dict[str, Any]:
             status('pods is forbidden: User "a" cannot create resource "pods"'),
             CREATE,
             Unauthorised,
-            "We may not create pods",
+            "Berth may not create pods",
         ),
         (
             403,
@@ -82,7 +82,7 @@ def status(message: str, **details: Any) -> dict[str, Any]:
             status('namespaces "ci" not found', name="ci", kind="namespaces"),
             CREATE,
             NamespaceGone,
-            "Make the namespace",
+            "Create the namespace",
         ),
         (
             404,
@@ -96,8 +96,8 @@ def status(message: str, **details: Any) -> dict[str, Any]:
         (409, status("exists"), CREATE, AlreadyExists, "already"),
         (409, status("uid"), DELETE, ObjectChanged, "changed meanwhile"),
         (410, status("too old"), LIST, Expired, "too old"),
-        (422, status("spec is invalid"), CREATE, Misconfigured, "Mend provider.template"),
-        (400, status("strict decoding error"), CREATE, Misconfigured, "Mend provider.template"),
+        (422, status("spec is invalid"), CREATE, Misconfigured, "Correct provider.template"),
+        (400, status("strict decoding error"), CREATE, Misconfigured, "Correct provider.template"),
         (429, status("slow"), LIST, Throttled, "slow down"),
         (500, status("etcd"), LIST, ProviderError, "500"),
         (503, {}, LIST, ProviderError, "503"),

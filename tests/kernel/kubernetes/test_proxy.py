@@ -142,7 +142,7 @@ def test_proxy_resolves_the_server_name_and_tls_checks_it(
     told = elsewhere | {"proxy-url": plain.url}
     assert reach(**told).list_pods(ALL) == []
     assert plain.asked == ["api.inside.example:6443"]
-    with pytest.raises(Misconfigured, match="certificate is not taken"):
+    with pytest.raises(Misconfigured, match="certificate of the cluster is not trusted"):
         reach(**(told | {"tls-server-name": "somebody.else"})).list_pods(ALL)
 
 
@@ -337,7 +337,7 @@ def test_silent_proxy_is_blamed_and_not_the_cluster(
     setattr(proxy, how, True)
     words = "no answer within 0.5 s" if how == "is_mute" else "."
     with pytest.raises(
-        ProviderError, match=rf"the proxy {proxy.url} does not lead there: .*{words}"
+        ProviderError, match=rf"the proxy {proxy.url} opens no connection: .*{words}"
     ) as caught:
         reach(**{"proxy-url": proxy.url}).list_pods(ALL)
     assert type(caught.value) is ProviderError, "asked again"

@@ -36,7 +36,7 @@ def test_endless_answer_times_out(
     with pytest.raises(ProviderError, match="not complete after 0.5 s") as caught:
         api().list_pods("a=b")
     assert type(caught.value) is ProviderError, "asked again, and nothing is believed of what came"
-    assert "asked again by itself" in str(caught.value)
+    assert "Berth tries again" in str(caught.value)
     assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
 
 
@@ -141,7 +141,7 @@ def test_trickling_identity_provider_times_out(
     begin(identity(GOOD, where), is_secure=True, user=by_oidc)
     begun = time.monotonic()
     with pytest.raises(
-        ProviderError, match=r"does not answer within 0.5 s. It is asked again"
+        ProviderError, match=r"does not answer within 0.5 s. Berth tries again"
     ) as caught:
         api()
     assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
@@ -153,11 +153,11 @@ def test_trickling_identity_provider_times_out(
     [
         (
             said(b'{"error": "invalid_grant"}', "400 Bad Request"),
-            "does not renew our token: 400 invalid_grant. Sign in anew",
+            "does not renew the token: 400 invalid_grant. Sign in again",
         ),
         (said(b'{"access_token": "s3cret"}'), "answers without an id_token"),
-        (said(b"<html>s3cret</html>"), "does not answer with an object of JSON"),
-        (said(b"{}", "503 Unavailable"), "answers 503. It is asked again"),
+        (said(b"<html>s3cret</html>"), "does not answer with a JSON object"),
+        (said(b"{}", "503 Unavailable"), "answers 503. Berth tries again"),
     ],
     ids=["refused", "no id_token", "no JSON", "503"],
 )

@@ -70,7 +70,7 @@ def test_refusal_of_the_server_is_reported_at_its_field(
 def test_missing_namespace_is_reported_at_its_field(bench: Bench) -> None:
     (fault,) = check(bench, namespace="t-nobody-made-it")
     assert fault.field == "provider.namespace"
-    assert "Make the namespace" in fault.message
+    assert "Create the namespace" in fault.message
 
 
 def test_unknown_context_is_reported_at_its_field(bench: Bench) -> None:

@@ -442,6 +442,6 @@ def test_missing_namespace_is_reported_loses_no_member_and_recovers(bench: Bench
     assert "being deleted" in refused(lambda: bench.create(2), Misconfigured)
     bench.space.remove()
     for call in (lambda: bench.see(member), lambda: bench.create(3)):
-        assert "Make the namespace" in refused(call, Misconfigured)
+        assert "Create the namespace" in refused(call, Misconfigured)
     Space(bench.space.world, name).make()
     assert bench.create(4)

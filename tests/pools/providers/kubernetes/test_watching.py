@@ -329,7 +329,7 @@ def test_refused_template_is_reported_on_the_pool_until_fixed(
     member, trouble = Member.objects.get(pool=pool), find_trouble(pool)
     assert "we do not like it" in member.outside
     assert trouble is not None
-    assert (trouble.code, "Mend provider.template" in trouble.detail, trouble.members) == (
+    assert (trouble.code, "Correct provider.template" in trouble.detail, trouble.members) == (
         "misconfigured",
         True,
         1,
