@@ -1,11 +1,12 @@
-"""Grants, tokens and what pools keep beside. Pools are in claims/admin.py, members in
-slots/admin.py: where their services are.
+"""Admin of grants, tokens, secrets and records of pools. The admin of pools is in claims/admin.py
+and the admin of members in slots/admin.py, beside their services.
 """
 
 from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
@@ -23,22 +24,20 @@ MOST_POOLS = 200
 
 
 class PoolFilter(admin.SimpleListFilter):
-    """By pool, the first by name: a list of all would be a page of its own. Others are found by
-    `pool:` in the search.
-    """
+    """Filter by one of the first `MOST_POOLS` pools. The search finds further pools by `pool:`."""
 
     title = "pool"
     parameter_name = "in_pool"
     column = "pool_id"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[Any, str]]:
         return list(
             Pool.objects.exclude(state="gone")
             .order_by("name")
             .values_list("pk", "name")[:MOST_POOLS]
         )
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
         value = self.value()
         return (
             queryset.filter(**{self.column: int(value)})
@@ -79,7 +78,7 @@ class GrantForm(forms.ModelForm):  # type: ignore[type-arg]  # not to be subscri
 
 @admin.register(Grant)
 class GrantAdmin(ReadAdmin):
-    """Given by this form, taken back by the action; never edited."""
+    """The form creates grants and the action withdraws them; a grant is never edited."""
 
     form = GrantForm
     list_display = ("id", "user", "group", "pool", "role", "created_at")
@@ -99,14 +98,14 @@ class GrantAdmin(ReadAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.admin_site.has_permission(request)
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_fields(self, request: HttpRequest, obj: Grant | None = None) -> tuple[str, ...]:
         return (
             ("user", "group", "pool", "role", "created_at")
             if obj
             else ("user", "group", "pool", "role", "reason")
         )
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         given = form.cleaned_data
         with acting_as(request.user.get_username()):
             made = create_grant(
@@ -118,7 +117,7 @@ class GrantAdmin(ReadAdmin):
             )
         obj.pk = made.pk
 
-    @service_action("Withdraw", effect="These roles end at once, also for sockets that are open.")
+    @service_action("Withdraw", effect="These roles end at once, also for open sockets.")
     def withdraw(self, grant: Grant, reason: str) -> None:
         revoke_grant(grant.pk, reason=reason)
 
@@ -149,7 +148,7 @@ class TokenAdmin(ReadAdmin):
 
     @service_action(
         "Revoke",
-        effect="These tokens open nothing any more, and the sockets they opened are closed.",
+        effect="These tokens are rejected from now on, and sockets that they opened are closed.",
     )
     def revoke(self, token: Token, reason: str) -> None:
         revoke_token(token.pk, reason=reason)
@@ -157,7 +156,7 @@ class TokenAdmin(ReadAdmin):
 
 @admin.register(Secret)
 class SecretAdmin(ReadAdmin):
-    """Names only: what is kept is encrypted and stays so."""
+    """Shows names only; the encrypted values are never shown."""
 
     list_display = ("id", "pool", "name", "key_id", "changed_at")
     list_filter = (PoolFilter,)

@@ -1,5 +1,5 @@
-"""REST about access, under /api/v1/. Pools themselves are in claims/api_urls: their resource
-shows slots and deletes claims.
+"""Addresses of tokens, grants and secrets under /api/v1/. The addresses of pools are in
+claims/api_urls.py, because their views show slots and delete claims.
 """
 
 from django.urls import path

@@ -1,6 +1,9 @@
-"""What our things are marked with outside. Two installations in one namespace never touch each
-other's; a copy of a database that is to live beside the original is told another name
-(BERTH_INSTALLATION), else both would think all of it theirs."""
+"""The name that marks objects of this installation in outside systems, so that two installations
+in one namespace never touch each other's objects.
+
+A copy of a database that runs beside the original needs another name (BERTH_INSTALLATION).
+Otherwise both would treat all objects as their own.
+"""
 
 import secrets
 
@@ -10,10 +13,10 @@ from pools.models import Installation
 
 
 def name_installation() -> str:
-    """Drawn once, kept in the database."""
-    told: str = getattr(settings, "BERTH_INSTALLATION", "")
-    if told:
-        return told
+    """BERTH_INSTALLATION if set, else a random name that the first call stores."""
+    configured: str = getattr(settings, "BERTH_INSTALLATION", "")
+    if configured:
+        return configured
     name = Installation.objects.values_list("name", flat=True).first()
     if name is None:
         name = Installation.objects.get_or_create(

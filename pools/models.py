@@ -1,5 +1,5 @@
-"""Pools, their members, who may do what in them, and what the scaler saw. Rows only: slots/ and
-claims/ change them.
+"""Pools, members, grants, tokens and the records of the scaler. Services in `slots` and `claims`
+change the rows of pools and members.
 """
 
 from django.conf import settings
@@ -19,11 +19,11 @@ class Pool(models.Model):
     name = models.CharField(max_length=63)
     provider = models.CharField(max_length=32, default="static", db_default="static")
     state = POOL.field()
-    # Of its provider; empty: nothing to do outside.
+    # Celery queue of the provider; empty: the provider performs no operations.
     queue = models.CharField(max_length=32, blank=True, default="", db_default="")
-    # Pickiest first; the layout says what each accepts.
+    # Most restricted first; the layout holds what each lane accepts.
     lanes = ArrayField(models.CharField(max_length=16), default=list)
-    # Decides slot.rank.
+    # Determines slot.rank.
     placement = models.CharField(
         max_length=LONGEST_NAME, default=DEFAULT_PLACEMENT, db_default=DEFAULT_PLACEMENT
     )
@@ -41,33 +41,32 @@ class Pool(models.Model):
     pin_count = models.IntegerField(null=True, blank=True)
     pin_until = models.DateTimeField(null=True, blank=True)
     pin_reason = models.TextField(blank=True, default="", db_default="")
-    # A window is open: nothing is handed out, idle members go.
+    # A freeze window is open: no slot is handed out, idle members are removed.
     frozen_until = models.DateTimeField(null=True, blank=True)
     freeze_reason = models.TextField(blank=True, default="", db_default="")
-    # The freeze is lifted, once, as long as its window would last.
+    # The freeze is lifted until the end of its window.
     unfrozen_until = models.DateTimeField(null=True, blank=True)
-    # The scaler leaves it alone; slots are handed out as ever.
+    # The scaler pauses; slots are still handed out.
     scaling_paused_until = models.DateTimeField(null=True, blank=True)
     scaling_pause_reason = models.TextField(blank=True, default="", db_default="")
     paused_until = models.DateTimeField(null=True, blank=True)
     pause_reason = models.TextField(blank=True, default="", db_default="")
-    # Its slots are being opened or closed, in pieces: since when.
+    # Since when slots are opened or closed batch by batch; null: slots match the layout.
     unaligned_at = models.DateTimeField(null=True, blank=True)
-    # Where its members are, in the words of its provider.
+    # Where the members are, as the provider names it.
     place = models.CharField(max_length=255, blank=True, default="", db_default="")
-    # Of what a member is made from now.
+    # Digest of the configuration from which members are created now.
     member_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
-    # A member beyond those that are wanted, made for one that is outdated.
+    # The surplus member that a roll created to replace an outdated member.
     surge_id = models.BigIntegerField(null=True, blank=True)
-    # The digest that a person wants everywhere.
+    # The digest to which an operator ordered a roll.
     roll_ordered = models.CharField(max_length=64, blank=True, default="", db_default="")
     roll_paused_until = models.DateTimeField(null=True, blank=True)
     roll_pause_reason = models.TextField(blank=True, default="", db_default="")
-    # A new member did not become ready: a person has to look.
+    # A new member did not become ready; an operator must continue the roll.
     roll_stopped_at = models.DateTimeField(null=True, blank=True)
     roll_stop_reason = models.TextField(blank=True, default="", db_default="")
-    # What its provider answered to the last look, where that was an error; it goes with the next
-    # look that succeeds.
+    # The error of the provider's last look; the next successful look clears it.
     provider_error = models.TextField(blank=True, default="", db_default="")
     provider_error_code = models.CharField(max_length=16, blank=True, default="", db_default="")
     provider_error_since = models.DateTimeField(null=True, blank=True)
@@ -90,59 +89,59 @@ class Pool(models.Model):
 
 class Member(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="members")
-    name = models.CharField(max_length=63)  # survives re-creation; restarts are counted here
-    # Rises with every re-creation: older tokens and heartbeats are refused.
+    name = models.CharField(max_length=63)  # survives re-creation
+    # Rises with every re-creation: older tokens and heartbeats are rejected.
     incarnation = models.IntegerField(default=1, db_default=1)
     position = models.IntegerField(default=0, db_default=0)
     # ARN, pod UID.
     external_id = models.CharField(max_length=255, blank=True, default="", db_default="")
-    # What we may use of a load balancer that others may use too.
+    # Ports that this member may use of a shared load balancer.
     ports = IntegerRangeField(null=True, blank=True)
     state = MEMBER.field()
-    # We created it, so we may delete it.
+    # Berth created the member and may delete it.
     is_owned = models.BooleanField(default=True, db_default=True)
     is_cordoned = models.BooleanField(default=False, db_default=False)
-    # Goes when it is empty; drain_until is the latest.
+    # Removed once empty, at drain_until at the latest.
     is_leaving = models.BooleanField(default=False, db_default=False)
     note = models.TextField(blank=True, default="", db_default="")  # why it is cordoned or leaves
-    # A cordon that somebody ordered, apart from one that a drain brings along: it is there again
-    # when the drain is taken back.
+    # The cordon that an operator ordered, apart from the cordon of a drain: the end of a drain
+    # restores it.
     cordon_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     cordon_note = models.TextField(blank=True, default="", db_default="")
-    # Of what it was made from; empty: not known.
+    # Digest of the configuration from which the member was created; empty: unknown.
     spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
-    # What was declared for this member alone.
+    # Configuration declared for this member only.
     spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     labels = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     deletion_cost = models.IntegerField(default=0, db_default=0)
-    # It drains: past this moment whoever is still here is put out.
+    # Deadline of a drain: remaining claims are evicted.
     drain_until = models.DateTimeField(null=True, blank=True)
     drain_since = models.DateTimeField(null=True, blank=True)
     drain_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
-    # Silent too long, or gone outside: its claims are lost; it may come back.
+    # Silent for too long, or gone outside: its claims are lost. The member may come back.
     lost_at = models.DateTimeField(null=True, blank=True)
-    state_at = models.DateTimeField(db_default=Now())  # since when its state is what it is
-    # Its provider saw that nothing of it runs; null: it runs, or who knows.
+    state_at = models.DateTimeField(db_default=Now())  # time of the last change of state
+    # When the provider saw that the member does not run; null: it runs, or unknown.
     down_at = models.DateTimeField(null=True, blank=True)
-    # What its provider says it waits for, in words.
+    # The provider's text on what the member waits for, or on a fault.
     outside = models.CharField(max_length=320, blank=True, default="", db_default="")
-    # Somebody takes this incarnation away outside: nothing new comes.
+    # The outside ends this incarnation: no new claims.
     is_ending = models.BooleanField(default=False, db_default=False)
     # Ended on purpose: its restart does not count.
     is_down_planned = models.BooleanField(default=False, db_default=False)
-    # In a row; forgotten once it has been well for a while.
+    # Restarts in a row; reset after a while in good health.
     restarts = models.IntegerField(default=0, db_default=0)
-    # It is not restarted any more until a person says so.
+    # No further restarts until an operator orders one.
     gave_up_at = models.DateTimeField(null=True, blank=True)
     token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     previous_token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     token_since = models.DateTimeField(null=True, blank=True)
-    # First use of the present one; null: its agent has not taken it yet.
+    # First use of the present token; null: the agent has not used it yet.
     token_used_at = models.DateTimeField(null=True, blank=True)
-    # Somebody wants another one, whatever its age.
+    # An admin ordered a rotation before the token's age requires one.
     token_due_at = models.DateTimeField(null=True, blank=True)
-    # The one before ends with the first use, not an hour later.
+    # The previous token ends with the first use of the new one, not an hour later.
     is_previous_ending = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
@@ -192,14 +191,16 @@ class Member(models.Model):
 
     @property
     def is_outdated(self) -> bool:
-        """Made from another configuration than its pool has now. Not known is not outdated."""
+        """True if the member was created from another configuration than the pool has now. False
+        if its configuration is unknown.
+        """
         now = self.pool.member_digest
         return bool(self.spec_digest and now and self.spec_digest != now)
 
 
 class Installation(models.Model):
-    """One row: what our things are marked with outside, where others have theirs. It goes with a
-    dump, so a restore knows them again.
+    """One row with the name that marks objects of this installation in outside systems. A dump
+    contains the row, so that a restored database recognises its objects.
     """
 
     id = models.IntegerField(primary_key=True, default=1)
@@ -210,7 +211,9 @@ class Installation(models.Model):
 
 
 class Heartbeat(models.Model):
-    """Narrow on purpose: written every few seconds by every member."""
+    """The last heartbeat of a member. A narrow row, because each member writes it every few
+    seconds.
+    """
 
     member = models.OneToOneField(Member, on_delete=models.CASCADE, primary_key=True)
     incarnation = models.IntegerField()
@@ -219,7 +222,7 @@ class Heartbeat(models.Model):
 
 
 class Decision(models.Model):
-    """What the scaler decided and why. Equal ones in a row are counted on one row."""
+    """A decision of the scaler with its reason. Equal decisions in a row share one row."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="decisions")
     at = models.DateTimeField(db_default=Now())
@@ -264,8 +267,8 @@ class Secret(models.Model):
 
 
 class Grant(models.Model):
-    """A role of a user or a group, in one pool or (no pool) in all of them. Roles are declared
-    in pools.access.permissions.
+    """A role of a user or a group, in one pool or (null) in all pools. `pools.access.permissions`
+    declares the roles.
     """
 
     user = models.ForeignKey(
@@ -296,8 +299,8 @@ class Grant(models.Model):
 
 
 class Token(models.Model):
-    """What a program signs in with. Only its hash is kept; scopes are a subset of its user's
-    roles, checked at use.
+    """A token of a program. Only its hash is stored; each use intersects the scopes with the
+    present roles of the user.
     """
 
     user = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""What a pool and a member may be, and how they get there."""
+"""State machines of pools and members."""
 
 from project.kernel.db.state_machine import StateMachine, edges
 

@@ -1,1 +1,1 @@
-"""Roles granted and withdrawn, and the REST API for tokens and grants."""
+"""Grants of roles, and the REST API for tokens and grants."""

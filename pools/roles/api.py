@@ -1,10 +1,10 @@
-"""REST about who may do what: me, tokens, grants."""
+"""REST API for the caller's own rights, tokens and grants."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeVar
 
 from django.contrib.auth.models import Group, User
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -30,13 +30,13 @@ from pools.roles.schemas import GrantAnswer, GrantBody, Me, NewTokenAnswer, Toke
 from pools.roles.services import create_grant, revoke_grant
 from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
 
+Row = TypeVar("Row", User, Group)
+
 
 class MyView(Endpoint):
-    @describe("Who I am and what I may", {200: Me}, name="get_me", tag="access")
+    @describe("The caller and its roles", {200: Me}, name="get_me", tag="access")
     def get(self, request: Request) -> Response:
-        """The roles that count at this moment: what the user has, less what the token is
-        limited to.
-        """
+        """The present roles: those of the user, within the limits of the token."""
         me = self.identity
         names = {pool: name for name, pool in me.names.items()}
         by_pool = {
@@ -63,14 +63,14 @@ class TokenList(Endpoint):
         {200: pages_of(TokenAnswer)},
         query=[
             *PAGES,
-            in_query("user", "Of somebody else, for admins of all pools."),
+            in_query("user", "Tokens of another user, for admins of all pools."),
             in_query("live", "Not revoked.", bool),
         ],
         name="list_tokens",
         tag="access",
     )
     def get(self, request: Request) -> Response:
-        """One's own, the newest first."""
+        """The caller's tokens, newest first."""
         limit, before = read_page(request)
         name = read_text(request, "user")
         if name and name != self.identity.username:
@@ -86,7 +86,7 @@ class TokenList(Endpoint):
         return page(request, show_tokens(rows), cursor)
 
     @describe(
-        "Make a token",
+        "Create a token",
         {201: NewTokenAnswer},
         body=TokenBody,
         problems=(409,),
@@ -94,8 +94,8 @@ class TokenList(Endpoint):
         tag="access",
     )
     def post(self, request: Request) -> Response:
-        """For oneself. The secret is in this answer and never again. A token makes only tokens
-        that may no more and last no longer.
+        """Creates a token for the caller. Only this answer contains the secret. A caller with a
+        token can create only tokens that permit no more and last no longer.
         """
         body = read_body(request, TokenBody)
         pools = None if body["pools"] is None else find_pools(body["pools"])
@@ -117,7 +117,9 @@ class TokenList(Endpoint):
 
 class TokenDetail(Endpoint):
     def find(self, token_id: int) -> Token:
-        """One's own; of others only for admins of all pools. What one may not see is not there."""
+        """A token of the caller, or any token for admins of all pools. Raises NotFound for other
+        tokens.
+        """
         token = Token.objects.select_related("user").filter(pk=token_id).first()
         if token is None or (
             token.user_id != self.identity.user_id and not self.identity.may("grant", None)
@@ -127,18 +129,18 @@ class TokenDetail(Endpoint):
 
     @describe("A token", {200: TokenAnswer}, name="get_token", tag="access")
     def get(self, request: Request, token_id: int) -> Response:
-        """Without its secret, which is kept nowhere."""
+        """The secret is not part of the answer, because it is not stored."""
         return Response(show_tokens([self.find(token_id)])[0])
 
     @describe("Revoke a token", {204: None}, query=[REASON], name="revoke_token", tag="access")
     def delete(self, request: Request, token_id: int) -> Response:
-        """It opens nothing from now on, and the sockets that it has opened close. A limited
-        token revokes itself alone.
+        """The token is rejected from now on, and sockets that it opened close. A token with limits
+        can revoke only itself.
         """
         token, me = self.find(token_id), self.identity
         if me.scope != Scope() and token.pk != me.token_id:
             raise Forbidden(
-                f"The token {me.token_name} is limited: it revokes itself alone.",
+                f"The token {me.token_name} is limited: it can revoke only itself.",
                 way_out="Use a token without limits.",
             )
         revoke_token(token.pk, reason=read_text(request, "reason", 500))
@@ -151,15 +153,15 @@ class GrantList(Endpoint):
         {200: pages_of(GrantAnswer)},
         query=[
             *PAGES,
-            in_query("pool", "In this pool."),
-            in_query("user", "Of this user."),
-            in_query("group", "Of this group."),
+            in_query("pool", "Only grants in this pool."),
+            in_query("user", "Only grants of this user."),
+            in_query("group", "Only grants of this group."),
         ],
         name="list_grants",
         tag="access",
     )
     def get(self, request: Request) -> Response:
-        """Those in pools that one is admin of, and one's own."""
+        """Grants in pools of which the caller is admin, and the caller's own grants."""
         limit, before = read_page(request)
         found = Grant.objects.select_related("user", "group", "pool")
         if (pools := self.identity.pools_with(ADMIN)) is not None:
@@ -185,7 +187,9 @@ class GrantList(Endpoint):
         tag="access",
     )
     def post(self, request: Request) -> Response:
-        """To a user or a group, in one pool or in all. For admins of that pool, or of all pools."""
+        """Grants a role to a user or a group, in one pool or in all pools. For admins of that pool,
+        or of all pools.
+        """
         body = read_body(request, GrantBody)
         pool = get_pool(body["pool"]) if body["pool"] else None
         require(self.identity, "grant", pool)
@@ -204,8 +208,8 @@ class GrantList(Endpoint):
 class GrantDetail(Endpoint):
     @describe("Withdraw a grant", {204: None}, query=[REASON], name="delete_grant", tag="access")
     def delete(self, request: Request, grant_id: int) -> Response:
-        """It counts from the next request on; sockets that showed more than is allowed
-        now close.
+        """The role ends with the next request. Sockets that show more than the remaining roles
+        permit are closed.
         """
         grant = Grant.objects.select_related("pool").filter(pk=grant_id).first()
         missing = NotFound("There is no such grant.", way_out="Look at the list of grants.")
@@ -216,13 +220,13 @@ class GrantDetail(Endpoint):
         return Response(status=204)
 
 
-def find_named(found: Any, field: str, name: str | None) -> Any:
+def find_named(found: QuerySet[Row], field: str, name: str | None) -> Row | None:
     if name is None:
         return None
     row = found.first()
     if row is None:
         raise Invalid(
-            fields=[FieldError(field, f"There is no {field} {name}.", "Name one that is there.")]
+            fields=[FieldError(field, f"There is no {field} {name}.", f"Name an existing {field}.")]
         )
     return row
 
@@ -234,21 +238,21 @@ def find_pools(names: Iterable[str]) -> list[Pool]:
         raise Invalid(
             fields=[
                 FieldError(
-                    "pools", f"There is no pool {', '.join(missing)}.", "Name pools that are there."
+                    "pools", f"There is no pool {', '.join(missing)}.", "Name existing pools."
                 )
             ]
         )
     return [there[name] for name in wanted]
 
 
-def show_tokens(tokens: Iterable[Token]) -> list[dict[str, Any]]:
+def show_tokens(tokens: Iterable[Token]) -> list[dict[str, object]]:
     rows = list(tokens)
     ids = {pool for token in rows for pool in token.scopes.get("pools") or ()}
     names = dict(Pool.objects.filter(pk__in=ids).values_list("id", "name")) if ids else {}
     return [show_token(token, names) for token in rows]
 
 
-def show_token(token: Token, names: dict[int, str]) -> dict[str, Any]:
+def show_token(token: Token, names: dict[int, str]) -> dict[str, object]:
     pools = token.scopes.get("pools")
     return {
         "id": token.pk,
@@ -264,7 +268,7 @@ def show_token(token: Token, names: dict[int, str]) -> dict[str, Any]:
     }
 
 
-def show_grant(grant: Grant) -> dict[str, Any]:
+def show_grant(grant: Grant) -> dict[str, object]:
     return {
         "id": grant.pk,
         "user": None if grant.user is None else grant.user.get_username(),

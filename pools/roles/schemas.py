@@ -1,5 +1,5 @@
-"""Bodies and answers about access, as the schema shows them. Answers are built by hand in
-api.py; bodies are checked by these.
+"""Schemas of tokens and grants. Bodies are validated by these classes; `api.py` builds the
+answers.
 """
 
 from typing import Any
@@ -22,11 +22,12 @@ class MyToken(Shape):
 
 class MyRoles(Shape):
     everywhere = serializers.ListField(
-        child=serializers.ChoiceField(ROLE_NAMES), help_text="In all pools, those to come included."
+        child=serializers.ChoiceField(ROLE_NAMES),
+        help_text="Roles in all pools, including future ones.",
     )
     pools = serializers.DictField(
         child=serializers.ListField(child=serializers.CharField()),
-        help_text="By the name of a pool.",
+        help_text="Roles by the name of a pool.",
     )
 
 
@@ -34,7 +35,7 @@ class Me(Shape):
     user_id = serializers.IntegerField()
     username = serializers.CharField()
     is_superuser = serializers.BooleanField()
-    token = MyToken(allow_null=True, help_text="null: this is a session.")
+    token = MyToken(allow_null=True, help_text="null: the caller has a session.")
     roles = MyRoles()
 
 
@@ -42,16 +43,18 @@ class TokenAnswer(Shape):
     id = serializers.IntegerField()
     user = serializers.CharField()
     name = serializers.CharField()
-    prefix = serializers.CharField(help_text="How it begins, to tell tokens apart.")
+    prefix = serializers.CharField(
+        help_text="First characters of the secret, to tell tokens apart."
+    )
     roles = serializers.ListField(
         child=serializers.CharField(),
         allow_null=True,
-        help_text="No more than these; null: as its user.",
+        help_text="Limited to these roles; null: all roles of its user.",
     )
     pools = serializers.ListField(
         child=serializers.CharField(),
         allow_null=True,
-        help_text="In these pools only; null: in all.",
+        help_text="Limited to these pools; null: all pools.",
     )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
@@ -60,30 +63,30 @@ class TokenAnswer(Shape):
 
 
 class NewTokenAnswer(TokenAnswer):
-    secret = serializers.CharField(help_text="Shown this once, and kept nowhere.")
+    secret = serializers.CharField(help_text="Shown only in this answer; not stored.")
 
 
 class TokenBody(StrictSerializer):
     name = serializers.CharField(
         max_length=LONGEST_NAME,
-        help_text="What uses it: ci. It stands behind the user's name in events.",
+        help_text="Name of the program, such as ci. Events show it after the user's name.",
     )
     roles = serializers.ListField(
         child=serializers.ChoiceField(ROLE_NAMES),
         allow_null=True,
         required=False,
         default=None,
-        help_text="Left out: as its user.",
+        help_text="Limits the token to these roles. Default: all roles of its user.",
     )
     pools = serializers.ListField(
         child=serializers.CharField(max_length=63),
         allow_null=True,
         required=False,
         default=None,
-        help_text="Names. Left out: in all.",
+        help_text="Limits the token to pools of these names. Default: all pools.",
     )
     expires_at = AwareDateTimeField(
-        allow_null=True, required=False, default=None, help_text="Left out: until it is revoked."
+        allow_null=True, required=False, default=None, help_text="Default: the token never expires."
     )
 
 
@@ -91,7 +94,7 @@ class GrantAnswer(Shape):
     id = serializers.IntegerField()
     user = serializers.CharField(allow_null=True)
     group = serializers.CharField(allow_null=True)
-    pool = serializers.CharField(allow_null=True, help_text="null: in all pools.")
+    pool = serializers.CharField(allow_null=True, help_text="null: all pools.")
     role = serializers.CharField()
     created_at = serializers.DateTimeField()
 
@@ -103,7 +106,7 @@ class GrantBody(StrictSerializer):
         required=False,
         allow_null=True,
         default=None,
-        help_text="A user's name; or name a group.",
+        help_text="Name of a user. Either `user` or `group` is required.",
     )
     group = serializers.CharField(max_length=150, required=False, allow_null=True, default=None)
     pool = serializers.CharField(
@@ -111,6 +114,6 @@ class GrantBody(StrictSerializer):
         required=False,
         allow_null=True,
         default=None,
-        help_text="Left out: in all pools.",
+        help_text="Default: all pools.",
     )
     reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")

@@ -1,8 +1,4 @@
-"""Roles given and taken back. Each is an event, by which open sockets learn that somebody may do
-more or less from now on.
-"""
-
-from typing import Any
+"""Grant and withdraw roles. Each change is an event, by which open sockets update their rights."""
 
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
@@ -25,7 +21,7 @@ def create_grant(
     pool: Pool | None = None,
     reason: str = "",
 ) -> Grant:
-    """A role for a user or a group, in one pool or (no pool) in all of them."""
+    """Grant a role to a user or a group, in one pool or (None) in all pools."""
     if role not in ROLES:
         raise Invalid(
             fields=[
@@ -51,7 +47,7 @@ def create_grant(
             record("grant", pool_id=grant.pool_id, after=role, reason=reason, data=about(grant))
     except IntegrityError:
         raise Conflict(
-            "This grant exists already.", code="exists", way_out="Nothing is left to do."
+            "This grant exists already.", code="exists", way_out="No further action is needed."
         )
     grant.refresh_from_db()
     return grant
@@ -60,8 +56,8 @@ def create_grant(
 def refuse_unprotected(
     role: str, user: User | None, group: Group | None, pool: Pool | None
 ) -> None:
-    """A role that lets a second person start tasks is refused where tasks can read Berth's own
-    passwords and keys.
+    """Raises Refused for a role that lets a second person start tasks where tasks can read Berth's
+    own passwords and keys.
     """
     if role not in CLAIMING or (
         user is not None and is_program(user.username) and not user.has_usable_password()
@@ -91,7 +87,7 @@ def revoke_grant(grant_id: int, *, reason: str = "") -> None:
         grant.delete()
 
 
-def about(grant: Grant) -> dict[str, Any]:
+def about(grant: Grant) -> dict[str, object]:
     if grant.user is not None:
         return {"user_id": grant.user_id, "user": grant.user.get_username(), "role": grant.role}
     assert grant.group is not None

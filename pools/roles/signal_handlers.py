@@ -1,6 +1,4 @@
-"""What pools do when the kernel tells something."""
-
-from typing import Any
+"""Handlers for signals of the kernel."""
 
 from django.contrib.auth.models import User
 from django.dispatch import receiver
@@ -11,8 +9,8 @@ from project.kernel.signals import first_user_made
 
 
 @receiver(first_user_made, dispatch_uid="pools.first_user")
-def make_first_user_approver(user: User, **kwargs: Any) -> None:
-    """An admin does not decide about plans by that alone, and the first user has nobody
-    else to ask.
+def make_first_user_approver(user: User, **kwargs: object) -> None:
+    """Make the first user an approver, because the role admin does not include approvals and no
+    other user could approve plans.
     """
     create_grant(role=APPROVER, user=user, reason="the first user")

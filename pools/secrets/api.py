@@ -1,4 +1,4 @@
-"""REST about secrets of a pool: their names are listed, their values are only ever written."""
+"""REST API for secrets of a pool. Names can be listed, values can only be written."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class SecretBody(StrictSerializer):
     value = serializers.CharField(
         max_length=LONGEST,
         trim_whitespace=False,
-        help_text="What tasks get. It is never told again.",
+        help_text="The value for tasks. No answer of the API contains it.",
         write_only=True,
     )
     reason = serializers.CharField(
@@ -29,7 +29,7 @@ class SecretBody(StrictSerializer):
         required=False,
         allow_blank=True,
         default="",
-        help_text="Others read it.",
+        help_text="Shown in events.",
     )
 
 
@@ -48,8 +48,8 @@ class SecretEndpoint(Endpoint):
 class SecretList(SecretEndpoint):
     @describe("Secrets of a pool", {200: pages_of(SecretAnswer)}, name="list_secrets", tag=TAG)
     def get(self, request: Request, pool_name: str) -> Response:
-        """Their names. What they are is told to the agents of the pool alone, when a task
-        names them.
+        """Names of the secrets. Only agents of the pool receive values, for tasks that name the
+        secret.
         """
         pool = self.find(pool_name)
         return Response(
@@ -67,8 +67,8 @@ class SecretDetail(SecretEndpoint):
         tag=TAG,
     )
     def put(self, request: Request, pool_name: str, secret_name: str) -> Response:
-        """New (201), or another value (200). Tasks that begin from now on get it; it stands
-        masked in their logs.
+        """Creates the secret (201) or changes its value (200). Tasks that start from now on receive
+        the value; their logs mask it.
         """
         pool = self.find(pool_name)
         body = read_body(request, SecretBody)
@@ -79,7 +79,7 @@ class SecretDetail(SecretEndpoint):
 
     @describe("Delete a secret", {204: None}, query=[REASON], name="delete_secret", tag=TAG)
     def delete(self, request: Request, pool_name: str, secret_name: str) -> Response:
-        """Tasks that name it fail from now on, and say so."""
+        """Tasks that name the secret fail from now on, with an error that names it."""
         pool = self.find(pool_name)
         delete_secret(
             pool_id=pool.pk, name=secret_name, reason=read_text(request, "reason", LONGEST_REASON)
@@ -87,5 +87,5 @@ class SecretDetail(SecretEndpoint):
         return Response(status=204)
 
 
-def show(secret: SecretView) -> dict[str, Any]:
+def show(secret: SecretView) -> dict[str, object]:
     return {"name": secret.name, "changed_at": secret.changed_at}

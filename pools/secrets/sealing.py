@@ -1,4 +1,4 @@
-"""What pools keep sealed, for `manage.py reseal`: their secrets."""
+"""Encrypts the secrets of pools with the present key, for `manage.py reseal`."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from project.kernel.security.encryption import key_id, register_resealer, seal, 
 
 @register_resealer("secrets")
 def reseal_secrets() -> Iterator[int]:
-    """One that is set anew meanwhile is sealed with the present key anyway, and left alone."""
+    """Skips a secret that changed meanwhile, because the change has used the present key."""
     for row in Secret.objects.exclude(key_id=key_id()).order_by("pk").iterator(100):
         again = seal(unseal(bytes(row.ciphertext)))
         yield Secret.objects.filter(pk=row.pk, changed_at=row.changed_at).update(

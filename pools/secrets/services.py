@@ -1,7 +1,7 @@
-"""Secrets of a pool: given to its tasks as environment, by name. Sealed at rest; a value is never
-told again, to nobody but an agent.
+"""Secrets of a pool, which tasks receive as environment variables. Encrypted at rest; only agents
+receive values.
 
-No event, error or log holds a value: services say which secret, never what it is.
+No event, error or log contains a value; they name the secret.
 """
 
 import re
@@ -20,8 +20,8 @@ from project.kernel.security.encryption import key_id, seal, unseal
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 NAME_RULE = (
-    "Up to 63 letters, digits and underscores, no digit first: it becomes a variable of "
-    "the environment."
+    "Use up to 63 letters, digits and underscores, with no digit first: the name becomes an "
+    "environment variable."
 )
 LONGEST = 32_000  # characters of a value: a key, a certificate with its chain
 MOST = 200  # in one pool
@@ -41,8 +41,8 @@ def list_secrets(pool_id: int) -> list[SecretView]:
 
 
 def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tuple[SecretView, bool]:
-    """New, or another value for one that is there. True: it is new. Tasks that begin from now
-    on get it.
+    """Create a secret (True) or change its value (False). Tasks that start from now on receive
+    the value.
     """
     if faults := list_faults(name, value):
         raise Invalid(fields=faults)
@@ -54,7 +54,7 @@ def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tupl
             raise Conflict(
                 f"This pool has {MOST} secrets.",
                 code="too_many_secrets",
-                way_out="Delete one that nobody uses.",
+                way_out="Delete a secret that no task uses.",
             )
         if row is None:
             row = Secret.objects.create(pool=pool, name=name, ciphertext=sealed, key_id=number)
@@ -76,7 +76,7 @@ def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tupl
 
 
 def delete_secret(*, pool_id: int, name: str, reason: str = "") -> None:
-    """Tasks that name it fail from now on, and say so."""
+    """Delete a secret. Tasks that name it fail from now on."""
     with transaction.atomic():
         _lock_pool(pool_id)
         deleted, _ = Secret.objects.filter(pool_id=pool_id, name=name).delete()
@@ -88,7 +88,7 @@ def delete_secret(*, pool_id: int, name: str, reason: str = "") -> None:
 
 
 def read_secrets(pool_id: int, names: Iterable[str]) -> dict[str, str | None]:
-    """For the agent that is about to run a task. None: there is none of that name."""
+    """Values by name, for the agent of a task. None: the pool has no secret of that name."""
     wanted = list(names)
     if not wanted:
         return {}
@@ -102,11 +102,11 @@ def read_secrets(pool_id: int, names: Iterable[str]) -> dict[str, str | None]:
 def list_faults(name: str, value: object) -> list[FieldError]:
     faults = []
     if not NAME.fullmatch(name):
-        faults.append(FieldError("name", "This is not a name of a secret.", NAME_RULE))
+        faults.append(FieldError("name", "This is not a valid name of a secret.", NAME_RULE))
     elif name.startswith(OURS):
         faults.append(
             FieldError(
-                "name", f"Names that begin with {OURS} are the agent’s own.", "Choose another name."
+                "name", f"Names with {OURS} at the start are reserved.", "Choose another name."
             )
         )
     if not isinstance(value, str):
@@ -116,7 +116,7 @@ def list_faults(name: str, value: object) -> list[FieldError]:
             FieldError(
                 "value",
                 f"A value has 1 to {LONGEST} characters, and no NUL.",
-                "Put longer ones into a file of the source.",
+                "Put a longer value into a file of the source.",
             )
         )
     return faults

@@ -18,29 +18,31 @@ from project.kernel.errors import BerthError
 
 
 class Command(BaseCommand):
-    help = "Make, list and revoke the tokens that programs sign in with."
+    help = "Create, list and revoke tokens of programs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        create = verbs.add_parser("create", help="print a new token; it is shown this once")
+        create = verbs.add_parser(
+            "create", help="create a token and print it; it is shown only once"
+        )
         create.add_argument("user")
-        create.add_argument("name", help="what uses it: ci")
+        create.add_argument("name", help="name of the program, such as ci")
         create.add_argument(
             "--role",
             action="append",
             choices=list(ROLES),
-            help="no more than this (may be repeated; default: as the user)",
+            help="limit the token to this role (may be repeated; default: all roles of the user)",
         )
         create.add_argument(
             "--pool",
             action="append",
             metavar="POOL",
-            help="in this pool only (may be repeated; default: in all)",
+            help="limit the token to this pool (may be repeated; default: all pools)",
         )
-        create.add_argument("--days", type=float, help="for so long (default: until it is revoked)")
-        listing = verbs.add_parser("list", help="tokens, the newest first")
+        create.add_argument("--days", type=float, help="lifetime (default: no end)")
+        listing = verbs.add_parser("list", help="list tokens, newest first")
         listing.add_argument("user", nargs="?")
-        revoke = verbs.add_parser("revoke", help="close it for good")
+        revoke = verbs.add_parser("revoke", help="revoke a token for good")
         revoke.add_argument("id", type=int)
         revoke.add_argument("--reason", default="")
 
@@ -70,7 +72,7 @@ class Command(BaseCommand):
             expires_at=ends,
         )
         self.stderr.write(
-            f"Token {token.pk} of {options['user']}, {ends_at(token)}. It is shown this once:"
+            f"Token {token.pk} of {options['user']}, {ends_at(token)}. It is shown only once:"
         )
         self.stdout.write(secret)  # alone on stdout, for scripts
 
