@@ -69,7 +69,7 @@ def apply_liveness(member_id: int) -> None:
         verdict = decide_liveness(
             state=member.state,
             is_lost=member.lost_at is not None,
-            silent_for=members_sql.silence(member=member_id),
+            silent_for=members_sql.seconds_since_heartbeat(member=member_id),
             heartbeat=None if liveness is None else liveness.heartbeat,
             lost=None if liveness is None else liveness.lost,
         )

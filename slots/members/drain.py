@@ -152,22 +152,22 @@ def finish_drain(member_id: int) -> bool:
 
 def list_overdue(limit: int) -> list[int]:
     """Members past their deadline that claims still hold."""
-    return [row.id for row in members_sql.over_with_holders(limit)]
+    return [row.id for row in members_sql.overdue_with_holders(limit)]
 
 
 def list_finishable(limit: int) -> list[int]:
-    return [row.id for row in members_sql.to_settle(limit)]
+    return [row.id for row in members_sql.finishable_drains(limit)]
 
 
 def lock_overdue(member_id: int) -> Any | None:
     """In the transaction that puts somebody out: the member, if its deadline has passed and
     nobody has taken it back.
     """
-    return members_sql.is_over(member=member_id)
+    return members_sql.lock_overdue(member=member_id)
 
 
 def list_stuck(limit: int = 50) -> list[StuckDrain]:
-    rows = members_sql.progress(limit, over=HANGS)
+    rows = members_sql.stuck_drains(limit, over=HANGS)
     return [
         StuckDrain(
             r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id

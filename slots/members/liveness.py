@@ -57,7 +57,7 @@ def record_heartbeat(
                 )
             ]
         )
-    row = members_sql.beat(member=member_id, incarnation=incarnation, load=text)
+    row = members_sql.store_heartbeat(member=member_id, incarnation=incarnation, load=text)
     if row is None:
         raise _heartbeat_refused(member_id, incarnation)
     state = row.state

@@ -19,7 +19,7 @@ class FindAnyRow(NamedTuple):
 
 
 def find_any(n: int, *, pool: int, lane: str) -> list[FindAnyRow]:
-    """K free slots of a lane, wherever they are."""
+    """The first n free slots of a lane, on any member."""
     return statements.fetch_rows("find_any", FindAnyRow, {"pool": pool, "lane": lane}, n=n)
 
 
@@ -30,7 +30,7 @@ class FindLabelledRow(NamedTuple):
 
 
 def find_labelled(n: int, *, pool: int, lane: str, labels: str) -> list[FindLabelledRow]:
-    """K free slots of a lane on members that carry the labels."""
+    """The first n free slots of a lane on members that have the labels."""
     return statements.fetch_rows(
         "find_labelled", FindLabelledRow, {"pool": pool, "lane": lane, "labels": labels}, n=n
     )
@@ -42,7 +42,7 @@ class FindRunRow(NamedTuple):
 
 
 def find_run(n: int, *, lane: str, step: int, pool: int, labels: str) -> FindRunRow | None:
-    """K numbers in a row (step apart) on one member, first member first."""
+    """N free numbers, `step` apart, on one member; the first member in the pool's order wins."""
     return statements.fetch_one(
         "find_run", FindRunRow, {"lane": lane, "step": step, "pool": pool, "labels": labels}, n=n
     )
@@ -55,7 +55,7 @@ class LockRunRow(NamedTuple):
 
 
 def lock_run(n: int, *, member: int, lane: str, number: int, step: int) -> list[LockRunRow]:
-    """And then lock them; fewer than k came back: somebody was faster, find again."""
+    """Locks the slots of a run that find_run returned."""
     return statements.fetch_rows(
         "lock_run",
         LockRunRow,
@@ -69,7 +69,7 @@ class FindTogetherRow(NamedTuple):
 
 
 def find_together(n: int, *, lane: str, pool: int, labels: str) -> list[FindTogetherRow]:
-    """A member with k free slots."""
+    """The first member with n free slots."""
     return statements.fetch_rows(
         "find_together", FindTogetherRow, {"lane": lane, "pool": pool, "labels": labels}, n=n
     )
@@ -82,7 +82,7 @@ class LockOnMemberRow(NamedTuple):
 
 
 def lock_on_member(n: int, *, member: int, lane: str) -> list[LockOnMemberRow]:
-    """The lowest k free slots of that member."""
+    """Locks the n free slots with the lowest numbers of a member."""
     return statements.fetch_rows(
         "lock_on_member", LockOnMemberRow, {"member": member, "lane": lane}, n=n
     )
@@ -96,7 +96,7 @@ class FindPairRow(NamedTuple):
 
 
 def find_pair(*, other_lane: str, pool: int, lane: str) -> list[FindPairRow]:
-    """One number in both lanes of one member (TCP and UDP where they are separate listeners)."""
+    """One number that is free in both lanes of a member (TCP and UDP as separate listeners)."""
     return statements.fetch_rows(
         "find_pair", FindPairRow, {"other_lane": other_lane, "pool": pool, "lane": lane}
     )
@@ -111,8 +111,8 @@ class FindNodeRow(NamedTuple):
 def find_node(
     *, pool: int, lane: str, claim: int, labels: str, earlier_claims: list[int]
 ) -> list[FindNodeRow]:
-    """The claim's own slot if it still drains, then where its owner was before, then any whose
-    member has the labels.
+    """The claim's own slot if it still drains, else a slot of the owner's earlier claims, else
+    any free slot whose member has the labels.
     """
     return statements.fetch_rows(
         "find_node",
@@ -145,7 +145,7 @@ class LockNumberRow(NamedTuple):
 
 
 def lock_number(*, pool: int, lane: str, number: int) -> list[LockNumberRow]:
-    """That number in one pool."""
+    """Locks a free slot with this number in one pool."""
     return statements.fetch_rows(
         "lock_number", LockNumberRow, {"pool": pool, "lane": lane, "number": number}
     )
@@ -162,7 +162,7 @@ class LockNamedRow(NamedTuple):
 
 
 def lock_named(*, slots: list[int]) -> LockNamedRow | None:
-    """These slots by id, whatever their state: for a claim on a named slot."""
+    """Locks slots by id in any state, for a claim on a named slot."""
     return statements.fetch_one("lock_named", LockNamedRow, {"slots": slots})
 
 
@@ -171,9 +171,7 @@ class CloseMemberRow(NamedTuple):
 
 
 def close_member(*, member: int) -> list[CloseMemberRow]:
-    """Locks the slots of a member, so it waits for binds under way; later ones find nothing
-    open.
-    """
+    """Closes all slots of a member."""
     return statements.fetch_rows("close_member", CloseMemberRow, {"member": member})
 
 
@@ -182,7 +180,7 @@ class OpenMemberRow(NamedTuple):
 
 
 def open_member(*, member: int) -> list[OpenMemberRow]:
-    """The other way round."""
+    """Opens all slots of a member."""
     return statements.fetch_rows("open_member", OpenMemberRow, {"member": member})
 
 
@@ -191,7 +189,7 @@ class CloseSomeRow(NamedTuple):
 
 
 def close_some(n: int, *, member: int) -> list[CloseSomeRow]:
-    """So many of them, for a pool with very many: see slots/members/open_slots.py."""
+    """Closes at most n slots of a member, for large pools (slots/members/open_slots.py)."""
     return statements.fetch_rows("close_some", CloseSomeRow, {"member": member}, n=n)
 
 
@@ -200,14 +198,14 @@ class OpenSomeRow(NamedTuple):
 
 
 def open_some(n: int, *, member: int) -> list[OpenSomeRow]:
-    """The other way round."""
+    """Opens at most n slots of a member, for large pools."""
     return statements.fetch_rows("open_some", OpenSomeRow, {"member": member}, n=n)
 
 
 def add_slots(
     *, pool: int, member: int, is_open: bool, lanes: list[str], numbers: list[int], ranks: list[int]
 ) -> None:
-    """Rows for what a member offers, born free."""
+    """Adds free slots to a member."""
     statements.execute(
         "add_slots",
         {
@@ -233,9 +231,7 @@ class LockSlotsRow(NamedTuple):
 
 
 def lock_slots(*, member: int) -> list[LockSlotsRow]:
-    """All of a member, for whoever changes what it offers: binds under way end first, later
-    ones pass them over.
-    """
+    """Locks all slots of a member before its offer changes."""
     return statements.fetch_rows("lock_slots", LockSlotsRow, {"member": member})
 
 
@@ -244,21 +240,19 @@ class OfferSlotsRow(NamedTuple):
 
 
 def offer_slots(*, slots: list[int], actor: str, reason: str) -> list[OfferSlotsRow]:
-    """Numbers that were withdrawn, or lost, are offered again; closed, until pool and member
-    are found willing.
-    """
+    """Offers retired slots again, closed until the caller has checked pool and member."""
     return statements.fetch_rows(
         "offer_slots", OfferSlotsRow, {"slots": slots, "actor": actor, "reason": reason}
     )
 
 
 def rank_slots(*, slots: list[int], ranks: list[int]) -> None:
-    """Another placement, another order; who holds what stays."""
+    """Changes the order of slots after a change of placement; holders stay."""
     statements.execute("rank_slots", {"slots": slots, "ranks": ranks})
 
 
 def retire_free(*, member: int) -> None:
-    """A member goes; its event says it for all of them."""
+    """Retires the free slots of a member that is removed."""
     statements.execute("retire_free", {"member": member})
 
 
@@ -267,30 +261,30 @@ class RetireSomeRow(NamedTuple):
 
 
 def retire_some(n: int, *, member: int) -> list[RetireSomeRow]:
-    """So many of them, of a member that is empty and closed and goes with its pool."""
+    """Retires at most n slots of an empty, closed member whose pool is deleted."""
     return statements.fetch_rows("retire_some", RetireSomeRow, {"member": member}, n=n)
 
 
-class LeaveAllRow(NamedTuple):
+class MarkAllLeavingRow(NamedTuple):
     id: int
 
 
-def leave_all(*, pool: int | None, reason: str, actor: str) -> list[LeaveAllRow]:
-    """The pool of these members is deleted: they leave, with a deadline that is now; each with
-    its event.
+def mark_all_leaving(*, pool: int | None, reason: str, actor: str) -> list[MarkAllLeavingRow]:
+    """Marks all members of a deleted pool as leaving, with an immediate deadline and an event
+    each.
     """
     return statements.fetch_rows(
-        "leave_all", LeaveAllRow, {"pool": pool, "reason": reason, "actor": actor}
+        "mark_all_leaving", MarkAllLeavingRow, {"pool": pool, "reason": reason, "actor": actor}
     )
 
 
 def has_slots(n: int, *, pool: int) -> bool:
-    """Whether a pool has so many slots, found by looking at no more than that."""
+    """Whether a pool has at least n slots; reads at most n rows."""
     return statements.fetch_sole_value("has_slots", {"pool": pool}, n=n)
 
 
 def has_members(n: int, *, pool: int) -> bool:
-    """The same of members: each takes a dozen statements to go."""
+    """Whether a pool has at least n members."""
     return statements.fetch_sole_value("has_members", {"pool": pool}, n=n)
 
 
@@ -305,12 +299,12 @@ class HoldersRow(NamedTuple):
 
 
 def holders(*, members: list[int]) -> list[HoldersRow]:
-    """Who keeps a member, or drains on it."""
+    """Slots that keep members from leaving: held, reserved or draining."""
     return statements.fetch_rows("holders", HoldersRow, {"members": members})
 
 
 def is_member_empty(*, member: int) -> bool:
-    """Asked after close_member, in the same transaction, before the member is `deleting`."""
+    """Whether a member may become `deleting`; read after close_member in the same transaction."""
     return statements.fetch_sole_value("is_member_empty", {"member": member})
 
 
@@ -319,20 +313,22 @@ class NoteUnsavedRow(NamedTuple):
 
 
 def note_unsaved(*, member: int, claim: int, generation: int) -> list[NoteUnsavedRow]:
-    """Only the agent of this member has the state of that apply."""
+    """Records that only the agent of this member has the state of an apply."""
     return statements.fetch_rows(
         "note_unsaved", NoteUnsavedRow, {"member": member, "claim": claim, "generation": generation}
     )
 
 
-class EndUnsavedRow(NamedTuple):
+class DeleteUnsavedRow(NamedTuple):
     member_id: int
 
 
-def end_unsaved(*, claim: int, generation: int) -> list[EndUnsavedRow]:
-    """The server has the state, or a person has given it up."""
+def delete_unsaved(*, claim: int, generation: int) -> list[DeleteUnsavedRow]:
+    """Deletes the record of an unsaved state: the server has the state, or an operator
+    discarded it.
+    """
     return statements.fetch_rows(
-        "end_unsaved", EndUnsavedRow, {"claim": claim, "generation": generation}
+        "delete_unsaved", DeleteUnsavedRow, {"claim": claim, "generation": generation}
     )
 
 
@@ -344,7 +340,7 @@ class LoseUnsavedRow(NamedTuple):
 def lose_unsaved(
     *, member: int | None, pool: int | None, actor: str, reason: str
 ) -> list[LoseUnsavedRow]:
-    """The member is gone, and with it the only copies; each with its event."""
+    """Deletes the records of unsaved states of a lost member, with an event each."""
     return statements.fetch_rows(
         "lose_unsaved",
         LoseUnsavedRow,
@@ -364,14 +360,16 @@ def unsaved_of(*, members: list[int]) -> list[UnsavedOfRow]:
     return statements.fetch_rows("unsaved_of", UnsavedOfRow, {"members": members})
 
 
-class CleanRow(NamedTuple):
+class FreeDrainedSlotRow(NamedTuple):
     id: int
 
 
-def clean(*, slot: int, generation: int, actor: str) -> CleanRow | None:
-    """The world confirmed that a draining slot is empty."""
+def free_drained_slot(*, slot: int, generation: int, actor: str) -> FreeDrainedSlotRow | None:
+    """Makes a draining slot idle after the provider or the agent confirmed that it is empty."""
     return statements.fetch_one(
-        "clean", CleanRow, {"slot": slot, "generation": generation, "actor": actor}
+        "free_drained_slot",
+        FreeDrainedSlotRow,
+        {"slot": slot, "generation": generation, "actor": actor},
     )
 
 
@@ -380,15 +378,13 @@ class RetireSlotsRow(NamedTuple):
 
 
 def retire_slots(*, slots: list[int], actor: str, reason: str) -> list[RetireSlotsRow]:
-    """The member was lost or the numbers are withdrawn; only free ones, holders leave by
-    give_back.
-    """
+    """Retires free and draining slots of a lost member, or of withdrawn numbers."""
     return statements.fetch_rows(
         "retire_slots", RetireSlotsRow, {"slots": slots, "actor": actor, "reason": reason}
     )
 
 
-class WhoHeldRow(NamedTuple):
+class HolderAtRow(NamedTuple):
     claim_id: int | None
     generation: int | None
     verb: str
@@ -397,22 +393,26 @@ class WhoHeldRow(NamedTuple):
     at: datetime
 
 
-def who_held(*, slot: int, at: datetime | str) -> WhoHeldRow | None:
-    """Slot time travel."""
-    return statements.fetch_one("who_held", WhoHeldRow, {"slot": slot, "at": at})
+def holder_at(*, slot: int, at: datetime | str) -> HolderAtRow | None:
+    """The last event of a slot before a moment."""
+    return statements.fetch_one("holder_at", HolderAtRow, {"slot": slot, "at": at})
 
 
-class BeatRow(NamedTuple):
+class StoreHeartbeatRow(NamedTuple):
     member_id: int
     state: str
     incarnation: int
     every: str | None
 
 
-def beat(*, member: int, incarnation: int | None, load: str | None) -> BeatRow | None:
-    """A heartbeat of the present incarnation; anything older is no row."""
+def store_heartbeat(
+    *, member: int, incarnation: int | None, load: str | None
+) -> StoreHeartbeatRow | None:
+    """Stores a heartbeat of the current incarnation; an older incarnation gets no row."""
     return statements.fetch_one(
-        "beat", BeatRow, {"member": member, "incarnation": incarnation, "load": load}
+        "store_heartbeat",
+        StoreHeartbeatRow,
+        {"member": member, "incarnation": incarnation, "load": load},
     )
 
 
@@ -421,13 +421,13 @@ class TakeDueMembersRow(NamedTuple):
 
 
 def take_due_members(n: int, *, seconds: float) -> list[TakeDueMembersRow]:
-    """Whom the finalizer looks at, longest due first."""
+    """Takes the members whose timer is due, longest due first."""
     return statements.fetch_rows("take_due_members", TakeDueMembersRow, {"seconds": seconds}, n=n)
 
 
-def silence(*, member: int) -> float | None:
-    """How long nothing was heard of the present incarnation; null: never anything."""
-    return statements.fetch_value("silence", {"member": member})
+def seconds_since_heartbeat(*, member: int) -> float | None:
+    """Seconds since the last heartbeat of the current incarnation; null without a heartbeat."""
+    return statements.fetch_value("seconds_since_heartbeat", {"member": member})
 
 
 class ToRestartRow(NamedTuple):
@@ -435,11 +435,11 @@ class ToRestartRow(NamedTuple):
 
 
 def to_restart(*, providers: list[str]) -> list[ToRestartRow]:
-    """Members that can be started again and are unwell, or were."""
+    """Members that can be restarted and are unwell, or were."""
     return statements.fetch_rows("to_restart", ToRestartRow, {"providers": providers})
 
 
-class ConditionRow(NamedTuple):
+class RestartConditionRow(NamedTuple):
     state: str
     is_down: bool
     is_down_planned: bool
@@ -451,9 +451,9 @@ class ConditionRow(NamedTuple):
     has_unsaved_state: bool
 
 
-def condition(*, member: int) -> ConditionRow | None:
-    """What decides whether a member is started again; by the database's clock alone."""
-    return statements.fetch_one("condition", ConditionRow, {"member": member})
+def restart_condition(*, member: int) -> RestartConditionRow | None:
+    """The facts that decide on a restart, all by the database's clock."""
+    return statements.fetch_one("restart_condition", RestartConditionRow, {"member": member})
 
 
 class EmptyLeavingRow(NamedTuple):
@@ -461,7 +461,7 @@ class EmptyLeavingRow(NamedTuple):
 
 
 def empty_leaving(n: int) -> list[EmptyLeavingRow]:
-    """Members that are to go, and nobody keeps them."""
+    """Leaving members that are empty."""
     return statements.fetch_rows("empty_leaving", EmptyLeavingRow, {}, n=n)
 
 
@@ -470,7 +470,7 @@ class LostWithHoldersRow(NamedTuple):
 
 
 def lost_with_holders(n: int) -> list[LostWithHoldersRow]:
-    """Members that are lost while claims still hold slots there."""
+    """Lost members whose slots claims still hold."""
     return statements.fetch_rows("lost_with_holders", LostWithHoldersRow, {}, n=n)
 
 
@@ -482,7 +482,7 @@ class TakeDueSlotsRow(NamedTuple):
 
 
 def take_due_slots(n: int, *, seconds: float) -> list[TakeDueSlotsRow]:
-    """Those that drain and are to be looked at, by their deadline or before."""
+    """Takes the draining slots whose timer is due."""
     return statements.fetch_rows("take_due_slots", TakeDueSlotsRow, {"seconds": seconds}, n=n)
 
 
@@ -493,12 +493,14 @@ class UnsyncedMembersRow(NamedTuple):
 
 
 def unsynced_members(n: int) -> list[UnsyncedMembersRow]:
-    """Something is to be done outside and no operation says so."""
+    """Members that are created or deleted outside and have no open operation: it failed
+    without a retry, or was never written.
+    """
     return statements.fetch_rows("unsynced_members", UnsyncedMembersRow, {}, n=n)
 
 
 def has_operation(*, lane: str, but: int | None) -> bool:
-    """Whether somebody will look at this member again anyway; the operation that asks is left
+    """Whether another open operation will handle this member; the asking operation is left
     out.
     """
     return statements.fetch_sole_value("has_operation", {"lane": lane, "but": but})
@@ -515,7 +517,7 @@ class CountSlotsRow(NamedTuple):
 
 
 def count_slots(*, pools: list[int]) -> list[CountSlotsRow]:
-    """How many of each pool are what, by member state, in one pass over the members' slots."""
+    """Counts slots of pools by state and by state of their member, in one pass."""
     return statements.fetch_rows("count_slots", CountSlotsRow, {"pools": pools})
 
 
@@ -529,7 +531,7 @@ class CountMembersRow(NamedTuple):
 
 
 def count_members(*, pools: list[int]) -> list[CountMembersRow]:
-    """The same for members."""
+    """Counts members of pools by state."""
     return statements.fetch_rows("count_members", CountMembersRow, {"pools": pools})
 
 
@@ -539,7 +541,7 @@ class CountOverdueRow(NamedTuple):
 
 
 def count_overdue() -> list[CountOverdueRow]:
-    """Slots that drain for longer than their pool allows, for Prometheus."""
+    """Counts draining slots past their deadline, for Prometheus."""
     return statements.fetch_rows("count_overdue", CountOverdueRow, {})
 
 
@@ -556,7 +558,7 @@ class SlotsOutsideRow(NamedTuple):
 
 
 def slots_outside(*, members: list[int]) -> list[SlotsOutsideRow]:
-    """What a provider gets to know of the slots of some members."""
+    """The slots of members as a provider gets them."""
     return statements.fetch_rows("slots_outside", SlotsOutsideRow, {"members": members})
 
 
@@ -565,7 +567,7 @@ class DeleteGoneSlotsRow(NamedTuple):
 
 
 def delete_gone_slots(n: int, *, days: float) -> list[DeleteGoneSlotsRow]:
-    """Of members that have been gone for long."""
+    """Deletes slots of members that have been gone for `days`."""
     return statements.fetch_rows("delete_gone_slots", DeleteGoneSlotsRow, {"days": days}, n=n)
 
 
@@ -574,40 +576,40 @@ class DeleteGoneMembersRow(NamedTuple):
 
 
 def delete_gone_members(n: int, *, days: float) -> list[DeleteGoneMembersRow]:
-    """Those whose slots have been deleted."""
+    """Deletes gone members whose slots have been deleted."""
     return statements.fetch_rows("delete_gone_members", DeleteGoneMembersRow, {"days": days}, n=n)
 
 
-class IsOverRow(NamedTuple):
+class LockOverdueRow(NamedTuple):
     id: int
     name: str
     note: str
     drain_by: str
 
 
-def is_over(*, member: int) -> IsOverRow | None:
-    """In a transaction that ends who is still there."""
-    return statements.fetch_one("is_over", IsOverRow, {"member": member})
+def lock_overdue(*, member: int) -> LockOverdueRow | None:
+    """Locks an overdue member in the transaction that evicts its claims."""
+    return statements.fetch_one("lock_overdue", LockOverdueRow, {"member": member})
 
 
-class OverWithHoldersRow(NamedTuple):
+class OverdueWithHoldersRow(NamedTuple):
     id: int
 
 
-def over_with_holders(n: int) -> list[OverWithHoldersRow]:
-    """Members past their deadline that somebody still holds."""
-    return statements.fetch_rows("over_with_holders", OverWithHoldersRow, {}, n=n)
+def overdue_with_holders(n: int) -> list[OverdueWithHoldersRow]:
+    """Members past their deadline that claims still hold."""
+    return statements.fetch_rows("overdue_with_holders", OverdueWithHoldersRow, {}, n=n)
 
 
-class ToSettleRow(NamedTuple):
+class FinishableDrainsRow(NamedTuple):
     id: int
 
 
-def to_settle(n: int) -> list[ToSettleRow]:
-    """Members that nobody holds any more, and where nothing is worth waiting for: it is clean
-    there, or past both deadlines, that of the slot and that of its member, which goes.
+def finishable_drains(n: int) -> list[FinishableDrainsRow]:
+    """Members whose drain can end: all slots are clean, or the member leaves and both
+    deadlines have passed, that of the slot and that of the member.
     """
-    return statements.fetch_rows("to_settle", ToSettleRow, {}, n=n)
+    return statements.fetch_rows("finishable_drains", FinishableDrainsRow, {}, n=n)
 
 
 class OccupiedRow(NamedTuple):
@@ -618,11 +620,11 @@ class OccupiedRow(NamedTuple):
 
 
 def occupied(*, member: int) -> list[OccupiedRow]:
-    """What is still there, under its locks."""
+    """Locks the occupied slots of a member."""
     return statements.fetch_rows("occupied", OccupiedRow, {"member": member})
 
 
-class ProgressRow(NamedTuple):
+class StuckDrainsRow(NamedTuple):
     id: int
     name: str
     pool_id: int
@@ -639,9 +641,9 @@ class ProgressRow(NamedTuple):
     draining: int
 
 
-def progress(n: int, *, over: float) -> list[ProgressRow]:
-    """Of members that drain: how much of each is empty, and whether they hang."""
-    return statements.fetch_rows("progress", ProgressRow, {"over": over}, n=n)
+def stuck_drains(n: int, *, over: float) -> list[StuckDrainsRow]:
+    """Drains past their deadline, with the number of empty and occupied slots."""
+    return statements.fetch_rows("stuck_drains", StuckDrainsRow, {"over": over}, n=n)
 
 
 class IdentityRow(NamedTuple):
@@ -659,58 +661,60 @@ class IdentityRow(NamedTuple):
 
 
 def identity(*, overlap: float, member: int) -> IdentityRow | None:
-    """The member that a token names, and what of a token it knows."""
+    """The member that a token names, and its token hashes."""
     return statements.fetch_one("identity", IdentityRow, {"overlap": overlap, "member": member})
 
 
-class IssueRow(NamedTuple):
+class IssueTokenRow(NamedTuple):
     id: int
 
 
-def issue(*, hash: str, keep: bool, member: int, incarnation: int) -> list[IssueRow]:
-    """Another token."""
+def issue_token(*, hash: str, keep: bool, member: int, incarnation: int) -> list[IssueTokenRow]:
+    """Replaces the token of a member."""
     return statements.fetch_rows(
-        "issue",
-        IssueRow,
+        "issue_token",
+        IssueTokenRow,
         {"hash": hash, "keep": keep, "member": member, "incarnation": incarnation},
     )
 
 
-class UseRow(NamedTuple):
+class MarkTokenUsedRow(NamedTuple):
     id: int
 
 
-def use(*, member: int, hash: str) -> list[UseRow]:
-    """The present one came for the first time."""
-    return statements.fetch_rows("use", UseRow, {"member": member, "hash": hash})
+def mark_token_used(*, member: int, hash: str) -> list[MarkTokenUsedRow]:
+    """Records the first use of the current token."""
+    return statements.fetch_rows(
+        "mark_token_used", MarkTokenUsedRow, {"member": member, "hash": hash}
+    )
 
 
-class RevokeRow(NamedTuple):
+class RevokeTokensRow(NamedTuple):
     id: int
 
 
-def revoke(*, member: int) -> list[RevokeRow]:
-    """None of its tokens opens anything any more."""
-    return statements.fetch_rows("revoke", RevokeRow, {"member": member})
+def revoke_tokens(*, member: int) -> list[RevokeTokensRow]:
+    """Invalidates all tokens of a member."""
+    return statements.fetch_rows("revoke_tokens", RevokeTokensRow, {"member": member})
 
 
 def is_due(*, age: float, untaken: float, member: int) -> bool | None:
-    """Whether it is time for another token."""
+    """Whether a member is due for a new token."""
     return statements.fetch_value("is_due", {"age": age, "untaken": untaken, "member": member})
 
 
-class DueRow(NamedTuple):
+class DueForTokenRow(NamedTuple):
     id: int
 
 
-def due(n: int, *, pool: int, age: float, untaken: float) -> list[DueRow]:
-    """Members of a pool whose agents are to get another token, and nobody is on the way with
-    it.
-    """
-    return statements.fetch_rows("due", DueRow, {"pool": pool, "age": age, "untaken": untaken}, n=n)
+def due_for_token(n: int, *, pool: int, age: float, untaken: float) -> list[DueForTokenRow]:
+    """Members of a pool that are due for a new token and have no open operation."""
+    return statements.fetch_rows(
+        "due_for_token", DueForTokenRow, {"pool": pool, "age": age, "untaken": untaken}, n=n
+    )
 
 
-class OldRow(NamedTuple):
+class OldTokensRow(NamedTuple):
     id: int
     name: str
     pool_id: int
@@ -720,15 +724,15 @@ class OldRow(NamedTuple):
     is_untaken: bool
 
 
-def old(
+def old_tokens(
     n: int, *, ours: list[int], theirs: list[int], age: float, notice: float, untaken: float
-) -> list[OldRow]:
-    """Tokens that are worth a look: of agents that somebody else starts, those that are due
-    soon; of ours, what did not get there.
+) -> list[OldTokensRow]:
+    """Tokens for an operator to check: tokens that expire soon where agents are started by
+    hand, and new tokens that did not reach an agent where Berth hands them over.
     """
     return statements.fetch_rows(
-        "old",
-        OldRow,
+        "old_tokens",
+        OldTokensRow,
         {"ours": ours, "theirs": theirs, "age": age, "notice": notice, "untaken": untaken},
         n=n,
     )

@@ -105,7 +105,7 @@ def rebuild_if_empty(pool: Pool, member: Member, reason: str, *, labels: Mapping
 
 
 def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
-    row = members_sql.condition(member=member_id)
+    row = members_sql.restart_condition(member=member_id)
     if row is None:
         return STAY
     now = RestartCondition(

@@ -174,7 +174,7 @@ def view_slot(slot: Slot) -> SlotView:
 
 def find_holder_at(slot_id: int, at: datetime) -> SlotHolding | None:
     """Who held a slot at a moment, by the log. None: nothing is known of it that early."""
-    row = members_sql.who_held(slot=slot_id, at=at)
+    row = members_sql.holder_at(slot=slot_id, at=at)
     if row is None:
         return None
     is_held = row.after in ("held", "reserved", "bound")

@@ -304,7 +304,7 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
         ) or members_sql.has_members(open_slots.MEMBERS + 1, pool=pool.pk)
         # Whoever is there is ended by whoever calls; what does not come clean then is waited for as
         # long as a slot may drain, not for ever.
-        members_sql.leave_all(pool=pool.pk, reason=reason, actor=current_actor())
+        members_sql.mark_all_leaving(pool=pool.pk, reason=reason, actor=current_actor())
         if is_large:
             # In pieces: nobody is bound from here on, and the finalizer closes the rest.
             align_pool(pool)
@@ -365,7 +365,7 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
     for somebody else.
     """
     with transaction.atomic():
-        row = members_sql.clean(slot=slot_id, generation=generation, actor=current_actor())
+        row = members_sql.free_drained_slot(slot=slot_id, generation=generation, actor=current_actor())
         if row is not None:
             publish("slots", "events")
     return row is not None

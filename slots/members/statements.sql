@@ -1,16 +1,17 @@
--- Every hot statement about slots and members alone. Which claim holds what changes only in claims/statements.sql.
+-- Statements about slots and members. Only claims/statements.sql changes the holder of a slot.
 
--- find_any: k free slots of a lane, wherever they are.
+-- find_any: the first n free slots of a lane, on any member.
 SELECT id, member_id, number FROM slots_slot
 WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open
 ORDER BY rank, number LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED
 
--- find_labelled: k free slots of a lane on members that carry the labels.
+-- find_labelled: the first n free slots of a lane on members that have the labels.
 SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_member member ON member.id = slot.member_id
 WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.state = 'idle' AND slot.is_open AND member.labels @> %(labels)s::jsonb
 ORDER BY slot.rank, slot.number LIMIT {n} FOR NO KEY UPDATE OF slot SKIP LOCKED
 
--- find_run^: k numbers in a row (step apart) on one member, first member first. The window streams: it stops at the first run.
+-- find_run^: n free numbers, `step` apart, on one member; the first member in the pool's order wins. The window
+-- function streams and stops at the first run.
 SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
   SELECT number FROM (
     SELECT number, lead(number, {n} - 1) OVER (ORDER BY number) AS last
@@ -18,75 +19,78 @@ SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
   WHERE last = number + ({n} - 1) * %(step)s::int LIMIT 1) r
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
 
--- lock_run: and then lock them; fewer than k came back: somebody was faster, find again.
+-- lock_run: locks the slots of a run that find_run returned. Fewer than n rows: another claim took a slot, and the
+-- caller searches again.
 SELECT id, member_id, number FROM slots_slot
 WHERE member_id = %(member)s AND lane = %(lane)s AND number BETWEEN %(number)s::int AND %(number)s::int + ({n} - 1) * %(step)s::int
   AND state = 'idle' AND is_open ORDER BY number FOR NO KEY UPDATE SKIP LOCKED
 
--- find_together: a member with k free slots.
+-- find_together: the first member with n free slots.
 SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
   SELECT FROM slots_slot WHERE member_id = m.id AND lane = %(lane)s AND state = 'idle' AND is_open OFFSET {n} - 1 LIMIT 1) r
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
 
--- lock_on_member: the lowest k free slots of that member.
+-- lock_on_member: locks the n free slots with the lowest numbers of a member.
 SELECT id, member_id, number FROM slots_slot
 WHERE member_id = %(member)s AND lane = %(lane)s AND state = 'idle' AND is_open ORDER BY number LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED
 
--- find_pair: one number in both lanes of one member (TCP and UDP where they are separate listeners).
+-- find_pair: one number that is free in both lanes of a member (TCP and UDP as separate listeners).
 SELECT a.id, b.id AS other_id, a.member_id, a.number FROM slots_slot a
 JOIN slots_slot b ON b.member_id = a.member_id AND b.lane = %(other_lane)s AND b.number = a.number AND b.state = 'idle' AND b.is_open
 WHERE a.pool_id = %(pool)s AND a.lane = %(lane)s AND a.state = 'idle' AND a.is_open
 ORDER BY a.rank, a.number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 
--- find_node: the claim's own slot if it still drains, then where its owner was before, then any whose member has the labels.
+-- find_node: the claim's own slot if it still drains, else a slot of the owner's earlier claims, else any free slot
+-- whose member has the labels.
 SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_member member ON member.id = slot.member_id
 WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.is_open
   AND (slot.state = 'idle' OR slot.state = 'draining' AND slot.last_claim_id = %(claim)s) AND member.labels @> %(labels)s::jsonb
 ORDER BY slot.state = 'draining' DESC, slot.last_claim_id = ANY (%(earlier_claims)s::bigint[]) DESC NULLS LAST, slot.rank, slot.number
 LIMIT 1 FOR NO KEY UPDATE OF slot SKIP LOCKED
 
--- find_same_number: the lowest number that is free in every pool. Numbers of each pool come from slot_free only.
+-- find_same_number: the lowest number that is free in every pool. The index slot_free answers the numbers of each pool.
 SELECT number FROM (
   SELECT number, pool_id FROM slots_slot
   WHERE pool_id = ANY (%(pools)s::bigint[]) AND lane = %(lane)s AND state = 'idle' AND is_open GROUP BY number, pool_id) x
 GROUP BY number HAVING count(*) = cardinality(%(pools)s::bigint[]) ORDER BY number LIMIT 1
 
--- lock_number: that number in one pool.
+-- lock_number: locks a free slot with this number in one pool.
 SELECT id, member_id, number FROM slots_slot
 WHERE pool_id = %(pool)s AND lane = %(lane)s AND number = %(number)s AND state = 'idle' AND is_open
 ORDER BY rank LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 
--- lock_named^: these slots by id, whatever their state: for a claim on a named slot.
+-- lock_named^: locks slots by id in any state, for a claim on a named slot.
 SELECT id, pool_id, member_id, lane, number, state, is_open FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) ORDER BY id FOR NO KEY UPDATE
 
--- close_member: locks the slots of a member, so it waits for binds under way; later ones find nothing open.
+-- close_member: closes all slots of a member. The row locks wait for binds in progress; later binds find no open slot.
 WITH s AS MATERIALIZED (SELECT id FROM slots_slot WHERE member_id = %(member)s AND is_open ORDER BY id FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = false, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
--- open_member: the other way round. The caller has locked pool and member and found both willing.
+-- open_member: opens all slots of a member. The caller has locked pool and member and checked that both offer slots.
 WITH s AS MATERIALIZED (
   SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' ORDER BY id FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = true, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
--- close_some: so many of them, for a pool with very many: see slots/members/open_slots.py.
+-- close_some: closes at most n slots of a member, for large pools (slots/members/open_slots.py).
 WITH s AS MATERIALIZED (SELECT id FROM slots_slot WHERE member_id = %(member)s AND is_open ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = false, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
--- open_some: the other way round.
+-- open_some: opens at most n slots of a member, for large pools.
 WITH s AS MATERIALIZED (
   SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = true, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
--- add_slots: rows for what a member offers, born free. Whether they are open was found out under the locks of pool and member.
+-- add_slots: adds free slots to a member. The caller has determined `is_open` under the locks of pool and member.
 INSERT INTO slots_slot (pool_id, member_id, lane, number, rank, is_open)
 SELECT %(pool)s, %(member)s, s.lane, s.number, s.rank, %(is_open)s
 FROM unnest(%(lanes)s::varchar[], %(numbers)s::int[], %(ranks)s::int[]) AS s (lane, number, rank)
 
--- lock_slots: all of a member, for whoever changes what it offers: binds under way end first, later ones pass them over.
+-- lock_slots: locks all slots of a member before its offer changes. Binds in progress end first; later binds skip the
+-- rows.
 SELECT id, lane, number, rank, state, is_open, coalesce(claim_id, last_claim_id) AS claim_id, generation
 FROM slots_slot WHERE member_id = %(member)s ORDER BY id FOR NO KEY UPDATE
 
--- offer_slots: numbers that were withdrawn, or lost, are offered again; closed, until pool and member are found willing.
+-- offer_slots: offers retired slots again, closed until the caller has checked pool and member.
 WITH s AS (
   UPDATE slots_slot SET state = 'idle', is_open = false, changed_at = now()
   FROM (SELECT id FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND state = 'retired' ORDER BY id FOR NO KEY UPDATE) o
@@ -96,21 +100,21 @@ e AS (
   SELECT 'offer', pool_id, member_id, id, last_claim_id, generation, 'retired', 'idle', %(actor)s, %(reason)s FROM s)
 SELECT id FROM s
 
--- rank_slots: another placement, another order; who holds what stays.
+-- rank_slots: changes the order of slots after a change of placement; holders stay.
 UPDATE slots_slot SET rank = r.rank FROM unnest(%(slots)s::bigint[], %(ranks)s::int[]) AS r (id, rank)
 WHERE slots_slot.id = r.id AND slots_slot.rank <> r.rank
 
--- retire_free: a member goes; its event says it for all of them.
+-- retire_free: retires the free slots of a member that is removed. The event of the member covers them.
 UPDATE slots_slot SET state = 'retired', is_open = false, drain_until = NULL, due_at = NULL, changed_at = now()
 WHERE member_id = %(member)s AND state = 'idle'
 
--- retire_some: so many of them, of a member that is empty and closed and goes with its pool.
+-- retire_some: retires at most n slots of an empty, closed member whose pool is deleted.
 WITH s AS MATERIALIZED (
   SELECT id FROM slots_slot WHERE member_id = %(member)s AND state = 'idle' AND NOT is_open ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
 UPDATE slots_slot SET state = 'retired', drain_until = NULL, due_at = NULL, changed_at = now() FROM s WHERE slots_slot.id = s.id
 RETURNING slots_slot.id
 
--- leave_all: the pool of these members is deleted: they leave, with a deadline that is now; each with its event.
+-- mark_all_leaving: marks all members of a deleted pool as leaving, with an immediate deadline and an event each.
 WITH o AS MATERIALIZED (
   SELECT id, state, is_leaving FROM pools_member WHERE pool_id = %(pool)s AND state IN ('creating', 'ready', 'offline')
   ORDER BY id FOR NO KEY UPDATE),
@@ -123,30 +127,30 @@ e AS (
   SELECT 'remove', %(pool)s, id, state, 'leaving', %(actor)s, %(reason)s FROM o WHERE NOT is_leaving)
 SELECT id FROM o
 
--- has_slots$: whether a pool has so many slots, found by looking at no more than that.
+-- has_slots$: whether a pool has at least n slots; reads at most n rows.
 SELECT count(*) = {n} FROM (
   SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id WHERE m.pool_id = %(pool)s AND m.state <> 'gone' LIMIT {n}) x
 
--- has_members$: the same of members: each takes a dozen statements to go.
+-- has_members$: whether a pool has at least n members. The removal of a member takes a dozen statements.
 SELECT count(*) = {n} FROM (SELECT FROM pools_member WHERE pool_id = %(pool)s AND state <> 'gone' LIMIT {n}) x
 
--- holders: who keeps a member, or drains on it.
+-- holders: slots that keep members from leaving: held, reserved or draining.
 SELECT id, member_id, lane, number, state, coalesce(claim_id, last_claim_id) AS claim_id, generation
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) AND state IN ('held', 'reserved', 'draining') ORDER BY member_id, id
 
--- is_member_empty$: asked after close_member, in the same transaction, before the member is `deleting`. A state that only its agent has keeps
--- a member like a claim does.
+-- is_member_empty$: whether a member may become `deleting`; read after close_member in the same transaction. A
+-- Terraform state that only the member's agent has keeps the member like a claim does.
 SELECT NOT EXISTS (SELECT FROM slots_slot WHERE member_id = %(member)s AND state NOT IN ('idle', 'retired'))
   AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = %(member)s)
 
--- note_unsaved: only the agent of this member has the state of that apply. No row: it is noted already.
+-- note_unsaved: records that only the agent of this member has the state of an apply. No row: the record exists.
 INSERT INTO slots_unsavedstate (member_id, claim_id, generation) VALUES (%(member)s, %(claim)s, %(generation)s)
 ON CONFLICT (claim_id, generation) DO NOTHING RETURNING id
 
--- end_unsaved: the server has the state, or a person has given it up.
+-- delete_unsaved: deletes the record of an unsaved state: the server has the state, or an operator discarded it.
 DELETE FROM slots_unsavedstate WHERE claim_id = %(claim)s AND generation = %(generation)s RETURNING member_id
 
--- lose_unsaved: the member is gone, and with it the only copies; each with its event.
+-- lose_unsaved: deletes the records of unsaved states of a lost member, with an event each.
 WITH d AS (DELETE FROM slots_unsavedstate WHERE member_id = %(member)s RETURNING claim_id, generation),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, claim_id, generation, actor, reason)
@@ -157,7 +161,7 @@ SELECT claim_id, generation FROM d
 SELECT member_id, claim_id, generation, noted_at FROM slots_unsavedstate
 WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, claim_id, generation
 
--- clean^: the world confirmed that a draining slot is empty.
+-- free_drained_slot^: makes a draining slot idle after the provider or the agent confirmed that it is empty.
 WITH s AS (
   UPDATE slots_slot SET state = 'idle', drain_until = NULL, due_at = NULL, changed_at = now()
   WHERE id = %(slot)s AND state = 'draining' AND generation = %(generation)s RETURNING id, pool_id, member_id, last_claim_id, generation),
@@ -166,7 +170,8 @@ e AS (
   SELECT 'clean', pool_id, member_id, id, last_claim_id, generation, 'draining', 'idle', %(actor)s FROM s)
 SELECT id FROM s
 
--- retire_slots: the member was lost or the numbers are withdrawn; only free ones, holders leave by give_back.
+-- retire_slots: retires free and draining slots of a lost member, or of withdrawn numbers. Held slots are given up by
+-- give_back.
 WITH s AS (
   UPDATE slots_slot SET state = 'retired', is_open = false, drain_until = NULL, due_at = NULL, changed_at = now()
   FROM (SELECT id, state AS before FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) AND state IN ('idle', 'draining') ORDER BY id FOR NO KEY UPDATE) o
@@ -176,11 +181,12 @@ e AS (
   SELECT 'retire', pool_id, member_id, id, last_claim_id, generation, before, 'retired', %(actor)s, %(reason)s FROM s)
 SELECT id FROM s
 
--- who_held^: slot time travel.
+-- holder_at^: the last event of a slot before a moment.
 SELECT claim_id, generation, verb, after, actor, at FROM kernel_event
 WHERE slot_id = %(slot)s AND at <= %(at)s ORDER BY id DESC LIMIT 1
 
--- beat^: a heartbeat of the present incarnation; anything older is no row. It tells what the member is, for those that come back.
+-- store_heartbeat^: stores a heartbeat of the current incarnation; an older incarnation gets no row. The result has the
+-- member's state, so that the caller can bring an offline member back.
 WITH m AS (
   SELECT m.id, m.incarnation, m.state, p.spec #>> '{liveness,heartbeat}' AS every
   FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
@@ -191,99 +197,105 @@ b AS (
   RETURNING member_id)
 SELECT m.id AS member_id, m.state, m.incarnation, m.every FROM m JOIN b ON b.member_id = m.id
 
--- take_due_members: whom the finalizer looks at, longest due first. The timer moves on before the look: a row it can't deal with waits.
+-- take_due_members: takes the members whose timer is due, longest due first. The timer moves before the work, so a row
+-- that fails waits for the next interval.
 UPDATE pools_member SET due_at = now() + make_interval(secs => %(seconds)s)
 WHERE id IN (SELECT id FROM pools_member WHERE due_at <= now() ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
 
--- silence$: how long nothing was heard of the present incarnation; null: never anything.
+-- seconds_since_heartbeat$: seconds since the last heartbeat of the current incarnation; null without a heartbeat.
 SELECT extract(epoch FROM now() - h.at)::float8 FROM pools_heartbeat h JOIN pools_member m ON m.id = h.member_id
 WHERE h.member_id = %(member)s AND h.incarnation = m.incarnation
 
--- to_restart: members that can be started again and are unwell, or were. Few, each found by an index of its own kind.
+-- to_restart: members that can be restarted and are unwell, or were. They are few, and an index finds each kind.
 SELECT m.id FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE (m.state IN ('creating', 'offline') OR m.restarts > 0) AND m.state IN ('creating', 'ready', 'offline')
   AND NOT m.is_leaving AND p.state <> 'deleting' AND p.provider = ANY (%(providers)s::varchar[]) ORDER BY m.id
 
--- condition^: what decides whether a member is started again; by the database's clock alone.
+-- restart_condition^: the facts that decide on a restart, all by the database's clock.
 SELECT m.state, m.down_at IS NOT NULL AS is_down, m.is_down_planned, m.lost_at IS NOT NULL AS is_lost, m.restarts,
   m.gave_up_at IS NOT NULL AS has_given_up, extract(epoch FROM clock_timestamp() - coalesce(m.down_at, m.state_at))::float8 AS for_s,
   EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'draining')) AS is_busy,
   EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id) AS has_unsaved_state
 FROM pools_member m WHERE m.id = %(member)s
 
--- empty_leaving: members that are to go, and nobody keeps them.
+-- empty_leaving: leaving members that are empty.
 SELECT m.id FROM pools_member m
 WHERE m.is_leaving AND m.state IN ('creating', 'ready', 'offline')
   AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved', 'draining'))
   AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id) ORDER BY m.id LIMIT {n}
 
--- lost_with_holders: members that are lost while claims still hold slots there. OFFSET 0: member by member, never a walk over all slots.
+-- lost_with_holders: lost members whose slots claims still hold. OFFSET 0 makes the planner go member by member instead
+-- of over all slots.
 SELECT m.id FROM pools_member m
 WHERE m.lost_at IS NOT NULL AND m.state <> 'gone'
   AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved') OFFSET 0) ORDER BY m.id LIMIT {n}
 
--- take_due_slots: those that drain and are to be looked at, by their deadline or before. The same here: the timer first.
+-- take_due_slots: takes the draining slots whose timer is due. The timer moves before the work.
 UPDATE slots_slot SET due_at = now() + make_interval(secs => %(seconds)s)
 FROM (SELECT id FROM slots_slot WHERE due_at <= now() AND state = 'draining' ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) o
 WHERE slots_slot.id = o.id RETURNING slots_slot.id, member_id, pool_id, generation
 
--- unsynced_members: something is to be done outside and no operation says so. It ended without a word, or was never written.
+-- unsynced_members: members that are created or deleted outside and have no open operation: it failed without a retry,
+-- or was never written.
 SELECT m.id AS member_id, m.pool_id, p.queue FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.state IN ('creating', 'deleting') AND p.queue <> ''
   AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL ORDER BY due_at OFFSET 0) ORDER BY m.id LIMIT {n}
 
--- has_operation$: whether somebody will look at this member again anyway; the operation that asks is left out.
+-- has_operation$: whether another open operation will handle this member; the asking operation is left out.
 SELECT EXISTS (
   SELECT FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND id <> coalesce(%(but)s::bigint, 0) ORDER BY due_at OFFSET 0)
 
--- count_slots: how many of each pool are what, by member state, in one pass over the members' slots.
+-- count_slots: counts slots of pools by state and by state of their member, in one pass.
 SELECT m.pool_id, s.lane, s.state, s.is_open, m.state AS member_state, m.lost_at IS NOT NULL AS is_lost, count(*) AS n
 FROM pools_member m JOIN slots_slot s ON s.member_id = m.id
 WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state <> 'gone'
 GROUP BY 1, 2, 3, 4, 5, 6
 
--- count_members: the same for members.
+-- count_members: counts members of pools by state.
 SELECT pool_id, state, is_cordoned, is_leaving, lost_at IS NOT NULL AS is_lost, count(*) AS n
 FROM pools_member WHERE pool_id = ANY (%(pools)s::bigint[]) AND state <> 'gone' GROUP BY 1, 2, 3, 4, 5
 
--- count_overdue: slots that drain for longer than their pool allows, for Prometheus. A draining slot always has a timer.
+-- count_overdue: counts draining slots past their deadline, for Prometheus. A draining slot always has a timer.
 SELECT p.name AS pool, coalesce(o.n, 0)::int AS n FROM pools_pool p LEFT JOIN (
   SELECT pool_id, count(*) AS n FROM slots_slot
   WHERE due_at IS NOT NULL AND state = 'draining' AND drain_until <= now() GROUP BY pool_id) o ON o.pool_id = p.id
 WHERE p.state <> 'gone'
 
--- slots_outside: what a provider gets to know of the slots of some members.
+-- slots_outside: the slots of members as a provider gets them.
 SELECT id, member_id, lane, number, state, claim_id, last_claim_id, generation,
   state = 'draining' AND drain_until <= now() AS is_overdue
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, number, lane
 
--- delete_gone_slots: of members that have been gone for long. Nobody holds a slot there: a member is empty before it goes.
+-- delete_gone_slots: deletes slots of members that have been gone for `days`. A member is empty before it goes, so no
+-- claim holds these slots.
 DELETE FROM slots_slot WHERE id IN (
   SELECT s.id FROM (
     SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400) ORDER BY id) m
   CROSS JOIN LATERAL (SELECT id FROM slots_slot WHERE member_id = m.id) s LIMIT {n}) RETURNING id
 
--- delete_gone_members: those whose slots have been deleted.
+-- delete_gone_members: deletes gone members whose slots have been deleted.
 WITH m AS MATERIALIZED (
   SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400)
     AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = pools_member.id) ORDER BY id LIMIT {n}),
 h AS (DELETE FROM pools_heartbeat WHERE member_id IN (SELECT id FROM m) RETURNING member_id)
 DELETE FROM pools_member WHERE id IN (SELECT id FROM m) AND (SELECT count(*) FROM h) >= 0 RETURNING id
 
--- Draining: members that take nothing new and go, or rest, once they are empty, at the latest by a deadline.
+-- Drains.
 
--- is_over^: in a transaction that ends who is still there. Its lock keeps an undrain out until that is done; one that came first is seen.
+-- lock_overdue^: locks an overdue member in the transaction that evicts its claims. The lock delays an undrain until
+-- the eviction is done; an earlier undrain is visible here.
 SELECT m.id, m.name, m.note, m.drain_by FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.id = %(member)s AND m.drain_until <= clock_timestamp() AND m.state IN ('creating', 'ready', 'offline') AND p.state <> 'deleting'
 FOR SHARE OF m
 
--- over_with_holders: members past their deadline that somebody still holds. OFFSET 0: member by member, never a walk over all slots.
+-- overdue_with_holders: members past their deadline that claims still hold. OFFSET 0 makes the planner go member by
+-- member instead of over all slots.
 SELECT m.id FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.drain_until <= now() AND m.state IN ('creating', 'ready', 'offline') AND p.state <> 'deleting'
   AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved') OFFSET 0) ORDER BY m.drain_until, m.id LIMIT {n}
 
--- to_settle: members that nobody holds any more, and where nothing is worth waiting for: it is clean there, or past both deadlines, that of
--- the slot and that of its member, which goes.
+-- finishable_drains: members whose drain can end: all slots are clean, or the member leaves and both deadlines have
+-- passed, that of the slot and that of the member.
 SELECT m.id FROM pools_member m
 WHERE m.drain_until IS NOT NULL AND m.state IN ('creating', 'ready', 'offline') AND NOT EXISTS (
   SELECT FROM slots_slot s WHERE s.member_id = m.id AND (s.state IN ('held', 'reserved')
@@ -291,11 +303,11 @@ WHERE m.drain_until IS NOT NULL AND m.state IN ('creating', 'ready', 'offline') 
   AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id)
 ORDER BY m.drain_until, m.id LIMIT {n}
 
--- occupied: what is still there, under its locks.
+-- occupied: locks the occupied slots of a member.
 SELECT id, state, generation, drain_until <= now() AS is_overdue FROM slots_slot
 WHERE member_id = %(member)s AND state IN ('held', 'reserved', 'draining') ORDER BY id FOR NO KEY UPDATE
 
--- progress: of members that drain: how much of each is empty, and whether they hang.
+-- stuck_drains: drains past their deadline, with the number of empty and occupied slots.
 -- @not_null over_for
 SELECT m.id, m.name, m.pool_id, p.name AS pool, m.drain_until, m.drain_since, m.drain_by, m.note, m.is_leaving, m.drain_until <= now() AS is_over,
   extract(epoch FROM now() - m.drain_until)::float8 AS over_for, n.total, n.held, n.draining
@@ -304,46 +316,47 @@ FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
     (count(*) FILTER (WHERE state = 'draining'))::int AS draining FROM slots_slot WHERE member_id = m.id) n
 WHERE m.drain_until <= now() - make_interval(secs => %(over)s::float8) AND m.state <> 'gone' ORDER BY m.drain_until, m.id LIMIT {n}
 
--- What agents ask all the time, and their tokens.
+-- Tokens of agents.
 
--- identity^: the member that a token names, and what of a token it knows. The one that was replaced opens until the new one has been used,
--- and for an hour after it was made.
+-- identity^: the member that a token names, and its token hashes. The replaced token is valid until the new token is
+-- used, and for an hour after the new token was issued.
 SELECT m.id, m.name, m.pool_id, p.name AS pool, p.revision, m.incarnation, m.state, m.is_leaving, m.token_hash,
   m.token_used_at IS NOT NULL AS is_used,
   CASE WHEN m.token_used_at IS NULL OR m.token_since > now() - make_interval(secs => %(overlap)s) THEN m.previous_token_hash ELSE '' END AS previous
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id WHERE m.id = %(member)s
 
--- issue: another token. The one in use goes on to open for a while, if it is of this incarnation and nothing else is said; one that was made
--- and never used is forgotten.
+-- issue_token: replaces the token of a member. A used token of this incarnation stays valid for a while if `keep` is
+-- set; a token that was issued but never used is dropped.
 UPDATE pools_member SET token_hash = %(hash)s, token_since = now(), token_used_at = NULL, token_due_at = NULL,
   previous_token_hash = CASE WHEN NOT %(keep)s THEN '' WHEN token_used_at IS NULL AND previous_token_hash <> '' THEN previous_token_hash
     ELSE token_hash END
 WHERE id = %(member)s AND incarnation = %(incarnation)s RETURNING id
 
--- use: the present one came for the first time. Whoever has the row just now does not make it wait: it comes again. An order that is not
--- carried out yet is about the next one.
+-- mark_token_used: records the first use of the current token. SKIP LOCKED: a call never waits for a locked row,
+-- because a later call records the use. An order that is still open concerns the next token.
 UPDATE pools_member SET token_used_at = now(), is_previous_ending = is_previous_ending AND token_due_at IS NOT NULL,
   previous_token_hash = CASE WHEN is_previous_ending THEN '' ELSE previous_token_hash END
 FROM (SELECT id FROM pools_member WHERE id = %(member)s AND token_hash = %(hash)s AND token_used_at IS NULL FOR NO KEY UPDATE SKIP LOCKED) o
 WHERE pools_member.id = o.id RETURNING pools_member.id
 
--- revoke: none of its tokens opens anything any more.
+-- revoke_tokens: invalidates all tokens of a member.
 UPDATE pools_member SET token_hash = '', previous_token_hash = '', token_since = now(), token_used_at = NULL, token_due_at = NULL
 WHERE id = %(member)s AND (token_hash <> '' OR previous_token_hash <> '') RETURNING id
 
--- _due: somebody wants another one, it is old, or the last new one did not reach its agent.
+-- _due: a new token is ordered, the token is old, or the last new token did not reach its agent.
 (m.token_due_at IS NOT NULL OR m.token_hash <> '' AND (m.token_since <= now() - make_interval(secs => %(age)s::float8)
   OR (m.token_used_at IS NULL AND m.token_since <= now() - make_interval(secs => %(untaken)s::float8))))
 
--- is_due$: whether it is time for another token.
+-- is_due$: whether a member is due for a new token.
 SELECT {_due} FROM pools_member m WHERE m.id = %(member)s
 
--- due: members of a pool whose agents are to get another token, and nobody is on the way with it.
+-- due_for_token: members of a pool that are due for a new token and have no open operation.
 SELECT m.id FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND {_due}
   AND NOT EXISTS (SELECT FROM kernel_operation WHERE lane = 'member:' || m.id AND done_at IS NULL ORDER BY due_at OFFSET 0)
 ORDER BY m.id LIMIT {n}
 
--- old: tokens that are worth a look: of agents that somebody else starts, those that are due soon; of ours, what did not get there.
+-- old_tokens: tokens for an operator to check: tokens that expire soon where agents are started by hand, and new tokens
+-- that did not reach an agent where Berth hands them over.
 -- @not_null age
 SELECT m.id, m.name, m.pool_id, p.name AS pool, m.pool_id = ANY (%(ours)s::bigint[]) AS is_ours,
   extract(epoch FROM now() - m.token_since)::float8 AS age, m.token_used_at IS NULL AS is_untaken

@@ -84,7 +84,7 @@ def rotate_due(pool: Pool) -> int:
     """Asked with each look at a pool. Answers how many are under way."""
     if not rotates(spec_of(pool)):
         return 0
-    rows = members_sql.due(AT_ONCE, pool=pool.pk, **token_limits())
+    rows = members_sql.due_for_token(AT_ONCE, pool=pool.pk, **token_limits())
     for row in rows:
         with transaction.atomic():
             locked, member = lock_member(row.id)
@@ -101,7 +101,7 @@ def list_old_tokens(limit: int = 50) -> list[OldToken]:
     specs = {pool.pk: spec_of(pool) for pool in list_pools()}
     ours = [pool_id for pool_id, spec in specs.items() if rotates(spec)]
     theirs = [pool_id for pool_id, spec in specs.items() if has_agents(spec) and not rotates(spec)]
-    rows = members_sql.old(
+    rows = members_sql.old_tokens(
         limit,
         age=limits["age"],
         untaken=UNTAKEN,

@@ -87,7 +87,7 @@ def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True)
             )
         secret = f"{PREFIX}{member_id}_{secrets.token_urlsafe(32)}"
         hashed = hash_secret(secret, member.incarnation)
-        members_sql.issue(
+        members_sql.issue_token(
             member=member_id,
             hash=hashed,
             incarnation=member.incarnation,
@@ -108,7 +108,7 @@ def revoke_tokens(*, member_id: int, reason: str = "") -> bool:
     """From now on none of its tokens opens anything. False: it had none."""
     with transaction.atomic():
         _, member = lock_member(member_id)
-        is_changed = bool(members_sql.revoke(member=member_id))
+        is_changed = bool(members_sql.revoke_tokens(member=member_id))
         if is_changed:
             record(
                 "revoke_token", pool_id=member.pool_id, member_id=member_id, reason=reason.strip()
@@ -162,7 +162,7 @@ def identify_member(secret: str) -> AgentIdentity:
             f"Member {row.name} is gone.", member_id=row.id, pool_id=row.pool_id, why="gone"
         )
     if not row.is_used and row.token_hash == hashed:
-        members_sql.use(member=row.id, hash=hashed)
+        members_sql.mark_token_used(member=row.id, hash=hashed)
     is_replaced = row.token_hash != hashed
     return AgentIdentity(
         row.id,

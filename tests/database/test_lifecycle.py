@@ -229,8 +229,8 @@ def test_log_names_the_holder_of_a_slot(c: Connection) -> None:
     then = value(c, "SELECT clock_timestamp()")
     p.release(c, first)
     p.hand(c, 2)
-    assert run(c, "who_held", slot=0, at=then)[0].claim_id == 0
-    assert run(c, "who_held", slot=0, at=value(c, "SELECT clock_timestamp()"))[0].claim_id == 2
+    assert run(c, "holder_at", slot=0, at=then)[0].claim_id == 0
+    assert run(c, "holder_at", slot=0, at=value(c, "SELECT clock_timestamp()"))[0].claim_id == 2
 
 
 def test_log_records_state_before_and_after(c: Connection) -> None:

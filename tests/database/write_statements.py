@@ -8,11 +8,14 @@ from django.core.management import call_command
 
 from project.kernel.db.codegen.generate import ROOT, find_files, generate
 from tests import boot
+from tests.database_copy import find_prepared
 from tests.upgrade.scratch_database import url_of
 
 
 def write_modules() -> None:
     """In a process of its own: it turns Django's settings to a database that it makes."""
+    if not os.environ.get("DATABASE_URL"):
+        os.environ[boot.PREPARED] = str(find_prepared())
     boot.boot()
     with psycopg.connect(url_of("postgres"), autocommit=True) as server:
         server.execute("CREATE DATABASE statements")

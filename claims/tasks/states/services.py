@@ -59,7 +59,7 @@ def sync_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
                 record_rescued(claim_id=claim_id, generation=generation, member=member, size=size)
             for row in rescued_sql.told_before(**values):
                 if (row.claim_id, row.generation) not in named:
-                    members_sql.end_unsaved(claim=row.claim_id, generation=row.generation)
+                    members_sql.delete_unsaved(claim=row.claim_id, generation=row.generation)
                     record(
                         "state_lost", pool_id=member.pool_id, member_id=member.pk,
                         claim_id=row.claim_id, generation=row.generation,
@@ -108,7 +108,7 @@ def _store(claim_id: int, generation: int, member: Member, file: str, data: byte
             digest=digest,
         ):
             return False
-        members_sql.end_unsaved(claim=claim_id, generation=generation)
+        members_sql.delete_unsaved(claim=claim_id, generation=generation)
         record(
             "state_kept", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
             generation=generation, reason="the server has the rescued state, sealed",
@@ -175,7 +175,7 @@ def resolve_states(workspace: int, reason: str) -> list[str]:
 
 def end_states(rows: Sequence[Any], reason: str) -> list[str]:
     for row in rows:
-        members_sql.end_unsaved(claim=row.claim_id, generation=row.generation)
+        members_sql.delete_unsaved(claim=row.claim_id, generation=row.generation)
         record(
             "state_discard",
             pool_id=row.pool_id,

@@ -244,7 +244,7 @@ NO_LOCK = (
     ("lock_workspace_of", "FOR UPDATE", ""),
 )
 MUTANTS = [
-    Mutant("undrain, deadline", (("is_over", "FOR SHARE OF m", ""),)),
+    Mutant("undrain, deadline", (("lock_overdue", "FOR SHARE OF m", ""),)),
     Mutant("drain, bind", (("is_member_empty", "NOT EXISTS", "true OR NOT EXISTS"),)),
     Mutant("drain, removal", is_member_unlocked=True),
     Mutant("undrain, it goes", is_member_unlocked=True),
