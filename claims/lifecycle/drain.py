@@ -111,7 +111,7 @@ def _evict(claim_id: int, member_id: int) -> bool:
     return True
 
 
-def describe_drain(member: members_sql.IsOverRow) -> str:
+def describe_drain(member: members_sql.LockOverdueRow) -> str:
     """Such as "tf-0, by anna: kernel patch"."""
     by = f", by {member.drain_by}" if member.drain_by else ""
     return f"{member.name}{by}: {member.note}" if member.note else f"{member.name}{by}"

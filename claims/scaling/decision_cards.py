@@ -18,7 +18,7 @@ from pools.scaling import ScalingDecision, decide_roll, list_next, order
 from pools.scaling.model import ScaledMember, plural
 from pools.scaling.victims import find_blocker
 from project.kernel.errors import FieldError, Invalid
-from slots.members.store import list_holders_of
+from slots.members import members_sql
 
 SHOWN = 25  # decisions
 NEXT = 12  # members
@@ -175,7 +175,7 @@ def list_next_removals(subject: Subject) -> tuple[list[NextRemoval], int]:
     ranked = list_next(subject.snapshot.members)
     shown: list[tuple[ScaledMember, str]] = ranked[:NEXT]
     holders: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    for row in list_holders_of([member.id for member, _ in shown]):
+    for row in members_sql.holders(members=[member.id for member, _ in shown]):
         if row.claim_id is not None:
             holders[row.member_id].append((row.claim_id, row.state))
     found = [

@@ -1,5 +1,6 @@
-"""Members and slots follow the configuration of their pool, in its transaction.
-`pools.lifecycle.services` calls this without knowing it.
+"""Applies a changed pool configuration to members and slots, in the transaction of the change.
+
+`pools.lifecycle.services` calls the functions that the last line registers.
 """
 
 from pools.config.spec import Liveness, MemberSpec, PoolSpec
@@ -7,12 +8,12 @@ from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
 from pools.lifecycle.services import on_configuration_change, raise_revision
 from pools.models import Member, Pool
 from project.kernel.errors import FieldError, Invalid
+from slots.members import members_sql
 from slots.members.open_slots import align_pool
 from slots.members.services import apply_member_spec
 from slots.members.store import (
     add_member_rows,
     change_member,
-    list_holders_of,
     make_slots,
     mark_leaving,
     move_member,
@@ -28,7 +29,7 @@ WHY = "no longer in the configuration"
 
 
 def apply_pool_config(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> None:
-    """The pool is locked, and its row says the new configuration already."""
+    """Expects the pool to be locked and to store `spec` already."""
     if faults := list_conflicts(pool, spec):
         raise Invalid(fields=faults)
     if spec.declared is not None:
@@ -53,9 +54,7 @@ def apply_pool_config(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> No
 
 
 def list_conflicts(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
-    """What stands against the members that a configuration declares, told before anything
-    is changed.
-    """
+    """Faults of the members that a configuration declares. Changes no row."""
     if spec.declared is None:
         return []
     there = {} if pool is None else {m.name: m for m in Member.objects.filter(LIVE, pool=pool)}
@@ -75,43 +74,44 @@ def list_conflicts(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
             and member.external_id != declared.external_id
             and (declared.external_id or not member.is_owned)
         ):
-            way_out = "Give it another name, and the old one leaves."
             found.append(
                 FieldError(
-                    f"{WHERE}[{i}].external_id", "What a member is outside never changes.", way_out
+                    f"{WHERE}[{i}].external_id",
+                    f"external_id of {declared.name} cannot change.",
+                    "Choose another name: the old member is then removed.",
                 )
             )
     names = {d.name for d in spec.declared}
     staying = _list_staying(pool, [m for m in there.values() if m.name not in names])
     if len(staying) + len(spec.declared) > spec.max_members:
-        still = (
-            f"{len(spec.declared)} are declared and {len(staying)} still leave, at most "
-            f"{spec.max_members} are allowed."
-        )
+        names_left = ", ".join(sorted(m.name for m in staying)[:5])
         found.append(
             FieldError(
                 WHERE,
-                still,
-                f"Raise members.max, or wait for {', '.join(sorted(m.name for m in staying)[:5])}.",
+                f"{len(spec.declared)} members are declared and {len(staying)} are still being "
+                f"removed; members.max is {spec.max_members}.",
+                f"Raise members.max, or wait until {names_left} is removed.",
             )
         )
-    # Those that go now make room; the others of the list are compared in it.
+    # Members that are removed at once free their ports. The parser compares the declared members.
     known = [m.pk for m in there.values() if m not in staying]
     return found + list_overlaps(spec, spec.declared, WHERE, except_members=known)
 
 
 def _list_staying(pool: Pool | None, leaving: list[Member]) -> list[Member]:
-    """Those that are no longer declared and can't go at once: somebody is there, or something is
-    to be removed outside.
+    """Undeclared members that cannot be removed at once: they have holders, or the provider has to
+    remove them outside.
     """
     if pool is None or not leaving:
         return []
-    held = {row.member_id for row in list_holders_of([m.pk for m in leaving])}
+    held = {row.member_id for row in members_sql.holders(members=[m.pk for m in leaving])}
     return [m for m in leaving if m.pk in held or pool.queue]
 
 
 def _make_members(pool: Pool, spec: PoolSpec, declared: tuple[MemberSpec, ...]) -> None:
-    """The members become those of the list. Removals come first: they make room."""
+    """Make the members of the pool equal to the list. Removals come first, to free names and
+    ports.
+    """
     there = {m.name: m for m in _lock_members(pool)}
     names = {d.name for d in declared}
     changed = False
@@ -150,8 +150,8 @@ def _lock_members(pool: Pool) -> list[Member]:
 
 
 def _restart_timers(pool: Pool, members: list[Member], liveness: Liveness | None) -> None:
-    """Counted from now: nobody is offline for having been silent while nobody listened. No
-    liveness: nobody is offline for silence.
+    """Restart the heartbeat timers, because heartbeats may have been off until now. Without
+    `liveness`, offline members of a pool without a provider come back online.
     """
     due_at = None if liveness is None else seconds_from_now(liveness.heartbeat)
     ids = [m.pk for m in members if m.state in ("ready", "offline") and m.lost_at is None]
@@ -159,9 +159,8 @@ def _restart_timers(pool: Pool, members: list[Member], liveness: Liveness | None
     if liveness is None and not pool.queue:
         for member in members:
             if member.state == "offline" and member.lost_at is None:
-                move_member(
-                    member, "ready", "online", reason="its pool listens no more", due_at=None
-                )
+                reason = "its pool no longer expects heartbeats"
+                move_member(member, "ready", "online", reason=reason, due_at=None)
         align_pool(pool)
 
 

@@ -1,6 +1,8 @@
-"""What the finalizer does for members and pools. Each step finds what is due, does a little in
-short transactions of its own, and says whether there is more. Any number of finalizers may run:
-what one has taken the others pass over, and every service looks again under its locks.
+"""Chores of the finalizer for members and pools.
+
+Each chore handles one batch of due rows in short transactions and returns whether more rows may be
+due. Several finalizers may run: statements skip locked rows, and every service checks its row again
+under its locks.
 """
 
 from collections.abc import Callable
@@ -25,22 +27,24 @@ from slots.members.services import clean_slot, finish_leaving, resume_pool
 from slots.members.store import lane_of, request_sync, seconds_from_now
 
 BATCH = 50
-AGAIN = 30.0  # seconds until a row is looked at once more that could not be dealt with
-PROBE = 10.0  # seconds between two looks at a slot that drains
+RETRY = 30.0  # seconds until the next attempt for a member after a failed check
+PROBE = 10.0  # seconds between two checks of a draining slot
 
-PoolUseCheck = Callable[[int], bool]  # pool -> something of it is there still
+PoolUseCheck = Callable[[int], bool]  # pool id -> whether the pool is still in use
 _pool_use_checks: list[PoolUseCheck] = []
 
 
-def register_pool_use_check(keeper: PoolUseCheck) -> PoolUseCheck:
-    """For the app above: slots know no claims. Asked under the pool's lock."""
-    _pool_use_checks.append(keeper)
-    return keeper
+def register_pool_use_check(check: PoolUseCheck) -> PoolUseCheck:
+    """Register a check that keeps a deleted pool in use. The finalizer calls it under the pool's
+    lock. `claims` registers one, because slots do not know claims.
+    """
+    _pool_use_checks.append(check)
+    return check
 
 
 @chore("pauses", every=1.0)
 def end_pauses() -> bool:
-    """A pause ends by itself."""
+    """Resume pools at the end of their pause."""
     due = list(
         Pool.objects.filter(LIVE, paused_until__lte=Now()).values_list("pk", flat=True)[:BATCH]
     )
@@ -53,15 +57,15 @@ def end_pauses() -> bool:
 
 @chore("members", every=1.0)
 def check_members() -> bool:
-    """Those whose timer has run out: heard in time, offline, or lost."""
-    due = members_sql.take_due_members(BATCH, seconds=AGAIN)
+    """Check the heartbeats of members with a due timer."""
+    due = members_sql.take_due_members(BATCH, seconds=RETRY)
     run_each([row.id for row in due], apply_liveness)
     return len(due) == BATCH
 
 
 def apply_liveness(member_id: int) -> None:
-    """One member, decided and changed under its lock: a heartbeat that comes back meanwhile
-    waits, then finds it offline.
+    """Decide on one member and change it, under its lock. A heartbeat that arrives meanwhile waits
+    for the lock and then brings the offline member back.
     """
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -86,9 +90,7 @@ def apply_liveness(member_id: int) -> None:
 
 @chore("restarts", every=1.0)
 def restart_unwell() -> bool:
-    """Members of ours that are unwell are started again, more and more slowly, and in the end
-    not any more.
-    """
+    """Restart unwell members that Berth starts, with growing delays and a limit."""
     providers = kinds_with(lambda provider: provider.has_agents and provider.is_owner)
     run_each([row.id for row in members_sql.to_restart(providers=providers)], apply_condition)
     return False
@@ -96,7 +98,7 @@ def restart_unwell() -> bool:
 
 @chore("leaving", every=1.0)
 def finish_leaving_members() -> bool:
-    """Members that are to go and that nobody keeps any more."""
+    """Remove leaving members that are empty."""
     found = members_sql.empty_leaving(BATCH)
     run_each([row.id for row in found], finish_leaving)
     return len(found) == BATCH
@@ -104,7 +106,7 @@ def finish_leaving_members() -> bool:
 
 @chore("drains", every=1.0)
 def finish_drains() -> bool:
-    """Members that drain and that nobody holds any more."""
+    """End drains of members that are empty."""
     found = list_finishable(BATCH)
     run_each(found, finish_drain)
     return len(found) == BATCH
@@ -112,8 +114,8 @@ def finish_drains() -> bool:
 
 @chore("draining", every=2.0)
 def check_draining_slots() -> bool:
-    """Slots that drain and whose time has come: their provider is asked again, and past the
-    deadline it puts out whoever is left.
+    """Check draining slots with a due timer. The provider checks them again and evicts their
+    users past the deadline; without a provider, such a slot counts as clean.
     """
     due = members_sql.take_due_slots(BATCH, seconds=PROBE)
     pools = {pool.pk: pool for pool in Pool.objects.filter(pk__in={row.pool_id for row in due})}
@@ -125,7 +127,7 @@ def check_draining_slots() -> bool:
 
 @chore("unsynced", every=10.0)
 def retry_syncs() -> bool:
-    """Members on their way in or out, for which no operation is open."""
+    """Enqueue a sync for members that are created or deleted without an open operation."""
     found = members_sql.unsynced_members(BATCH)
     run_each([row.member_id for row in found], _sync_if_idle)
     return len(found) == BATCH
@@ -142,9 +144,7 @@ def _sync_if_idle(member_id: int) -> None:
 
 @chore("deleting", every=1.0)
 def end_pools() -> bool:
-    """A pool that is deleted goes with its last member and its last claim: also those end first
-    that wait and hold nothing.
-    """
+    """End deleted pools that have no member and no claim left, also no waiting claim."""
     members = Member.objects.filter(LIVE, pool_id=OuterRef("pk"))
     due = list(
         Pool.objects.filter(~Exists(members), state="deleting").values_list("pk", flat=True)[:BATCH]
@@ -159,7 +159,7 @@ def finish_deleting_pool(pool_id: int) -> bool:
         if (
             pool.state != "deleting"
             or Member.objects.filter(LIVE, pool=pool).exists()
-            or any(stays(pool_id) for stays in _pool_use_checks)
+            or any(is_used(pool_id) for is_used in _pool_use_checks)
         ):
             return False
         Pool.objects.filter(pk=pool.pk).update(state="gone", paused_until=None, changed_at=Now())

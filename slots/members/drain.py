@@ -1,16 +1,14 @@
-"""Draining: a member takes nothing new, who is there may finish, and past a deadline they are
-put out (P8).
+"""Drains of members (P8).
 
-It goes once it is empty, or stays, cordoned, for whoever empties it to come back to. The deadline
-is the order to put out: it stands in the row, so it is carried out by whoever finds it, again until
-it is done. Force is a deadline that is now. What becomes of claims then is known above
-(claims.lifecycle.drain); what is taken back before that is done stays so, because both need the
-member's row.
+A draining member gets no new claims. Its claims may finish until the deadline and are evicted
+afterwards (claims.lifecycle.drain). An empty member is removed, or stays cordoned. The deadline is
+a column of the member, so any finalizer evicts, and repeats the eviction until the member is empty.
+A forced drain has an immediate deadline. Undrain and eviction both lock the member's row, so a
+drain that is cancelled first evicts no claim.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 
@@ -28,26 +26,27 @@ from slots.members.store import (
     align_slots,
     change_member,
     delete_if_empty,
+    is_draining,
     refuse_unless_there,
     staying_columns,
     staying_state,
 )
 
 LONGEST = timedelta(days=30)
-HANGS = 60.0  # seconds past its deadline after which a drain is worth a look
-OVER = "past its deadline: what may still run there goes with it"
+STUCK_AFTER = 60.0  # seconds past its deadline after which a drain counts as stuck
+OVERDUE = "the drain deadline has passed; work that may still run there ends with the member"
 
 
 @dataclass(frozen=True, slots=True)
 class StuckDrain:
-    """A member that should be empty by now."""
+    """A member that still has occupied slots after its drain deadline."""
 
     member_id: int
     name: str
     pool: str
     over_for: float  # seconds
-    held: int  # slots
-    draining: int
+    held: int  # slots that are held or reserved
+    draining: int  # slots
     note: str
     by: str
     pool_id: int
@@ -61,10 +60,12 @@ def drain_member(
     force: bool = False,
     stays: bool | None = None,
 ) -> Removal:
-    """Nothing new comes, and past `until` (left out: as long as the pool lets a drain take) who is
-    there is put out. `force`: at once. It goes once it is empty; `stays`: it is cordoned then,
-    until somebody opens it. Said again it has another deadline, reason or end; left out, the end
-    stays what it was."""
+    """Drain a member, or change the deadline, reason or end of its drain.
+
+    `until` is the deadline; without it the drain limit of the pool applies. `force` makes the
+    deadline immediate. An empty member is removed; with `stays` it is cordoned instead. Without
+    `stays`, a repeated call keeps the end that was ordered before.
+    """
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -74,10 +75,10 @@ def drain_member(
         if stays and pool.state == "deleting":
             raise Conflict(
                 f"Pool {pool.name} is being deleted, so its members leave.",
-                way_out="Drain it without staying.",
+                way_out="Drain the member without 'stays'.",
             )
         if until is not None and not force:
-            require_future(until, LONGEST, "30 days", "Choose a nearer time, or cordon it.")
+            require_future(until, LONGEST, "30 days", "Choose a nearer time, or cordon the member.")
         _start(
             pool,
             member,
@@ -94,14 +95,15 @@ def drain_member(
 
 
 def undrain_member(*, member_id: int, reason: str = "") -> Member:
-    """It takes claims again, as long as it has not gone; one that was cordoned apart from its drain
-    is cordoned as it was. Who was put out before stays so."""
+    """Cancel the drain of a member that is still there. A member that was also cordoned by order
+    stays cordoned. Claims that were evicted stay evicted.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if pool.state in ("deleting", "gone"):
             raise Conflict(
                 f"Pool {pool.name} is being deleted, so its members leave.",
-                way_out="Make the pool anew once it is gone.",
+                way_out="Create the pool again once it is deleted.",
             )
         refuse_unless_there(member)
         if is_draining(member):
@@ -119,19 +121,17 @@ def undrain_member(*, member_id: int, reason: str = "") -> Member:
     return member
 
 
-def is_draining(member: Member) -> bool:
-    return member.is_leaving or member.drain_until is not None
-
-
 def is_resting(member: Member) -> bool:
-    """It drains, and stays."""
+    """Whether the member drains and stays."""
     return member.drain_until is not None and not member.is_leaving
 
 
 def finish_drain(member_id: int) -> bool:
-    """The finalizer found nobody there; it is looked at again here, under its lock. What does not
-    come clean is not waited for for ever: past both deadlines a member that goes takes it along.
-    True: the drain is over."""
+    """End the drain of a member that is empty, checked under its lock. True: the drain has ended.
+
+    A leaving member also ends when only slots are left that do not come clean, once the deadlines
+    of the member and of these slots have passed.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.drain_until is None or member.state in ("deleting", "gone"):
@@ -145,7 +145,7 @@ def finish_drain(member_id: int) -> bool:
             ):
                 return False
             members_sql.retire_slots(
-                slots=[row.id for row in rows], actor=current_actor(), reason=OVER
+                slots=[row.id for row in rows], actor=current_actor(), reason=OVERDUE
             )
         return delete_if_empty(pool, member) in ("deleting", "gone")
 
@@ -159,15 +159,15 @@ def list_finishable(limit: int) -> list[int]:
     return [row.id for row in members_sql.finishable_drains(limit)]
 
 
-def lock_overdue(member_id: int) -> Any | None:
-    """In the transaction that puts somebody out: the member, if its deadline has passed and
-    nobody has taken it back.
+def lock_overdue(member_id: int) -> members_sql.LockOverdueRow | None:
+    """The member, locked for the transaction that evicts a claim. None: its deadline has not
+    passed, or its drain was cancelled.
     """
     return members_sql.lock_overdue(member=member_id)
 
 
 def list_stuck(limit: int = 50) -> list[StuckDrain]:
-    rows = members_sql.stuck_drains(limit, over=HANGS)
+    rows = members_sql.stuck_drains(limit, over=STUCK_AFTER)
     return [
         StuckDrain(
             r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id
@@ -188,7 +188,7 @@ def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool
 def _start(
     pool: Pool, member: Member, note: str, until: datetime, *, force: bool, stays: bool
 ) -> None:
-    # By the release before, which kept no more of it.
+    # The previous release stored a cordon without its actor.
     if member.is_cordoned and not member.cordon_by and not is_draining(member):
         Member.objects.filter(pk=member.pk).update(cordon_by="system", cordon_note=member.note)
         member.refresh_from_db()
@@ -212,10 +212,10 @@ def _start(
 
 
 def _finish_if_empty(member: Member) -> bool:
-    """Under its lock, its slots closed: it stays, and somebody opens it again."""
+    """Cordon the member if it is empty. Expects its row locked and its slots closed."""
     if not members_sql.is_member_empty(member=member.pk):
         return False
-    # Somebody cordoned it apart from this: that order is not replaced by the drain's.
+    # An order to cordon the member is kept; else the drain's actor and reason become the order.
     ordered = (
         {"note": member.cordon_note}
         if member.cordon_by

@@ -1,11 +1,11 @@
-"""Members that are heard, silent, lost and back. Each function is one short transaction; a
-heartbeat is a single narrow write.
+"""Heartbeats, and members that go offline, are lost or come back.
+
+Each function is one short transaction. A heartbeat is one write to a narrow table.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -34,26 +34,26 @@ LARGEST_LOAD = 4000  # characters of what a heartbeat may carry
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """The answer to a heartbeat."""
-
     member_id: int
     state: str
     incarnation: int
-    next_within: float | None  # seconds; None: nobody waits for the next one
+    next_within: float | None  # seconds; None: the pool expects no heartbeats
 
 
 def record_heartbeat(
-    *, member_id: int, incarnation: int | None = None, load: Mapping[str, Any] | None = None
+    *, member_id: int, incarnation: int | None = None, load: Mapping[str, object] | None = None
 ) -> HeartbeatAnswer:
-    """A member is alive. One write into a narrow table, except for one that comes back. No
-    incarnation: the present one is meant.
+    """Record a heartbeat and bring a member back that was offline. Without `incarnation`, the
+    current one is meant.
     """
     text = None if load is None else json.dumps(dict(load))
     if text is not None and len(text) > LARGEST_LOAD:
         raise Invalid(
             fields=[
                 FieldError(
-                    "load", f"{len(text)} characters are too many.", f"Send {LARGEST_LOAD} at most."
+                    "load",
+                    f"load has {len(text)} characters of JSON.",
+                    f"Send at most {LARGEST_LOAD}.",
                 )
             ]
         )
@@ -71,7 +71,7 @@ def record_heartbeat(
 
 
 def mark_back_online(*, member_id: int, reason: str = "") -> str:
-    """It was offline and is heard or seen again."""
+    """Bring an offline member back online. Returns the member's state."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.state == "offline" and not member.is_ending:
@@ -80,8 +80,8 @@ def mark_back_online(*, member_id: int, reason: str = "") -> str:
 
 
 def mark_ready(*, member_id: int, incarnation: int) -> str:
-    """The first word of an agent: its member was wished for, now it is there. What is no agent
-    becomes ready by its provider's word.
+    """Make a member ready at the first heartbeat of its agent. Members without an agent become
+    ready when their provider confirms them.
     """
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -90,13 +90,14 @@ def mark_ready(*, member_id: int, incarnation: int) -> str:
             and member.incarnation == incarnation
             and has_agents(spec_of(pool))
         ):
-            _open(pool, member, "ready", "its agent is here")
+            _open(pool, member, "ready", "its agent has connected")
         return member.state
 
 
 def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
-    """One whose claims are being lost stays away until they all are: their slots are not given to
-    it back while the finalizer takes them."""
+    """Make the member ready and offer its slots. A lost member stays offline until the finalizer
+    has ended all claims on it, because their slots must not be offered before.
+    """
     rows = members_sql.lock_slots(member=member.pk)
     if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
         return
@@ -110,8 +111,8 @@ def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
 
 
 def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> str:
-    """Its provider knows that nothing of this incarnation runs. It keeps its claims: whoever is
-    started next says what became of them.
+    """Record that no process of this incarnation runs any more. The member keeps its claims: the
+    agent of the next incarnation reports their end.
     """
     if not Member.objects.filter(
         pk=member_id,
@@ -119,7 +120,7 @@ def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool
         down_at=None,
         state__in=("creating", "ready", "offline"),
     ).exists():
-        return ""  # known already: looked at often, locked once
+        return ""  # known; this check saves the lock
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if (
@@ -150,7 +151,7 @@ def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool
 
 
 def take_offline(*, member_id: int, reason: str, next_look: float | None = None) -> str:
-    """Silent, or said to be not ready: it gets nothing new and keeps its claims."""
+    """Take a ready member offline. It gets no new claims and keeps those it has."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.state != "ready":
@@ -163,10 +164,9 @@ def take_offline(*, member_id: int, reason: str, next_look: float | None = None)
 
 
 def lose_member(*, member_id: int, reason: str, is_gone: bool = False) -> None:
-    """Silent for too long, or known to be gone: what is free here is withdrawn now, each claim here
-    is lost next, by the finalizer.
+    """Mark a member as lost and retire its free slots. The finalizer then ends each of its claims.
 
-    One that is gone outside leaves for good; one that was only silent may be heard again.
+    A member that is gone outside (`is_gone`) is removed; any other lost member may come back.
     """
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -207,11 +207,11 @@ def _heartbeat_refused(member_id: int, incarnation: int | None) -> Exception:
         return StaleGeneration(
             f"Member {member.name} is at incarnation {member.incarnation}, not {incarnation}.",
             code="stale_incarnation",
-            way_out="Whoever beats was replaced: stop, or sign in anew.",
+            way_out="Stop this agent: a newer incarnation has replaced it.",
             incarnation=member.incarnation,
         )
     return Conflict(
         f"Member {member.name} is {member.state}.",
         code="gone",
-        way_out="Stop: it is no longer part of the pool.",
+        way_out="Stop this agent: its member is no longer part of the pool.",
     )

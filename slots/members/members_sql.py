@@ -112,7 +112,7 @@ def find_node(
     *, pool: int, lane: str, claim: int, labels: str, earlier_claims: list[int]
 ) -> list[FindNodeRow]:
     """The claim's own slot if it still drains, else a slot of the owner's earlier claims, else
-    any free slot whose member has the labels.
+    any free slot on a member with the labels.
     """
     return statements.fetch_rows(
         "find_node",
@@ -261,7 +261,7 @@ class RetireSomeRow(NamedTuple):
 
 
 def retire_some(n: int, *, member: int) -> list[RetireSomeRow]:
-    """Retires at most n slots of an empty, closed member whose pool is deleted."""
+    """Retires at most n slots of an empty, closed member of a deleted pool."""
     return statements.fetch_rows("retire_some", RetireSomeRow, {"member": member}, n=n)
 
 
@@ -360,16 +360,14 @@ def unsaved_of(*, members: list[int]) -> list[UnsavedOfRow]:
     return statements.fetch_rows("unsaved_of", UnsavedOfRow, {"members": members})
 
 
-class FreeDrainedSlotRow(NamedTuple):
+class FreeSlotRow(NamedTuple):
     id: int
 
 
-def free_drained_slot(*, slot: int, generation: int, actor: str) -> FreeDrainedSlotRow | None:
+def free_slot(*, slot: int, generation: int, actor: str) -> FreeSlotRow | None:
     """Makes a draining slot idle after the provider or the agent confirmed that it is empty."""
     return statements.fetch_one(
-        "free_drained_slot",
-        FreeDrainedSlotRow,
-        {"slot": slot, "generation": generation, "actor": actor},
+        "free_slot", FreeSlotRow, {"slot": slot, "generation": generation, "actor": actor}
     )
 
 
@@ -421,7 +419,7 @@ class TakeDueMembersRow(NamedTuple):
 
 
 def take_due_members(n: int, *, seconds: float) -> list[TakeDueMembersRow]:
-    """Takes the members whose timer is due, longest due first."""
+    """Takes the members with a due timer, longest due first."""
     return statements.fetch_rows("take_due_members", TakeDueMembersRow, {"seconds": seconds}, n=n)
 
 
@@ -470,7 +468,7 @@ class LostWithHoldersRow(NamedTuple):
 
 
 def lost_with_holders(n: int) -> list[LostWithHoldersRow]:
-    """Lost members whose slots claims still hold."""
+    """Lost members that still have holders."""
     return statements.fetch_rows("lost_with_holders", LostWithHoldersRow, {}, n=n)
 
 
@@ -482,7 +480,7 @@ class TakeDueSlotsRow(NamedTuple):
 
 
 def take_due_slots(n: int, *, seconds: float) -> list[TakeDueSlotsRow]:
-    """Takes the draining slots whose timer is due."""
+    """Takes the draining slots with a due timer."""
     return statements.fetch_rows("take_due_slots", TakeDueSlotsRow, {"seconds": seconds}, n=n)
 
 
@@ -576,7 +574,7 @@ class DeleteGoneMembersRow(NamedTuple):
 
 
 def delete_gone_members(n: int, *, days: float) -> list[DeleteGoneMembersRow]:
-    """Deletes gone members whose slots have been deleted."""
+    """Deletes gone members without slots."""
     return statements.fetch_rows("delete_gone_members", DeleteGoneMembersRow, {"days": days}, n=n)
 
 
@@ -606,7 +604,7 @@ class FinishableDrainsRow(NamedTuple):
 
 
 def finishable_drains(n: int) -> list[FinishableDrainsRow]:
-    """Members whose drain can end: all slots are clean, or the member leaves and both
+    """Members with a drain that can end: all slots are clean, or the member leaves and both
     deadlines have passed, that of the slot and that of the member.
     """
     return statements.fetch_rows("finishable_drains", FinishableDrainsRow, {}, n=n)

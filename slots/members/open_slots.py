@@ -1,14 +1,13 @@
-"""The slots of a whole pool become open or closed as the pool now is.
+"""Opens or closes all slots of a pool after a pause, a freeze or their end.
 
-A pool may have hundreds of thousands. What is more than a few thousand is left to the finalizer, in
-short transactions of their own: the pool says since when (`unaligned_at`), so that a crash in
-between is carried on with by whoever comes next. Nobody is bound meanwhile by a slot that is still
-open: whatever hands slots over asks whether the pool takes a pause, too. Opening is not waited for
-by anybody.
+A pool may have hundreds of thousands of slots. The first few thousand change in the transaction of
+the caller; the finalizer changes the rest in short transactions. `pool.unaligned_at` marks a pool
+with slots left, so the next finalizer continues after a crash. A slot that is still open meanwhile
+gets no claim, because each bind also checks whether the pool is paused.
 """
 
-from collections.abc import Iterator
 from datetime import datetime
+from itertools import count
 from typing import NamedTuple
 
 from django.db import transaction
@@ -22,20 +21,20 @@ from slots.members import members_sql
 from slots.members.store import member_offers_slots
 
 AT_ONCE = 2_000  # slots in one transaction: some ten milliseconds
-MEMBERS = 200  # looked at in one transaction
-BATCH = 20  # pools in one step
+MEMBERS = 200  # members in one transaction
+BATCH = 20  # pools in one run of the chore
 
 
 class AlignCursor(NamedTuple):
-    """How far somebody has come: with which wish of the pool, and behind which member."""
+    """Progress through a pool: `unaligned_at` of the change, and the last finished member."""
 
     since: datetime | None = None
     member: int = 0
 
 
 def align_pool(pool: Pool) -> None:
-    """In a transaction that has locked the pool. Its members are locked, too: one may
-    be cordoned.
+    """Open or close the first slots of a pool and mark it if slots are left. Expects the pool to be
+    locked. Locks its members, too, because they may be cordoned concurrently.
     """
     at = _align_some(pool, AlignCursor())
     since = None if at is None else Now()
@@ -46,7 +45,7 @@ def align_pool(pool: Pool) -> None:
 
 @chore("aligning", every=0.5)
 def align_remaining() -> bool:
-    """What a pause, a freeze or its end has left over."""
+    """Continue pools that have slots left to open or close."""
     due = list(
         Pool.objects.filter(unaligned_at__isnull=False)
         .order_by("unaligned_at")
@@ -57,36 +56,30 @@ def align_remaining() -> bool:
 
 
 def align_pool_fully(pool_id: int) -> int:
-    """Until nothing is left; answers in how many transactions. Whoever changes the pool meanwhile
-    has his turn between two of them, and then it begins anew; several at once do no harm."""
+    """Open or close all slots of a pool; returns the number of transactions. A change of the pool
+    between two of them restarts the walk. Concurrent calls are safe.
+    """
     at: AlignCursor | None = AlignCursor()
-    for count in _count():
+    for number in count():
         with transaction.atomic():
             pool = lock_pool(pool_id)
             if pool.unaligned_at is None:
-                return count
+                return number
             if at is None or at.since != pool.unaligned_at:
                 at = AlignCursor(pool.unaligned_at)
             at = _align_some(pool, at)
             if at is None:
                 Pool.objects.filter(pk=pool_id).update(unaligned_at=None)
-                return count + 1
+                return number + 1
     raise AssertionError("unreachable")
 
 
-def _count() -> Iterator[int]:
-    count = 0
-    while True:
-        yield count
-        count += 1
-
-
 def _align_some(pool: Pool, at: AlignCursor) -> AlignCursor | None:
-    """The next few thousand slots, or members. None: that was all."""
+    """Open or close the next slots behind the cursor. None: the pool is finished."""
     left = AT_ONCE
     behind = Member.objects.filter(pool=pool, pk__gt=at.member).exclude(state="gone").order_by("id")
     is_opened = False
-    looked = 0
+    finished = 0
     for member in behind.select_for_update(no_key=True)[:MEMBERS]:
         is_willing = member_offers_slots(pool, member)
         changed = len(
@@ -97,9 +90,9 @@ def _align_some(pool: Pool, at: AlignCursor) -> AlignCursor | None:
         is_opened = is_opened or (is_willing and changed > 0)
         left -= changed
         if left <= 0:
-            break  # this one may have more
+            break  # this member may have slots left
         at = AlignCursor(at.since, member.pk)
-        looked += 1
+        finished += 1
     if is_opened:
         publish("slots")
-    return None if left > 0 and looked < MEMBERS else at
+    return None if left > 0 and finished < MEMBERS else at

@@ -1,6 +1,8 @@
-"""What providers say of pools and members, written down: for people, and so that nothing new goes
-where somebody takes a member away. Each function is one short transaction, or a guarded update;
-what is said of an incarnation that is over changes nothing."""
+"""Stores what providers report about pools and members.
+
+Each function is one short transaction or one guarded update. A report about an old incarnation
+changes no row.
+"""
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -22,9 +24,11 @@ LONGEST_ERROR = 2000
 def record_external_state(
     *, member_id: int, incarnation: int, state: str, why: str, external_id: str = ""
 ) -> bool:
-    """What it waits for, and what it is called. False: known already, or of another incarnation.
-    Words count for the state that was looked at: one that is ready by now, as its agent has come
-    meanwhile, waits for nothing any more."""
+    """Store what a member waits for and its external id. False: no change, or an old incarnation.
+
+    `state` is the state at the time of the report: a member that became ready meanwhile no longer
+    waits.
+    """
     why = why[:LONGEST]
     mine = Member.objects.filter(pk=member_id, incarnation=incarnation)
     is_news = bool(mine.filter(state=state).exclude(outside=why).update(outside=why))
@@ -36,8 +40,8 @@ def record_external_state(
 
 
 def record_ending(*, member_id: int, incarnation: int, reason: str) -> str:
-    """It is taken away by somebody else: it gets nothing new, and is not back because its agent
-    is still heard while its tasks end.
+    """Take a member offline that is being terminated outside of Berth. Heartbeats of its agent do
+    not bring it back while its tasks end.
     """
     if not Member.objects.filter(
         pk=member_id, incarnation=incarnation, is_ending=False, state__in=("ready", "offline")
@@ -61,8 +65,8 @@ def record_ending(*, member_id: int, incarnation: int, reason: str) -> str:
 
 
 def record_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> None:
-    """Nothing of it runs, and whoever is started next knows nothing of it: what it was at is
-    lost now, not when the next one says so.
+    """Record that a member is down and its files are gone. Its claims are lost now, because the
+    next incarnation cannot report their end.
     """
     with transaction.atomic():
         _, member = lock_member(member_id)
@@ -84,8 +88,8 @@ def record_lost(*, member_id: int, incarnation: int, reason: str, is_planned: bo
 
 
 def record_failure(member: MemberSnapshot, error: ProviderError) -> bool:
-    """Its provider did not make it as it should be. An event for each new reason, not
-    for each try.
+    """Store why the provider could not sync a member, with one event for each new reason. False:
+    no change.
     """
     why = f"{error}"[:LONGEST]
     mine = Member.objects.filter(pk=member.id, incarnation=member.incarnation).exclude(outside=why)
@@ -104,13 +108,13 @@ def record_failure(member: MemberSnapshot, error: ProviderError) -> bool:
 
 
 def sync_member_now(member_id: int) -> bool:
-    """Its operation is due now: what it waits for outside may have happened."""
+    """Make the open operation of a member due now, because the outside may have changed."""
     return make_lanes_due(lane_of(member_id))
 
 
 def forget_member(*, member_id: int, reason: str) -> bool:
-    """It is being removed, and nobody can say any more that it is gone: a person does. False: it
-    is not being removed.
+    """End a member that an operator confirms as gone, because its provider cannot. False: the
+    member is not being removed.
     """
     with transaction.atomic():
         _, member = lock_member(member_id)
@@ -121,8 +125,8 @@ def forget_member(*, member_id: int, reason: str) -> bool:
 
 
 def confirm_place(*, pool_id: int, reason: str) -> bool:
-    """A person says that its provider looks at the right place, though nothing of the pool is
-    there. False: no other is known.
+    """Clear the stored place of a pool: an operator confirms that the provider sees the right
+    place, though it has no objects of the pool. False: no place is stored.
     """
     with transaction.atomic():
         if not Pool.objects.filter(pk=pool_id).exclude(place="").update(place=""):
@@ -133,8 +137,8 @@ def confirm_place(*, pool_id: int, reason: str) -> bool:
 
 
 def record_provider_error(pool: Pool, error: ProviderError) -> bool:
-    """The last look failed. True: it is news. One error stands for all that fails there, with
-    since when.
+    """Store that the last look at a pool failed. True: the look before succeeded. A pool keeps one
+    error and the time of its first failure.
     """
     text = (str(error) or type(error).__name__).replace("\x00", "")[:LONGEST_ERROR]
     mine = Pool.objects.filter(pk=pool.pk)
@@ -152,7 +156,9 @@ def record_provider_error(pool: Pool, error: ProviderError) -> bool:
 
 
 def clear_provider_error(pool: Pool) -> bool:
-    """A look succeeded: what failed meanwhile is tried now, not when its time has come."""
+    """Store that a look succeeded and make the pool's operations due now. False: no error was
+    stored.
+    """
     with transaction.atomic():
         known = Pool.objects.filter(pk=pool.pk, provider_error_since__isnull=False)
         if not known.update(provider_error="", provider_error_code="", provider_error_since=None):

@@ -1,6 +1,8 @@
-"""Members that are started again: by themselves while it helps, and by a person. A restart is a new
-incarnation: what the old one signed in with opens nothing any more, and what is known of its claims
-stays as it is until the new one has said what became of them."""
+"""Restarts of members: automatic, by an operator, and to renew an outdated member.
+
+A restart creates a new incarnation and invalidates the tokens of the old one. Claims stay as they
+are until the agent of the new incarnation reports their end.
+"""
 
 from collections.abc import Mapping
 
@@ -20,11 +22,11 @@ from slots.members.store import align_slots, change_member, refuse_unsaved, requ
 
 
 def apply_condition(member_id: int) -> RestartVerdict:
-    """One member, decided and changed under its lock: its first word that comes meanwhile waits,
-    then finds another incarnation.
+    """Decide on one member and change it, under its lock. A first heartbeat that arrives meanwhile
+    waits for the lock and is then refused as an old incarnation.
     """
     if _decide(member_id, 0.0) == STAY:
-        return STAY  # most of the time; nobody waits for our lock then
+        return STAY  # the usual case, without a lock
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.is_leaving or pool.state == "deleting":
@@ -36,14 +38,13 @@ def apply_condition(member_id: int) -> RestartVerdict:
                 pool, member, verdict.reason, restarts=member.restarts + verdict.is_counted
             )
         elif verdict.action == "give_up":
-            data = {"restarts": member.restarts}
             change_member(
                 member,
                 "give_up",
                 before=member.state,
                 after=member.state,
                 reason=verdict.reason,
-                data=data,
+                data={"restarts": member.restarts},
                 gave_up_at=Now(),
             )
             publish("pools")
@@ -55,8 +56,8 @@ def apply_condition(member_id: int) -> RestartVerdict:
 
 
 def restart_member(*, member_id: int, reason: str) -> Member:
-    """A person wants it anew. What runs there is ended with it, so it is refused while
-    something may run.
+    """Restart a member by order of an operator. Refused while a task may run there, because a
+    restart would end it.
     """
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -91,8 +92,10 @@ def restart_member(*, member_id: int, reason: str) -> Member:
 
 
 def rebuild_if_empty(pool: Pool, member: Member, reason: str, *, labels: Mapping[str, str]) -> bool:
-    """A member that is outdated is made anew from what its pool says now. Both locked. Closed, then
-    found empty: a claim that is faster keeps it, and it stays as it is. False: so it is."""
+    """Restart an outdated member with the current configuration of its pool. Both are locked.
+    False: the member is not empty and stays as it is. Its slots are closed before the check, so a
+    concurrent claim either keeps the member or finds no open slot.
+    """
     if member.state not in ("creating", "ready", "offline") or member.is_leaving:
         return False
     members_sql.close_member(member=member.pk)
@@ -123,7 +126,9 @@ def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
 
 
 def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> None:
-    """Both locked. One that was lost stays so until its claims are: see mark_back_online."""
+    """Start a new incarnation; both rows are locked. A lost member stays lost until its claims have
+    ended (slots/members/liveness.py).
+    """
     before = member.state
     incarnation = member.incarnation + 1
     Member.objects.filter(pk=member.pk).update(

@@ -1,18 +1,14 @@
-"""Members that are gone are kept for a week, with their slots and heartbeats; then their rows
-go. What happened stays in the log.
-"""
+"""Deletes members that have been gone for a week, with their slots and heartbeats. Events stay."""
 
 from project.kernel.events.retention import retention_rule
 from slots.members import members_sql
 
-SLOTS = 5000  # deleted at a time; a member goes with the last of its slots
+SLOTS = 5000  # most slots in one call
 
 
 @retention_rule("gone members", days=7)
 def delete_gone_members(days: float, chunk: int) -> int:
-    """Slots first, member after member, so that one with very many does not take a transaction
-    of its size.
-    """
+    """Delete slots first, in limited numbers, so that a large member needs no large transaction."""
     slots = members_sql.delete_gone_slots(min(chunk, SLOTS), days=days)
     if slots:
         return len(slots)

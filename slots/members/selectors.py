@@ -1,12 +1,11 @@
-"""Reads about members and slots for the API and for the apps above. What pages show is
-in slots/pages/dashboard_queries.py.
+"""Reads members and slots for the API and for the apps above. slots/pages/dashboard_queries.py
+reads for pages.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from django.db.models import QuerySet
 
@@ -21,16 +20,16 @@ from slots.models import Slot
 
 @dataclass(slots=True)
 class StoredSlotCounts:
-    """Slots of a pool by their stored state. `total` is all that are offered: all but retired."""
+    """Slots of a pool by their stored state. `total` counts all slots that are not retired."""
 
-    open: int = 0  # idle, handed out to the next who asks
-    closed: int = 0  # idle, but pool or member is not willing
+    open: int = 0  # idle and free for the next claim
+    closed: int = 0  # idle, but the pool or the member takes no claims
     held: int = 0
     reserved: int = 0
     draining: int = 0
-    away: int = 0  # of held and reserved: their member is offline
+    away: int = 0  # held and reserved slots of offline members
     retired: int = 0
-    lost: int = 0  # of retired: with a member that is lost
+    lost: int = 0  # retired slots of lost members
     by_lane: dict[str, dict[str, int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
@@ -46,16 +45,14 @@ class StoredSlotCounts:
 
 @dataclass(slots=True)
 class MemberCounts:
-    """Members of a pool, those that are gone left out. One that is cordoned and leaves counts
-    as leaving.
-    """
+    """Members of a pool without gone members. A cordoned member that leaves counts as leaving."""
 
     total: int = 0
-    ready: int = 0  # and willing
+    ready: int = 0  # neither cordoned nor leaving
     cordoned: int = 0
     leaving: int = 0
     offline: int = 0
-    lost: int = 0  # of offline
+    lost: int = 0  # part of offline
     creating: int = 0
     deleting: int = 0
 
@@ -79,16 +76,16 @@ class SlotView:
     generation: int
     drain_until: datetime | None
     changed_at: datetime
-    observed: Mapping[str, Any]
+    observed: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member with its slots, as it is at one moment."""
+    """A member with its slots and its last heartbeat."""
 
     member: Member
     heard_at: datetime | None
-    load: Any
+    load: object
     slots: tuple[SlotView, ...]
 
     @property
@@ -99,9 +96,9 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class SlotHolding:
-    """What the log says of a slot at a moment."""
+    """The use of a slot at a moment, read from the log."""
 
-    claim_id: int | None  # None: it was free
+    claim_id: int | None  # None: the slot was free
     generation: int | None
     verb: str
     actor: str
@@ -109,7 +106,7 @@ class SlotHolding:
 
 
 def count_pools(pool_ids: Iterable[int]) -> dict[int, PoolCounts]:
-    """Slots and members of many pools, in two queries. Each pool asked for is in the answer."""
+    """Slots and members of many pools, in two queries. Each given pool has an entry."""
     ids = list(pool_ids)
     found = {pool_id: PoolCounts() for pool_id in ids}
     for row in members_sql.count_slots(pools=ids):
@@ -120,7 +117,7 @@ def count_pools(pool_ids: Iterable[int]) -> dict[int, PoolCounts]:
 
 
 def list_members(pool_id: int) -> QuerySet[Member]:
-    """In the order in which they are filled, those that are gone left out."""
+    """Members of a pool in the order in which they are filled, without gone members."""
     return Member.objects.filter(LIVE, pool_id=pool_id).order_by("position", "id")
 
 
@@ -132,7 +129,7 @@ def get_member(member_id: int) -> Member:
 
 
 def no_such_member(member_id: int) -> NotFound:
-    return NotFound(f"There is no member {member_id}.", way_out="Look at the members of the pool.")
+    return NotFound(f"There is no member {member_id}.", way_out="List the members of the pool.")
 
 
 def view_member(member_id: int) -> MemberView:
@@ -173,7 +170,9 @@ def view_slot(slot: Slot) -> SlotView:
 
 
 def find_holder_at(slot_id: int, at: datetime) -> SlotHolding | None:
-    """Who held a slot at a moment, by the log. None: nothing is known of it that early."""
+    """The holder of a slot at a moment, by the log. None: the log has no earlier event of the
+    slot.
+    """
     row = members_sql.holder_at(slot=slot_id, at=at)
     if row is None:
         return None
@@ -184,14 +183,14 @@ def find_holder_at(slot_id: int, at: datetime) -> SlotHolding | None:
 
 
 def list_lost_members(limit: int = 50) -> list[int]:
-    """Members that are lost while claims still hold slots there: each of these claims is to be
-    lost, in its own transaction.
+    """Lost members that still have holders. The caller ends each of these claims in its own
+    transaction.
     """
     return [row.id for row in members_sql.lost_with_holders(limit)]
 
 
 def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
-    """What a provider gets to know of a member, read in one moment. None: it is gone."""
+    """A pool and one member with its slots, for the provider. None: the member is gone."""
     member = Member.objects.select_related("pool").filter(LIVE, pk=member_id).first()
     if member is None:
         return None
@@ -202,8 +201,8 @@ def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
 
 
 def snapshot_whole(pool: Pool) -> PoolSnapshot:
-    """A pool with all its members, for a full look. Their slots are left out: there may be
-    a million.
+    """A pool with all its members, for a full look of the provider. Slots are left out, because a
+    pool may have a million.
     """
     return snapshot_pool(pool, [snapshot_member(m) for m in list_members_of(pool.pk)])
 
@@ -226,7 +225,7 @@ def _slot_snapshots(member_ids: list[int]) -> dict[int, list[SlotSnapshot]]:
     return found
 
 
-def _add_slots(counts: StoredSlotCounts, row: Any) -> None:
+def _add_slots(counts: StoredSlotCounts, row: members_sql.CountSlotsRow) -> None:
     name = row.state
     if row.state == "idle":
         name = "open" if row.is_open else "closed"
@@ -238,7 +237,7 @@ def _add_slots(counts: StoredSlotCounts, row: Any) -> None:
         counts.lost += row.n
 
 
-def _add_members(counts: MemberCounts, row: Any) -> None:
+def _add_members(counts: MemberCounts, row: members_sql.CountMembersRow) -> None:
     counts.total += row.n
     if row.is_lost:
         counts.lost += row.n

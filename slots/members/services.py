@@ -1,9 +1,8 @@
-"""Members and their slots: added, edited, closed, opened, heard, let go. Each function is one
-short transaction.
+"""Changes of members, their slots and pools. Each function is one short transaction.
 
-Locks are taken in one order, pool -> member -> slots. Binding takes none of the first two:
-`slot.is_open` tells it that both are willing, so whoever changes that writes it to the slots in the
-same transaction.
+Locks are taken in the order pool, member, slots. A bind locks slots only and relies on
+`slot.is_open`. So every change of a pool or member that starts or stops the use of slots updates
+`is_open` in the same transaction.
 """
 
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ from slots.members.store import (
     change_member,
     delete_if_empty,
     end_member,
-    list_holders_of,
+    is_draining,
     make_slots,
     mark_leaving,
     move_member,
@@ -55,7 +54,7 @@ LONGEST_PAUSE = timedelta(days=366)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who keeps a member from leaving."""
+    """A claim's slot that keeps a member from leaving."""
 
     claim_id: int | None
     slot_id: int
@@ -67,15 +66,15 @@ class Holder:
 @dataclass(frozen=True, slots=True)
 class Removal:
     member_id: int
-    state: str  # gone or deleting: nobody was there. Else it leaves when the holders have
+    state: str  # gone or deleting: the member was empty. Else it leaves after its holders
     holders: tuple[Holder, ...]
 
 
 def add_members(
-    *, pool_id: int, declared: Sequence[Any], where: str = "members", reason: str = ""
+    *, pool_id: int, declared: Sequence[object], where: str = "members", reason: str = ""
 ) -> list[Member]:
-    """More members for a pool, at any time; claims that are there do not notice. All of
-    them or none.
+    """Add members to a pool: all of them or, on any fault, none. Existing claims are not
+    affected.
     """
     with transaction.atomic():
         pool = _lock_living_pool(pool_id)
@@ -91,9 +90,7 @@ def add_members(
 
 
 def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes: Any) -> Member:
-    """Other labels, another number of slots, other ports of its own. A field that is None goes
-    back to what the pool says.
-    """
+    """Change labels, slots or ports of a member. A field that is None takes the pool's value."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
@@ -117,7 +114,7 @@ def apply_member_spec(
     reason: str = "",
     where: str = "",
 ) -> bool:
-    """In a transaction that has locked pool and member. False: it is so already."""
+    """Change a member to `after`. Pool and member are locked. False: no difference."""
     differences = diff_values(before.as_config(), after.as_config())
     if not differences:
         return False
@@ -139,38 +136,38 @@ def apply_member_spec(
     if before.own != after.own:
         make_slots(pool, member, spec, after, reason)
     raise_revision(pool)
-    publish("slots")  # other labels may be what a claim waits for
+    publish("slots")  # a claim may wait for the new labels
     return True
 
 
 def cordon_member(*, member_id: int, reason: str) -> Member:
-    """Nothing new comes here; what is here stays. Said twice, it is so once; of one that drains,
-    it is so also once that is taken back.
+    """Cordon a member: it gets no new claims and keeps those it has. A second call has no effect.
+    A draining member stays cordoned after its drain is cancelled.
     """
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
-        # One of the two alone was left by the release before.
+        # The previous release stored only one of the two columns.
         if not (member.is_cordoned and member.cordon_by):
-            ordered = {"is_cordoned": True, "cordon_by": current_actor(), "cordon_note": note}
-            shown = member.note if member.is_leaving or member.drain_until is not None else note
             change_member(
                 member,
                 "cordon",
                 before=member.state,
                 after="cordoned",
                 reason=note,
-                note=shown,
-                **ordered,
+                note=member.note if is_draining(member) else note,
+                is_cordoned=True,
+                cordon_by=current_actor(),
+                cordon_note=note,
             )
         align_slots(pool, member)
     return member
 
 
 def uncordon_member(*, member_id: int, reason: str = "") -> Member:
-    """Open again, as far as the pool and the member itself are willing. Not while it drains:
-    whoever came then would be put out at once.
+    """Uncordon a member. Refused while it drains and stays, because the drain would evict new
+    claims.
     """
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -179,26 +176,27 @@ def uncordon_member(*, member_id: int, reason: str = "") -> Member:
             raise Conflict(
                 f"{member.name} drains until {member.drain_until:%d %b %H:%M} UTC.",
                 code="draining",
-                way_out="Undrain it.",
+                way_out="Undrain the member.",
             )
         if member.is_cordoned or member.cordon_by:
-            note = member.note if member.is_leaving else ""
-            opened = {"is_cordoned": False, "cordon_by": "", "cordon_note": "", "note": note}
             change_member(
                 member,
                 "uncordon",
                 before="cordoned",
                 after=member.state,
                 reason=reason.strip(),
-                **opened,
+                note=member.note if member.is_leaving else "",
+                is_cordoned=False,
+                cordon_by="",
+                cordon_note="",
             )
         align_slots(pool, member)
     return member
 
 
 def remove_member(*, member_id: int, reason: str) -> Removal:
-    """Close a member; it goes when it is empty, at once if it is so now. Nobody is moved: the
-    answer lists who is still there.
+    """Close a member and remove it once it is empty, at once if possible. The result lists the
+    holders that keep it.
     """
     note = require_reason(reason)
     with transaction.atomic():
@@ -211,7 +209,7 @@ def remove_member(*, member_id: int, reason: str) -> Removal:
 
 
 def cancel_member_removal(*, member_id: int, reason: str = "") -> Member:
-    """Take a removal back, as long as the member has not gone."""
+    """Cancel the removal of a member that is still there."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if pool.state != "active" and pool.state != "pending":
@@ -235,7 +233,7 @@ def cancel_member_removal(*, member_id: int, reason: str = "") -> Member:
 
 
 def finish_leaving(member_id: int) -> bool:
-    """The finalizer found it empty; it is looked at again here, under its lock. True: it goes."""
+    """Remove a leaving member if it is empty, checked under its lock. True: it is removed."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if not member.is_leaving:
@@ -244,8 +242,8 @@ def finish_leaving(member_id: int) -> bool:
 
 
 def pause_pool(*, pool_id: int, until: datetime, reason: str) -> Pool:
-    """Nothing new is handed out until then; holders stay. It ends by itself. Said again, it
-    counts from then on.
+    """Pause a pool: it gives no slots to new claims until then, and holders stay. A repeated call
+    replaces time and reason.
     """
     note = require_reason(reason)
     with transaction.atomic():
@@ -272,8 +270,8 @@ def pause_pool(*, pool_id: int, until: datetime, reason: str) -> Pool:
 
 
 def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -> Pool:
-    """`only_if_over` is how a pause ends by itself: by the database's clock, and not if somebody
-    has made it longer meanwhile.
+    """End a pause. With `only_if_over`, only a pause that has ended by the database's clock; an
+    operator may have extended it meanwhile.
     """
     with transaction.atomic():
         pool = lock_pool(pool_id)
@@ -288,9 +286,9 @@ def resume_pool(*, pool_id: int, reason: str = "", only_if_over: bool = False) -
 
 
 def close_pool(*, pool_id: int, reason: str) -> Pool:
-    """Deletion begins: nothing is handed out and every member leaves when it is empty. Whoever
-    calls looks after the claims. Of very many slots or members those that this transaction does not
-    come to are closed by the finalizer."""
+    """Start the deletion of a pool: it gives out no slots, and its members leave once they are
+    empty. The caller ends the claims. The finalizer closes the remaining slots of a large pool.
+    """
     with transaction.atomic():
         pool = lock_pool(pool_id)
         if pool.state in ("deleting", "gone"):
@@ -302,11 +300,11 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
         is_large = members_sql.has_slots(
             open_slots.AT_ONCE + 1, pool=pool.pk
         ) or members_sql.has_members(open_slots.MEMBERS + 1, pool=pool.pk)
-        # Whoever is there is ended by whoever calls; what does not come clean then is waited for as
-        # long as a slot may drain, not for ever.
+        # The caller ends all claims. Slots that do not come clean delay a member only until their
+        # own drain deadline.
         members_sql.mark_all_leaving(pool=pool.pk, reason=reason, actor=current_actor())
         if is_large:
-            # In pieces: nobody is bound from here on, and the finalizer closes the rest.
+            # The state of the pool already prevents binds.
             align_pool(pool)
         else:
             for member in list_members_of(pool.pk):
@@ -318,7 +316,7 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
 
 
 def activate_pool(*, pool_id: int) -> Pool:
-    """Its provider has been looked at: from now on it hands out slots."""
+    """Activate a pending pool after the first successful look at its provider."""
     with transaction.atomic():
         pool = lock_pool(pool_id)
         if pool.state == "pending":
@@ -331,8 +329,8 @@ def activate_pool(*, pool_id: int) -> Pool:
 
 
 def align_member(*, member_id: int) -> None:
-    """Repair: its slots are open or closed as pool and member are willing, and they are those
-    it offers.
+    """Repair a member: its slots become those of its configuration, open or closed as its state
+    and its pool require.
     """
     with transaction.atomic():
         pool, member = lock_member(member_id)
@@ -345,9 +343,7 @@ def align_member(*, member_id: int) -> None:
 def record_sync_result(
     *, member_id: int, is_gone: bool, is_ready: bool, external_id: str = ""
 ) -> None:
-    """What the provider confirmed after an operation: created and seen, or gone as it
-    was wanted.
-    """
+    """Store what the provider confirmed after an operation: the member exists, or is gone."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if external_id and external_id != member.external_id:
@@ -361,11 +357,11 @@ def record_sync_result(
 
 
 def clean_slot(*, slot_id: int, generation: int) -> bool:
-    """The world confirmed that a draining slot is empty. False: it does not drain any more, or
-    for somebody else.
+    """Make a draining slot idle that was confirmed as empty. False: the slot no longer drains, or
+    drains for another claim.
     """
     with transaction.atomic():
-        row = members_sql.free_drained_slot(slot=slot_id, generation=generation, actor=current_actor())
+        row = members_sql.free_slot(slot=slot_id, generation=generation, actor=current_actor())
         if row is not None:
             publish("slots", "events")
     return row is not None
@@ -374,7 +370,7 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
 def view_holders(member_id: int) -> tuple[Holder, ...]:
     return tuple(
         Holder(row.claim_id, row.id, row.lane, row.number, row.state)
-        for row in list_holders_of([member_id])
+        for row in members_sql.holders(members=[member_id])
     )
 
 
@@ -394,7 +390,7 @@ def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldEr
         found.append(
             FieldError(
                 "name",
-                f"The name of {before.name} cannot change.",
+                f"name of {before.name} cannot change.",
                 "Add another member and remove this one.",
             )
         )
@@ -402,7 +398,7 @@ def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldEr
         found.append(
             FieldError(
                 "external_id",
-                "external_id of a member cannot change.",
+                f"external_id of {before.name} cannot change.",
                 "Add another member and remove this one.",
             )
         )

@@ -41,7 +41,7 @@ WHERE a.pool_id = %(pool)s AND a.lane = %(lane)s AND a.state = 'idle' AND a.is_o
 ORDER BY a.rank, a.number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 
 -- find_node: the claim's own slot if it still drains, else a slot of the owner's earlier claims, else any free slot
--- whose member has the labels.
+-- on a member with the labels.
 SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_member member ON member.id = slot.member_id
 WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.is_open
   AND (slot.state = 'idle' OR slot.state = 'draining' AND slot.last_claim_id = %(claim)s) AND member.labels @> %(labels)s::jsonb
@@ -108,7 +108,7 @@ WHERE slots_slot.id = r.id AND slots_slot.rank <> r.rank
 UPDATE slots_slot SET state = 'retired', is_open = false, drain_until = NULL, due_at = NULL, changed_at = now()
 WHERE member_id = %(member)s AND state = 'idle'
 
--- retire_some: retires at most n slots of an empty, closed member whose pool is deleted.
+-- retire_some: retires at most n slots of an empty, closed member of a deleted pool.
 WITH s AS MATERIALIZED (
   SELECT id FROM slots_slot WHERE member_id = %(member)s AND state = 'idle' AND NOT is_open ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
 UPDATE slots_slot SET state = 'retired', drain_until = NULL, due_at = NULL, changed_at = now() FROM s WHERE slots_slot.id = s.id
@@ -161,7 +161,7 @@ SELECT claim_id, generation FROM d
 SELECT member_id, claim_id, generation, noted_at FROM slots_unsavedstate
 WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, claim_id, generation
 
--- free_drained_slot^: makes a draining slot idle after the provider or the agent confirmed that it is empty.
+-- free_slot^: makes a draining slot idle after the provider or the agent confirmed that it is empty.
 WITH s AS (
   UPDATE slots_slot SET state = 'idle', drain_until = NULL, due_at = NULL, changed_at = now()
   WHERE id = %(slot)s AND state = 'draining' AND generation = %(generation)s RETURNING id, pool_id, member_id, last_claim_id, generation),
@@ -197,7 +197,7 @@ b AS (
   RETURNING member_id)
 SELECT m.id AS member_id, m.state, m.incarnation, m.every FROM m JOIN b ON b.member_id = m.id
 
--- take_due_members: takes the members whose timer is due, longest due first. The timer moves before the work, so a row
+-- take_due_members: takes the members with a due timer, longest due first. The timer moves before the work, so a row
 -- that fails waits for the next interval.
 UPDATE pools_member SET due_at = now() + make_interval(secs => %(seconds)s)
 WHERE id IN (SELECT id FROM pools_member WHERE due_at <= now() ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
@@ -224,13 +224,13 @@ WHERE m.is_leaving AND m.state IN ('creating', 'ready', 'offline')
   AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved', 'draining'))
   AND NOT EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id) ORDER BY m.id LIMIT {n}
 
--- lost_with_holders: lost members whose slots claims still hold. OFFSET 0 makes the planner go member by member instead
+-- lost_with_holders: lost members that still have holders. OFFSET 0 makes the planner go member by member instead
 -- of over all slots.
 SELECT m.id FROM pools_member m
 WHERE m.lost_at IS NOT NULL AND m.state <> 'gone'
   AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved') OFFSET 0) ORDER BY m.id LIMIT {n}
 
--- take_due_slots: takes the draining slots whose timer is due. The timer moves before the work.
+-- take_due_slots: takes the draining slots with a due timer. The timer moves before the work.
 UPDATE slots_slot SET due_at = now() + make_interval(secs => %(seconds)s)
 FROM (SELECT id FROM slots_slot WHERE due_at <= now() AND state = 'draining' ORDER BY due_at LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED) o
 WHERE slots_slot.id = o.id RETURNING slots_slot.id, member_id, pool_id, generation
@@ -273,7 +273,7 @@ DELETE FROM slots_slot WHERE id IN (
     SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400) ORDER BY id) m
   CROSS JOIN LATERAL (SELECT id FROM slots_slot WHERE member_id = m.id) s LIMIT {n}) RETURNING id
 
--- delete_gone_members: deletes gone members whose slots have been deleted.
+-- delete_gone_members: deletes gone members without slots.
 WITH m AS MATERIALIZED (
   SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400)
     AND NOT EXISTS (SELECT FROM slots_slot WHERE member_id = pools_member.id) ORDER BY id LIMIT {n}),
@@ -294,7 +294,7 @@ SELECT m.id FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.drain_until <= now() AND m.state IN ('creating', 'ready', 'offline') AND p.state <> 'deleting'
   AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved') OFFSET 0) ORDER BY m.drain_until, m.id LIMIT {n}
 
--- finishable_drains: members whose drain can end: all slots are clean, or the member leaves and both deadlines have
+-- finishable_drains: members with a drain that can end: all slots are clean, or the member leaves and both deadlines have
 -- passed, that of the slot and that of the member.
 SELECT m.id FROM pools_member m
 WHERE m.drain_until IS NOT NULL AND m.state IN ('creating', 'ready', 'offline') AND NOT EXISTS (

@@ -1,14 +1,14 @@
-"""Rows of members and slots, made and moved. For services and finalization only: the caller has
-locked pool, then member.
+"""Writes rows of members and slots. The callers are services and chores that have locked the pool
+and then the member.
 
-Slot states change by named statements, member states by guarded updates; each says what it did
-in an event.
+Named statements change the state of slots, guarded updates the state of members. Each change
+records an event.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TypedDict
 
 from django.db.models import Max
 from django.db.models.expressions import Combinable
@@ -30,45 +30,61 @@ from project.kernel.outbox.operations import add_operation
 from slots.members import members_sql
 from slots.states import OCCUPIED
 
-PIECE = 2_000  # slots that go in one transaction, where they are very many
+AT_ONCE = 2_000  # slots that one transaction retires
 LARGEST_RANK = 2**31 - 1
-STAYS: dict[str, Any] = {
-    "is_leaving": False,
-    "drain_until": None,
-    "drain_since": None,
-    "drain_by": "",
-}
+
+
+class Stays(TypedDict):
+    """Columns that end the drain or removal of a member that stays."""
+
+    is_leaving: bool
+    drain_until: None
+    drain_since: None
+    drain_by: str
+
+
+class StayingColumns(Stays):
+    is_cordoned: bool
+    note: str
+
+
+STAYS: Stays = {"is_leaving": False, "drain_until": None, "drain_since": None, "drain_by": ""}
 
 
 def seconds_from_now(seconds: float) -> Combinable:
-    """A moment by the database's clock."""
+    """A future time by the database's clock."""
     return Now() + timedelta(seconds=seconds)
 
 
-def staying_columns(member: Member) -> dict[str, Any]:
-    """Columns of a member that neither drains nor leaves any more: cordoned as somebody ordered
-    it, if somebody has, else open.
+def is_draining(member: Member) -> bool:
+    return member.is_leaving or member.drain_until is not None
+
+
+def staying_columns(member: Member) -> StayingColumns:
+    """Columns that cancel the drain or removal of a member: cordoned if an operator has ordered
+    it, else open.
     """
-    return STAYS | {"is_cordoned": bool(member.cordon_by), "note": member.cordon_note}
+    return {**STAYS, "is_cordoned": bool(member.cordon_by), "note": member.cordon_note}
 
 
 def staying_state(member: Member) -> str:
-    """What an event says that such a member is then."""
+    """State of a member after `staying_columns`, for the event."""
     return "cordoned" if member.cordon_by else member.state
 
 
 def refuse_unless_there(member: Member) -> None:
     if member.state in ("deleting", "gone"):
         raise Conflict(
-            f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone."
+            f"Member {member.name} is {member.state}.",
+            way_out="Add the member again once it is gone.",
         )
 
 
 def add_member_rows(
     pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], reason: str = ""
 ) -> list[Member]:
-    """Members with all their slots, behind those that are there. A provider that has to act
-    first gets an operation for each.
+    """Add members with all their slots behind the existing members, and enqueue an operation for
+    each if the provider has to create it.
     """
     if not declared:
         return []
@@ -77,7 +93,7 @@ def add_member_rows(
         raise Refused(detail, code="provider_not_allowed", way_out=fault.way_out)
     last = Member.objects.filter(pool=pool).aggregate(last=Max("position"))["last"]
     first = 0 if last is None else last + 1
-    # None: its class was taken out of the settings, the pool is still there.
+    # None: the settings no longer contain the class of this provider.
     provider = known_providers().get(spec.provider)
     members = Member.objects.bulk_create(
         Member(
@@ -103,8 +119,8 @@ def add_member_rows(
         add_slot_rows(
             pool, row, offered, ranks_of(spec.placement, row.position, offered, draw_rank)
         )
-        about = {"member": member.as_config(), "slots": len(offered)}
-        record("add", pool_id=pool.pk, member_id=row.pk, after=row.state, reason=reason, data=about)
+        data = {"member": member.as_config(), "slots": len(offered)}
+        record("add", pool_id=pool.pk, member_id=row.pk, after=row.state, reason=reason, data=data)
         request_sync(pool, row)
     publish("slots")
     return members
@@ -144,8 +160,8 @@ def member_offers_slots(pool: Pool, member: Member) -> bool:
 
 
 def align_slots(pool: Pool, member: Member) -> bool:
-    """Open the member's slots or close them, as pool and member are willing now: I8 holds again.
-    True: capacity opened.
+    """Open or close the member's slots, as pool and member require (I8). True: slots were
+    opened.
     """
     if not member_offers_slots(pool, member):
         members_sql.close_member(member=member.pk)
@@ -159,8 +175,8 @@ def align_slots(pool: Pool, member: Member) -> bool:
 def make_slots(
     pool: Pool, member: Member, spec: PoolSpec, declared: MemberSpec, reason: str = ""
 ) -> bool:
-    """The slots of a member become what it offers now. A number that is withdrawn must be free:
-    nothing is moved silently.
+    """Make the member's slots equal to its configuration. True: slots were added or retired.
+    Refused while a withdrawn slot is in use.
     """
     offered = slots_of(spec.layout, declared.own)
     rows = {(r.lane, r.number): r for r in members_sql.lock_slots(member=member.pk)}
@@ -172,7 +188,7 @@ def make_slots(
         raise Refused(
             f"{len(held)} of the slots to be withdrawn from {member.name} are in use.",
             code="in_use",
-            way_out="Wait until they are free, or release them first.",
+            way_out="Wait until these slots are free, or release their claims first.",
             holders=[
                 {
                     "claim_id": row.claim_id,
@@ -213,14 +229,16 @@ def rank_slots(member: Member, placement: str) -> None:
 
 
 def move_member(
-    member: Member, state: str, verb: str, *, reason: str = "", data: Any = None, **columns: Any
+    member: Member, state: str, verb: str, *, reason: str = "", **columns: object
 ) -> None:
-    """One declared move of a member, guarded by the state it was read in, under its lock."""
+    """Change the state of a locked member, guarded by the state that was read. Refused if the
+    state machine does not declare the change.
+    """
     before = member.state
     if before == state or not MEMBER.may(before, state):
         raise Conflict(
-            f"Member {member.name} is {before}, it can't become {state}.",
-            way_out="Look at it again.",
+            f"Member {member.name} is {before} and cannot become {state}.",
+            way_out="Reload the member.",
         )
     Member.objects.filter(pk=member.pk, state=before).update(
         state=state, state_at=Now(), changed_at=Now(), **columns
@@ -233,7 +251,6 @@ def move_member(
         before=before,
         after=state,
         reason=reason,
-        data=data,
     )
 
 
@@ -244,10 +261,10 @@ def change_member(
     before: str = "",
     after: str = "",
     reason: str = "",
-    data: Any = None,
-    **columns: Any,
+    data: object = None,
+    **columns: object,
 ) -> None:
-    """Columns of a member other than its state."""
+    """Change columns of a member other than its state, with an event."""
     Member.objects.filter(pk=member.pk).update(changed_at=Now(), **columns)
     member.refresh_from_db()
     record(
@@ -262,9 +279,7 @@ def change_member(
 
 
 def request_sync(pool: Pool, member: Member, *, delay: float = 0.0) -> None:
-    """Where the provider has something to do outside: it is asked to make the member equal to
-    its rows, after the commit.
-    """
+    """Enqueue a sync of the member for after the commit, if the provider has a queue."""
     if pool.queue:
         add_operation(
             queue=pool.queue,
@@ -277,23 +292,26 @@ def request_sync(pool: Pool, member: Member, *, delay: float = 0.0) -> None:
 
 
 def lane_of(member_id: int) -> str:
-    """Of operations: one writer at a time for a member. The statements write the same name."""
+    """Lane of the member's operations, which run one at a time. statements.sql builds the same
+    name.
+    """
     return f"member:{member_id}"
 
 
 def delete_if_empty(pool: Pool, member: Member) -> str:
-    """A member that leaves and is empty goes: closed, found empty, `deleting`, in one
-    transaction. Answers its state.
+    """Close a leaving member, check that it is empty and make it `deleting`, in one transaction.
+    Returns the member's state.
     """
     if member.state not in ("creating", "ready", "offline"):
         return member.state
     if pool.state == "deleting" and pool.unaligned_at is not None:
-        return member.state  # its slots are being closed, in pieces
+        return member.state  # the finalizer is still closing slots of the pool
     members_sql.close_member(member=member.pk)
     if not members_sql.is_member_empty(member=member.pk):
         return member.state
-    if pool.state == "deleting" and len(members_sql.retire_some(PIECE, member=member.pk)) == PIECE:
-        return member.state  # the next piece in a transaction of its own
+    may_be_large = pool.state == "deleting"
+    if may_be_large and len(members_sql.retire_some(AT_ONCE, member=member.pk)) == AT_ONCE:
+        return member.state  # another transaction retires the next slots
     move_member(member, "deleting", "delete", reason=member.note, due_at=None)
     if pool.queue:
         request_sync(pool, member)
@@ -303,7 +321,7 @@ def delete_if_empty(pool: Pool, member: Member) -> str:
 
 
 def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
-    """In a transaction that has locked pool and member."""
+    """Mark a member as leaving and remove it if it is empty. Pool and member are locked."""
     if member.state in ("deleting", "gone"):
         return
     if not member.is_leaving:
@@ -320,7 +338,7 @@ def mark_leaving(pool: Pool, member: Member, reason: str) -> None:
 
 
 def end_member(member: Member, reason: str = "") -> None:
-    """It is gone: nothing of it is left outside."""
+    """Mark a member as gone, after the outside was confirmed as empty."""
     members_sql.retire_free(member=member.pk)
     lose_unsaved_states(member, reason)
     move_member(member, "gone", "gone", reason=reason, due_at=None, drain_until=None)
@@ -328,7 +346,7 @@ def end_member(member: Member, reason: str = "") -> None:
 
 
 def lose_unsaved_states(member: Member, reason: str) -> None:
-    """The member is gone, and the only copies of these states with it."""
+    """Record that Terraform states are lost, because only the agent of this member had them."""
     lost = members_sql.lose_unsaved(
         member=member.pk,
         pool=member.pool_id,
@@ -347,11 +365,7 @@ def refuse_unsaved(member: Member) -> None:
             f"claim {claims}.",
             code="unsaved_state",
             way_out=(
-                "Wait until the agent has uploaded it. If it never will, discard the state on the "
-                "page of its claim."
+                "Wait until the agent has uploaded the state. If the agent will not return, "
+                "discard the state on the page of its claim."
             ),
         )
-
-
-def list_holders_of(member_ids: Iterable[int]) -> list[Any]:
-    return members_sql.holders(members=list(member_ids))

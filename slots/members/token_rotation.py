@@ -1,10 +1,9 @@
-"""Tokens of agents grow old: another one is due after BERTH_TOKEN_AGE, or when somebody
-says so (P16).
+"""Rotation of agent tokens: after BERTH_TOKEN_AGE, or by order of an operator (P16).
 
-Where we hand our agents their token, the watch sees to it: a `sync` asks the provider, which writes
-the new one where the agent reads it, and the one before opens until the new one is used. An agent
-that somebody else starts is given one by them: it is said in time that one is due. It does not
-fetch one by itself, because then whoever has got hold of a token would renew it for ever.
+If the provider hands tokens to its agents, the watcher enqueues a `sync`, and the provider writes
+the new token where the agent reads it. The old token stays valid until the new token is used. If
+operators start the agents, they also replace the tokens, and the doctor warns them in time. Agents
+never fetch a new token themselves: otherwise a stolen token could be renewed for ever.
 """
 
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from slots.members import members_sql
 from slots.members.store import change_member, lane_of, refuse_unless_there, request_sync
 from slots.members.tokens import UNTAKEN, token_age, token_limits
 
-AT_ONCE = 50  # of a pool and a look; the rest follow with the next ones
-NOTICE = 7 * 86400.0  # seconds before its time that a person is told of a token
+AT_ONCE = 50  # members of a pool in one look; the next looks handle the rest
+NOTICE = 7 * 86400.0  # seconds before a token is due, from which the doctor warns
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +30,10 @@ class OldToken:
     member_id: int
     name: str
     pool: str
-    is_ours: bool  # we hand it over
+    is_ours: bool  # Berth hands the token to the agent
     is_untaken: bool
     age: float  # seconds
-    left: float  # seconds until it is due; less than 0: it is
+    left: float  # seconds until a new token is due; negative: overdue
     pool_id: int
 
 
@@ -44,19 +43,20 @@ def rotates(spec: PoolSpec) -> bool:
 
 
 def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> Member:
-    """Another token for one of our agents, now. It goes on working: the present one opens until it
-    has taken the new one, and not a moment longer with `ends_previous`."""
+    """Order a new token for an agent that gets its token from Berth. The current token stays valid
+    until the agent uses the new token, and for a while longer without `ends_previous`.
+    """
     note = require_reason(reason)
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
         if not rotates(spec_of(pool)):
             way_out = (
-                "Make one on its page, or with 'manage.py member_token', and put it where its "
-                "agent reads it."
+                "Create a token on the member's page, or with 'manage.py member_token', and store "
+                "it where the agent reads it."
             )
             raise Conflict(
-                f"The agent of {member.name} is not given its token by Berth.",
+                f"Berth does not hand the agent of {member.name} its token.",
                 code="not_ours",
                 way_out=way_out,
             )
@@ -64,24 +64,25 @@ def order_token(*, member_id: int, reason: str, ends_previous: bool = False) -> 
             raise Conflict(
                 f"{member.name} is {member.state}.",
                 code="not_ready",
-                way_out="It gets a new token with its next start.",
+                way_out="The agent gets a new token with its next start.",
             )
-        # What somebody was promised before holds.
-        is_ending = ends_previous or member.is_previous_ending
         change_member(
             member,
             "order_token",
             reason=note,
             data={"ends_previous": ends_previous},
             token_due_at=Now(),
-            is_previous_ending=is_ending,
+            # A repeated order does not weaken the order before.
+            is_previous_ending=ends_previous or member.is_previous_ending,
         )
         request_sync(pool, member)
     return member
 
 
 def rotate_due(pool: Pool) -> int:
-    """Asked with each look at a pool. Answers how many are under way."""
+    """Enqueue a sync for members that are due for a token; called with each look at a pool.
+    Returns the number of due members.
+    """
     if not rotates(spec_of(pool)):
         return 0
     rows = members_sql.due_for_token(AT_ONCE, pool=pool.pk, **token_limits())
@@ -96,7 +97,7 @@ def rotate_due(pool: Pool) -> int:
 
 
 def list_old_tokens(limit: int = 50) -> list[OldToken]:
-    """What a person should look at."""
+    """Tokens that an operator should check."""
     limits = token_limits()
     specs = {pool.pk: spec_of(pool) for pool in list_pools()}
     ours = [pool_id for pool_id, spec in specs.items() if rotates(spec)]

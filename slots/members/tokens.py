@@ -1,7 +1,7 @@
-"""What an agent signs in with: a token of its member, for one incarnation. Only a hash is kept.
+"""Tokens of agents. A token belongs to one incarnation of a member; the database stores its hash.
 
-The hash is of secret and incarnation together, so a member that was made anew knows none of its old
-tokens, whoever made it so. Asked for with every call of every agent: one prepared statement.
+The hash covers secret and incarnation, so a restart of the member invalidates all older tokens.
+Each call of an agent checks its token with one prepared statement.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 from django.db import transaction
@@ -25,20 +25,20 @@ from slots.members import members_sql
 
 PREFIX = "berthm_"
 SECRET = re.compile(r"berthm_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
-# Seconds in which the token before still opens, at least; it does until the new one has been used.
+# Minimum seconds that a replaced token stays valid. It is also valid until the new token is used.
 OVERLAP = 3600.0
-UNTAKEN = 3600.0  # seconds after which a new token that its agent has not used is made anew
-NEVER = 1e9  # seconds; an age that nothing here reaches
+UNTAKEN = 3600.0  # seconds after which a token that its agent has not used is replaced
+NEVER = 1e9  # seconds; no token gets as old
 QUIET = 60.0  # seconds between two events about the same refusal
 MOST_KEPT = 5000
 WAY_OUT = (
-    "Make a new one on the member's page, or with 'manage.py member_token POOL/MEMBER', and start "
-    "the agent with it."
+    "Create a new token on the member's page, or with 'manage.py member_token POOL/MEMBER', and "
+    "start the agent with it."
 )
 
 
 class BadMemberToken(BerthError):
-    """No such token, or not any more."""
+    """The token is unknown or no longer valid."""
 
     code = "bad_token"
 
@@ -56,7 +56,7 @@ class BadMemberToken(BerthError):
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """Which member calls, as it was at this moment."""
+    """The calling member, as of the check of its token."""
 
     member_id: int
     member: str
@@ -66,8 +66,7 @@ class AgentIdentity:
     incarnation: int
     state: str
     is_leaving: bool
-    # It came with the token before the present one, which opens for a while yet.
-    is_replaced: bool = field(default=False, compare=False)
+    is_replaced: bool = field(default=False, compare=False)  # a newer token exists
 
     @property
     def actor(self) -> str:
@@ -76,14 +75,15 @@ class AgentIdentity:
 
 
 def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True) -> str:
-    """A secret that cannot be read again. The one before opens for an hour more and until this
-    one is used, unless it is to end at once.
+    """Issue a token and return its secret, which is not stored. With `keep_previous`, the current
+    token stays valid for an hour and until the new token is used.
     """
     with transaction.atomic():
         _, member = lock_member(member_id)
         if member.state in ("deleting", "gone"):
             raise Conflict(
-                f"Member {member.name} is {member.state}.", way_out="Add it anew once it is gone."
+                f"Member {member.name} is {member.state}.",
+                way_out="Add the member again once it is gone.",
             )
         secret = f"{PREFIX}{member_id}_{secrets.token_urlsafe(32)}"
         hashed = hash_secret(secret, member.incarnation)
@@ -105,7 +105,7 @@ def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True)
 
 
 def revoke_tokens(*, member_id: int, reason: str = "") -> bool:
-    """From now on none of its tokens opens anything. False: it had none."""
+    """Invalidate all tokens of a member. False: it had none."""
     with transaction.atomic():
         _, member = lock_member(member_id)
         is_changed = bool(members_sql.revoke_tokens(member=member_id))
@@ -116,36 +116,39 @@ def revoke_tokens(*, member_id: int, reason: str = "") -> bool:
     return is_changed
 
 
-def token_limits() -> dict[str, Any]:
-    """When it is time for another one, as the statements ask."""
+class TokenLimits(TypedDict):
+    age: float
+    untaken: float
+
+
+def token_limits() -> TokenLimits:
+    """Parameters of the statements that find members due for a new token."""
     return {"age": token_age() or NEVER, "untaken": UNTAKEN}
 
 
 def token_age() -> float | None:
-    """Seconds that a token may be in use; None: for ever."""
+    """Maximum age of a token in seconds; None: unlimited."""
     age: float | None = settings.BERTH_TOKEN_AGE
     return age
 
 
 def hash_secret(secret: str, incarnation: int) -> str:
-    """Plain SHA-256: the secret is random and long, so there is nothing to guess that a slow
-    hash would protect.
-    """
+    """SHA-256 is enough: a slow hash protects short secrets, and this one has 256 random bits."""
     return hashlib.sha256(f"{incarnation}:{secret}".encode()).hexdigest()
 
 
 def read_secret(secret: str) -> int | None:
-    """The member it names; None: it is not even put together like a token."""
+    """The member id in a secret; None: malformed."""
     match = SECRET.fullmatch(secret)
     return int(match[1]) if match else None
 
 
 def identify_member(secret: str) -> AgentIdentity:
-    """Whose token this is. Raises BadMemberToken."""
+    """The member of a token. Raises BadMemberToken."""
     member_id = read_secret(secret)
     if member_id is None:
         raise BadMemberToken(
-            f"There is no such token: those of agents begin with {PREFIX}.", why="malformed"
+            f"The token is malformed: tokens of agents begin with {PREFIX}.", why="malformed"
         )
     row = members_sql.identity(member=member_id, overlap=OVERLAP)
     if row is None:
@@ -177,8 +180,10 @@ def identify_member(secret: str) -> AgentIdentity:
     )
 
 
-def _explain(secret: str, row: Any) -> str:
-    """Who shows a token that was right once is told so; who guesses learns nothing."""
+def _explain(secret: str, row: members_sql.IdentityRow) -> str:
+    """The reason of a refusal. A token of an older incarnation is named as such; a guessed token
+    gets no detail.
+    """
     for older in range(max(1, row.incarnation - 3), row.incarnation):
         if hmac.compare_digest(row.token_hash or "-", hash_secret(secret, older)):
             return (
@@ -188,8 +193,8 @@ def _explain(secret: str, row: Any) -> str:
     return "There is no such token."
 
 
-_told: OrderedDict[tuple[Any, ...], float] = OrderedDict()
-_telling = threading.Lock()
+_recorded: OrderedDict[tuple[object, ...], float] = OrderedDict()  # refusal -> time of its event
+_record_lock = threading.Lock()
 
 
 def record_refusal(
@@ -198,19 +203,19 @@ def record_refusal(
     pool_id: int | None = None,
     member_id: int | None = None,
     claim_id: int | None = None,
-    **data: Any,
+    **data: object,
 ) -> bool:
-    """An agent was refused: an event, but not one for each of a thousand tries. False: it was
-    said a moment ago.
+    """Record that an agent was refused, at most once a minute for the same refusal. False: it was
+    recorded a moment ago.
     """
     key, now = (why, pool_id, member_id, claim_id, data.get("address")), time.monotonic()
-    with _telling:
-        if now - _told.get(key, -QUIET) < QUIET:
+    with _record_lock:
+        if now - _recorded.get(key, -QUIET) < QUIET:
             return False
-        _told[key] = now
-        _told.move_to_end(key)
-        if len(_told) > MOST_KEPT:
-            _told.popitem(last=False)
+        _recorded[key] = now
+        _recorded.move_to_end(key)
+        if len(_recorded) > MOST_KEPT:
+            _recorded.popitem(last=False)
     record(
         "refused_agent",
         pool_id=pool_id,

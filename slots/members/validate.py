@@ -1,6 +1,4 @@
-"""Declared members against what is there: what stands against them, in words, and what a
-configuration makes of them.
-"""
+"""Checks declared members against the stored members."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,21 +17,21 @@ from slots.members.store import port_range
 def list_member_faults(
     pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], where: str
 ) -> list[FieldError]:
-    """What stands against new members of a pool that is there."""
+    """Faults of new members of a pool."""
     there = {m.name: m for m in Member.objects.filter(LIVE, pool=pool)}
     found = []
     for i, member in enumerate(declared):
         if other := there.get(member.name):
-            way_out = (
-                "Keep it, or wait until it is gone."
-                if other.is_leaving
-                else "Choose another name, or edit that member."
-            )
-            state = "still leaving" if other.is_leaving else "there already"
-            found.append(FieldError(f"{where}[{i}].name", f"{member.name} is {state}.", way_out))
+            if other.is_leaving:
+                message = f"{member.name} is still being removed."
+                way_out = "Cancel its removal, or wait until it is gone."
+            else:
+                message = f"{member.name} exists."
+                way_out = "Choose another name, or edit that member."
+            found.append(FieldError(f"{where}[{i}].name", message, way_out))
     if len(there) + len(declared) > spec.max_members:
         more = (
-            f"{len(there)} of at most {spec.max_members} members are there: {len(declared)} "
+            f"The pool has {len(there)} of at most {spec.max_members} members: {len(declared)} "
             "more do not fit."
         )
         found.append(FieldError(where, more, "Raise members.max of the pool, or remove members."))
@@ -47,7 +45,9 @@ def list_overlaps(
     *,
     except_members: Sequence[int] = (),
 ) -> list[FieldError]:
-    """Two pools on one load balancer never share a port. Who has them is named."""
+    """Faults of ports that another member uses on the same load balancer; each names that
+    member.
+    """
     found = []
     for i, member in enumerate(declared):
         span = ports_of(spec.layout, member.own)
@@ -66,7 +66,7 @@ def list_overlaps(
                 FieldError(
                     place,
                     f"{what} of {other.name} in pool {other.pool.name}.",
-                    "Give each ports of its own.",
+                    "Choose other ports.",
                 )
             )
     return found
@@ -80,7 +80,7 @@ def explain_overlap(
     *,
     except_members: Sequence[int] = (),
 ) -> Iterator[None]:
-    """Somebody was faster and the database refused: say it as if it had been seen before."""
+    """Turn a refusal by the database, after a race for ports, into the fault of `list_overlaps`."""
     try:
         with transaction.atomic():
             yield

@@ -66,7 +66,7 @@ def test_released_slots_with_external_resources_drain(d: Connection) -> None:
     assert operations(d) == 2, "one for the bind, one for the release"
     assert run(
         d,
-        "clean",
+        "free_slot",
         slot=0,
         generation=value(d, "SELECT generation FROM slots_slot WHERE id = 0"),
         actor="t",
@@ -78,7 +78,7 @@ def test_cleaning_of_an_earlier_holder_does_nothing(d: Connection) -> None:
     p.release(d, p.hand(d))
     assert not run(
         d,
-        "clean",
+        "free_slot",
         slot=0,
         generation=value(d, "SELECT generation FROM slots_slot WHERE id = 0") - 1,
         actor="t",
@@ -275,7 +275,7 @@ class Walk:
 def clean(c: Connection, slot: int) -> None:
     run(
         c,
-        "clean",
+        "free_slot",
         slot=slot,
         generation=value(c, "SELECT generation FROM slots_slot WHERE id = %s", slot),
         actor="t",

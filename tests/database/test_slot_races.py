@@ -47,7 +47,7 @@ def draining(c: Connection) -> int:
 
 
 def clean(c: Connection, generation: int) -> bool:
-    return bool(helpers.run(c, "free_drained_slot", slot=0, generation=generation, actor="t"))
+    return bool(helpers.run(c, "free_slot", slot=0, generation=generation, actor="t"))
 
 
 def take_back(c: Connection, _: Any) -> int:

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_slots, "AT_ONCE", 10)
     monkeypatch.setattr(open_slots, "MEMBERS", 2)
-    monkeypatch.setattr(store, "PIECE", 5)
+    monkeypatch.setattr(store, "AT_ONCE", 5)
 
 
 def finalize() -> None:
@@ -83,7 +83,7 @@ def test_a_transaction_of_a_large_deletion_takes_at_most_one_piece() -> None:
     assert (open_now(), states()) == (before, {"ready"}), "they are closed in pieces first"
     align_remaining()
     finish_leaving(Member.objects.order_by("id")[0].pk)
-    assert Slot.objects.filter(state="retired").count() == store.PIECE
+    assert Slot.objects.filter(state="retired").count() == store.AT_ONCE
 
 
 def by_name(claim_id: int, pool: Pool) -> None:
@@ -127,7 +127,7 @@ def test_claims_of_a_large_pool_end_with_its_deletion() -> None:
 def test_a_small_pool_is_deleted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_slots, "AT_ONCE", MEMBERS * EACH)
     monkeypatch.setattr(open_slots, "MEMBERS", 200)
-    monkeypatch.setattr(store, "PIECE", 2_000)
+    monkeypatch.setattr(store, "AT_ONCE", 2_000)
     pool = big()
     delete_pool("lab")
     assert (open_now(), states()) == (0, {"gone"})

@@ -173,7 +173,7 @@ def test_member_list_creates_and_removes_members(pool: Pool) -> None:
         "c": ("ready", False),
     }
     assert [m["name"] for m in config_of(pool)["members"]["list"]] == ["b", "c"]
-    with pytest.raises(Invalid, match="still leave"):
+    with pytest.raises(Invalid, match="still being removed"):
         update_pool("lab", {**CONFIG, "members": {"max": 3, "list": ["b", "c", "d"]}})
     update_pool(
         "lab", {**CONFIG, "members": {"max": 3, "list": ["a", "b", {"name": "c", "slots": 1}]}}

@@ -124,7 +124,7 @@ def test_a_member_token_with_another_member_id_is_refused(member: Member) -> Non
 def test_a_refusal_is_recorded_once_for_each_address(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "_told", type(tokens._told)())
+    monkeypatch.setattr(tokens, "_recorded", type(tokens._recorded)())
     assert record_refusal("wrong token", member_id=member.pk, address="10.0.0.1")
     assert not record_refusal("wrong token", member_id=member.pk, address="10.0.0.1")
     assert record_refusal("wrong token", member_id=member.pk, address="10.0.0.2")

@@ -18,7 +18,7 @@ from pools.models import Pool
 from pools.secrets.services import set_secret
 from project.kernel.errors import Conflict
 from project.kernel.models import Event
-from slots.members.tokens import _told
+from slots.members.tokens import _recorded
 from slots.models import Slot
 from tests.claims.tasks.agent_api.conftest import Agent, agent_of, make_agents, make_claim
 from tests.claims.tasks.approvals.helpers import decider
@@ -33,7 +33,7 @@ SHOWN = {
 
 @pytest.fixture(autouse=True)
 def untold() -> None:
-    _told.clear()
+    _recorded.clear()
 
 
 def task_of(claim: Any) -> str:

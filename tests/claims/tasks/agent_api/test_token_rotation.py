@@ -256,7 +256,7 @@ def test_a_rotation_order_requires_a_reason(member: Member) -> None:
 
 def test_a_token_that_berth_does_not_hand_over_cannot_be_rotated() -> None:
     member = ready("agents", "far").members.get()
-    with pytest.raises(Conflict, match="not given its token by Berth"):
+    with pytest.raises(Conflict, match="does not hand the agent of"):
         order_token(member_id=member.pk, reason="now")
     assert rotate_due(member.pool) == 0
 
