@@ -1,14 +1,14 @@
-"""Who calls is a member's agent. Whoever is refused is told why, and it is recorded, now and
-then rather than each time.
+"""Authentication of agents by the token of their member. A rejected caller gets the reason;
+repeated rejections are recorded only now and then.
 """
 
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import NotAuthenticated, ParseError, UnsupportedMediaType
 
@@ -34,14 +34,14 @@ class NoAgent(NotAuthenticated):
 
 
 class AgentAuthentication(BaseAuthentication):
-    """For the schema: the endpoints look themselves."""
+    """Names the scheme in OpenAPI; `AgentEndpoint.make_call` authenticates."""
 
 
 class AgentScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = "claims.tasks.agent_api.endpoint.AgentAuthentication"
     name = "agent"
 
-    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, object]:
         return {
             "type": "http",
             "scheme": "bearer",
@@ -62,7 +62,7 @@ class AgentCall(FastRequest):
 
     @property
     def member(self) -> Member:
-        """As far as services need to know it; not read anew."""
+        """The member with the fields that services need, without a query."""
         agent = self.agent
         return Member(
             pk=agent.member_id,
@@ -71,8 +71,8 @@ class AgentCall(FastRequest):
             incarnation=agent.incarnation,
         )
 
-    def read_object(self) -> dict[str, Any]:
-        """JSON with any text in it: what a program prints is not ours to choose."""
+    def read_object(self) -> dict[str, object]:
+        """A JSON object whose texts may hold any characters, because programs print them."""
         if self.request.content_type != JSON:
             raise UnsupportedMediaType(self.request.content_type or "")
         try:
@@ -100,17 +100,17 @@ def identify_agent(request: HttpRequest) -> AgentIdentity:
 
 
 def guard_agent(request: HttpRequest) -> BodyCaller:
-    """Before a large body is read: the name of a known agent, which shares turns with the other
-    agents of its pool.
+    """Authenticates before a large body is read. The agents of a pool share the turns for large
+    bodies.
     """
     agent = identify_agent(request)
     return BodyCaller(f"member:{agent.member_id}", f"pool:{agent.pool_id}")
 
 
 def identify_header(header: str, address: str, take: Callable[[str], None]) -> AgentIdentity:
-    """The agent of a header Authorization. A caller beyond its share is refused before the
-    database is asked.
-    `take`: counts a call of a known agent."""
+    """The agent of a header Authorization. A caller above its rate limit is rejected without a
+    query. `take` counts a call of a known agent.
+    """
     if not header:
         raise NoAgent
     secret = header[len(SCHEME) :].strip()

@@ -1,6 +1,4 @@
-"""Bodies and answers of the agents' API, as the schema shows them. Bodies are read by hand."""
-
-from typing import Any
+"""OpenAPI schemas of the agents' API. The endpoints parse the bodies themselves."""
 
 from rest_framework import serializers
 
@@ -11,8 +9,8 @@ from claims.tasks.task_result import OUTCOMES
 
 __all__ = ["as_json"]
 
-Shape = serializers.Serializer[Any]
-Json = dict[str, Any]
+Shape = serializers.Serializer[object]
+Json = dict[str, object]
 
 TEXT: Json = {"type": "string", "maxLength": 120}
 COUNT: Json = {"type": "integer", "minimum": 0}
@@ -31,25 +29,29 @@ HELLO: Json = body(
     host=TEXT,
     pid={"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
     boot=TEXT
-    | {"minLength": 1, "description": "Random, another one with each start of the agent."},
+    | {"minLength": 1, "description": "A random text that differs with each start of the agent."},
     runs={
         "type": "array",
         "items": RUN,
         "maxItems": 1000,
-        "description": "What it knows of its runs.",
+        "description": "The runs that the agent knows.",
     },
     states={
         "type": "array",
         "items": KEPT_STATE,
         "maxItems": 1000,
         "description": (
-            "States that it has rescued and not uploaded yet. Left out: it does not know of "
-            "any kind of them."
+            "Rescued states that are not uploaded yet. Leave the field out if the agent does not "
+            "track rescued states."
         ),
     },
 )
 HEARTBEAT: Json = body(
-    (), load={"type": "object", "description": "What is worth showing; up to 4,000 characters."}
+    (),
+    load={
+        "type": "object",
+        "description": "Shown on the page of the member; up to 4,000 characters.",
+    },
 )
 SLOT: Json = body(("slot", "generation"), slot=BIGINT, generation=GENERATION | {"minimum": 0})
 STOPPED: Json = body(("slots",), slots={"type": "array", "items": SLOT, "maxItems": 1000})
@@ -61,15 +63,15 @@ INTERRUPTED: Json = body(
         "type": "integer",
         "minimum": 0,
         "maximum": 86_400,
-        "description": "Seconds until it is terminated.",
+        "description": "Seconds until the program is terminated.",
     },
     waits_for={
         "type": "array",
         "items": {"type": "string", "maxLength": 300},
         "maxItems": 20,
-        "description": "What it still has to finish.",
+        "description": "Operations that the program still has to finish.",
     },
-    more=COUNT | {"description": "How many more than are named."},
+    more=COUNT | {"description": "Number of further operations."},
 )
 PIECE: Json = {
     "type": "object",
@@ -78,7 +80,7 @@ PIECE: Json = {
         "seq": {"type": "integer", "minimum": 0, "maximum": 2**31 - 2},
         "text": {"type": "string", "description": f"Up to {CHUNK_BYTES} bytes."},
         "lines": COUNT,
-        "left_out": COUNT | {"description": "Bytes before it that were not kept."},
+        "left_out": COUNT | {"description": "Bytes before the chunk that were not kept."},
     },
 }
 LOG: Json = {
@@ -101,14 +103,14 @@ RESULT: Json = {
         "exit_code": {"type": "integer", "nullable": True},
         "code": {
             "type": "string",
-            "description": "Why, typed: exit_code, timeout, source_failed, ...",
+            "description": "Error code: exit_code, timeout, source_failed, ...",
         },
         "reason": {"type": "string"},
         "digest": {"type": "string", "description": "sha256 of the saved plan."},
         "summary": {
             "type": "object",
-            "description": "add, change, destroy, replace, drift. Where it contradicts the list of "
-            "changes the plan cannot be approved; left out, the list is counted.",
+            "description": "add, change, destroy, replace, drift. A summary that contradicts the "
+            "list of changes prevents approval. Default: the counts of the list.",
         },
         "facts": {
             "type": "object",
@@ -116,21 +118,20 @@ RESULT: Json = {
         },
         "log": {
             "type": "object",
-            "description": "next, bytes, lines, left_out: how much log there is in all.",
+            "description": "next, bytes, lines, left_out: the size of the whole log.",
         },
         "state": {
             "type": "object",
             "properties": {"size": COUNT},
             "description": (
-                "The backend did not take the state and neither did the server: only "
-                "the agent has it."
+                "A state that neither the backend nor the server accepted: only the agent has it."
             ),
         },
         "left_running": COUNT
         | {
             "description": (
-                "Processes of it that cannot be ended: its slot drains until `stopped` "
-                "is said of it."
+                "Processes that cannot be ended. The slot drains until the agent reports it as "
+                "`stopped`."
             )
         },
     },
@@ -146,7 +147,7 @@ class AgentOrderAnswer(Shape):
     generation = serializers.IntegerField()
     step = serializers.ChoiceField(("plan", "apply"))
     slot = serializers.IntegerField()
-    place = serializers.CharField(help_text="Lane and number of the slot: any-0.")
+    place = serializers.CharField(help_text="Lane and number of the slot, like any-0.")
     task = serializers.CharField()
 
 
@@ -159,17 +160,17 @@ class AgentOrdersAnswer(Shape):
     version = serializers.CharField(help_text="Send it as `have`.")
     orders = AgentOrderAnswer(
         many=True,
-        help_text="What is to run. A generation that runs and is in no list is to be ended.",
+        help_text="Tasks to run. The agent ends each running generation that is in no list.",
     )
     stop = AgentStopAnswer(
-        many=True, help_text="What is to be ended under that generation; then say stopped."
+        many=True, help_text="Generations to end; report the slots as stopped afterwards."
     )
     keep = serializers.ListField(
         child=serializers.IntegerField(),
         help_text="Claims that wait with their plan: keep their work directory.",
     )
     is_leaving = serializers.BooleanField(
-        help_text="Nothing new comes, and the member goes once it is empty."
+        help_text="The member gets no new claims and is removed once it is empty."
     )
 
 
@@ -187,12 +188,12 @@ class HelloAnswer(AgentOrdersAnswer):
     member_id = serializers.IntegerField()
     pool = serializers.CharField()
     incarnation = serializers.IntegerField()
-    beat_s = serializers.FloatField(help_text="Call at least so often.")
-    wait_s = serializers.FloatField(help_text="Ask to wait so long for orders.")
-    grace_s = serializers.FloatField(help_text="From TERM to KILL.")
+    beat_s = serializers.FloatField(help_text="Longest interval between two calls.")
+    wait_s = serializers.FloatField(help_text="The `wait` to send when reading orders.")
+    grace_s = serializers.FloatField(help_text="Seconds from TERM to KILL.")
     limits = AgentLimits()
-    server = serializers.CharField(help_text="Its version.")
-    draining = serializers.BooleanField(help_text="As is_leaving.")
+    server = serializers.CharField(help_text="Version of the server.")
+    draining = serializers.BooleanField(help_text="Same as is_leaving.")
 
 
 class WorkAnswer(Shape):
@@ -204,7 +205,7 @@ class WorkAnswer(Shape):
     workspace = serializers.CharField(allow_blank=True)
     requested_by = serializers.CharField(allow_blank=True)
     source = serializers.DictField(  # type: ignore[assignment]  # the metaclass takes the name away
-        help_text="kind: none, archive (digest) or git (url, ref); path inside it."
+        help_text="kind: none, archive (digest) or git (url, ref); path inside the source."
     )
     commands = serializers.DictField(child=serializers.CharField())
     binary = serializers.CharField()
@@ -212,25 +213,25 @@ class WorkAnswer(Shape):
     env = serializers.DictField(child=serializers.CharField())
     secrets = serializers.DictField(
         child=serializers.CharField(allow_null=True),
-        help_text="By name; null: the pool has none of that name.",
+        help_text="Values by name; null: the pool has no secret of that name.",
     )
     timeout_s = serializers.FloatField()
     stop_timeout_s = serializers.FloatField(
-        help_text="From SIGINT to TERM, for an apply that is ended."
+        help_text="Seconds from SIGINT to TERM when an apply is ended."
     )
     limits = serializers.DictField(child=serializers.IntegerField())
     git_hosts = serializers.ListField(child=serializers.CharField())
     state = serializers.CharField(
         allow_blank=True,
-        help_text="discard: a module without a backend is applied. Empty: it is refused.",
+        help_text="discard: a module without a backend is applied. Empty: it is rejected.",
     )
     plan = serializers.DictField(
-        allow_null=True, help_text="What is to be applied: digest, size, facts, summary, has_file."
+        allow_null=True, help_text="The plan to apply: digest, size, facts, summary, has_file."
     )
 
 
 class LogNext(Shape):
-    next = serializers.IntegerField(help_text="The number of the piece that is next.")
+    next = serializers.IntegerField(help_text="Number of the next chunk.")
 
 
 class PlanSize(Shape):
@@ -239,16 +240,16 @@ class PlanSize(Shape):
 
 class StateAnswer(Shape):
     is_kept = serializers.BooleanField(
-        help_text="False: a person has given it up; the agent deletes its copy."
+        help_text="False: an operator gave the state up, and the agent deletes its copy."
     )
-    digest = serializers.CharField(allow_blank=True, help_text="sha256 of what is kept.")
+    digest = serializers.CharField(allow_blank=True, help_text="sha256 of the stored state.")
 
 
 class PlanResources(Shape):
-    resources = serializers.IntegerField(help_text="Resources that the plan speaks of.")
+    resources = serializers.IntegerField(help_text="Number of resources in the plan.")
 
 
 class SettledAnswer(Shape):
-    state = serializers.ChoiceField(tuple(CLAIM.states), help_text="Of the claim.")
+    state = serializers.ChoiceField(tuple(CLAIM.states), help_text="State of the claim.")
     outcome = serializers.CharField(allow_blank=True)
-    keep = serializers.BooleanField(help_text="The work directory is needed again.")
+    keep = serializers.BooleanField(help_text="The apply needs the work directory again.")

@@ -1,15 +1,15 @@
-"""The open connection of an agent, as plain ASGI: /ws/agent/. What REST says, as soon as it is so,
-and its heartbeat; nothing else.
+"""The WebSocket of an agent, as plain ASGI: /ws/agent/. It sends orders without delay and receives
+heartbeats.
 
-The agent says   {"have": "<version>", "load": {...}?}    each `beat_s` seconds: its heartbeat, and
-                                                          what it was told last.
-It hears         what GET orders/ answers, at once and whenever that changes, or when it says that
-                 it has something else {"version": "<version>"}   to a heartbeat: it is still so.
+The agent sends   {"have": "<version>", "load": {...}?}   every `beat_s` seconds: a heartbeat with
+                                                          the version of its last orders.
+Berth sends       the answer of GET orders/, at once, after each change, and when the agent has
+                  another version; {"version": "<version>"} to a heartbeat with the current version.
 
-The token comes in the header Authorization, which no browser can send: no origin is asked for,
-and an address never holds a secret. A token that is replaced or ends closes the connection;
-whoever reads the new one is let in again. Who cannot come this way loses nothing but time: the
-truth is in REST.
+The token comes in the header Authorization. Browsers cannot send that header, so Berth checks no
+origin, and no address holds a secret. A replaced or ended token closes the connection, and the
+agent connects again with its new token. An agent without a WebSocket polls the REST API, which
+has the same orders.
 """
 
 import asyncio
@@ -17,10 +17,11 @@ import contextvars
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from django.db import DatabaseError, close_old_connections
 from django.urls import path
@@ -41,19 +42,21 @@ logger = logging.getLogger(__name__)
 
 LARGEST = 16_384  # characters of a message
 PACE, WITHIN = 40, 10.0  # messages in so many seconds
-RECHECK = 60.0  # a token also ends by the clock
-MOST = 3  # connections of one member: an agent has one, and one that it does not know to be dead
+RECHECK = 60.0  # seconds between two checks of the token, which may expire
+MOST = 3  # connections of one member: an agent has one, and maybe dead ones
 BAD_MESSAGE, BAD_TOKEN, TOO_MANY, REPLACED, TOO_FAST, SILENT = 4400, 4401, 4409, 4410, 4429, 4408
 THREADS = 2  # each with a connection to the database
 
-Send = Callable[[Any], Awaitable[None]]
-Receive = Callable[[], Awaitable[Any]]
+T = TypeVar("T")
+Message = MutableMapping[str, Any]  # of ASGI; also the scope
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="agents")
 _open: dict[int, list["AgentSocket"]] = {}
 
 
 class SocketClosed(Exception):
-    """The connection is to be closed, and why."""
+    """Raised to close the connection with a reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -65,20 +68,20 @@ class AgentSocket:
         self.secret, self.agent = secret, agent
         self.patience = 4 * beat_s
         self.was_replaced = agent.is_replaced
-        self.told: str | None = None  # nothing, until it has said what it has
-        self.heard: list[float] = []
+        self.sent: str | None = None  # version of the last orders; None before the first heartbeat
+        self.received_at: list[float] = []
         self._send = send
         self._again = asyncio.Event()
-        self._ends: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._ends: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, receive: Receive) -> None:
-        """Until one of the two is over: it leaves, or we have a reason to close."""
+        """Returns when the agent leaves or Berth closes the connection."""
         member = self.agent.member_id
         mine = _open.setdefault(member, [])
         mine.append(self)
         if len(mine) > MOST:
             mine[0].end(TOO_MANY, "Another connection of this member was opened")
-        work = [
+        work: list[asyncio.Future[None]] = [
             self._ends,
             asyncio.ensure_future(self._read(receive)),
             asyncio.ensure_future(self._follow()),
@@ -88,7 +91,7 @@ class AgentSocket:
             for over in (each for each in work if each.done()):
                 over.result()
         except SocketClosed as error:
-            with suppress(OSError, RuntimeError):  # the other side may have gone first
+            with suppress(OSError, RuntimeError):  # the agent may have disconnected first
                 await self._send(
                     {"type": "websocket.close", "code": error.code, "reason": error.reason}
                 )
@@ -105,21 +108,23 @@ class AgentSocket:
             self._ends.set_exception(SocketClosed(code, reason))
 
     async def _follow(self) -> None:
-        """Its orders, as often as they change. Whether it may still hear them is looked at each
-        time. Nobody else looks: of two looks at once, the older one might be told last. And not
-        before it has said what it has: the poll that it was in while this was opened may have been
-        answered later, and an older list of orders would end what that poll began."""
+        """Sends the orders after each change, and checks the token each time.
+
+        Only this task reads orders: of two simultaneous readers, the one with older orders might
+        send last. It starts after the first heartbeat: a poll that was open during the handshake
+        may have been answered later, and older orders would end the tasks of that answer.
+        """
         await self._again.wait()
         while True:
             self._again.clear()
             try:
                 orders = await in_thread(self._read_orders)
-            except DatabaseError as error:  # it is heard again once the database is
+            except DatabaseError as error:  # the database may be back in a second
                 logger.warning("agent's socket: orders not read: %s", error)
                 await asyncio.sleep(1.0)
                 continue
-            if orders.version != self.told:
-                self.told = orders.version
+            if orders.version != self.sent:
+                self.sent = orders.version
                 await self._send_json(orders.as_dict())
             await first_of(
                 wait_for_orders(self.agent.member_id, orders.version, RECHECK), self._again.wait()
@@ -130,25 +135,25 @@ class AgentSocket:
             try:
                 message = await asyncio.wait_for(receive(), self.patience)
             except TimeoutError:
-                raise SocketClosed(SILENT, "Nothing was heard for too long") from None
+                raise SocketClosed(SILENT, "The agent was silent for too long") from None
             if message["type"] == "websocket.disconnect":
                 return
             have, load = self._parse(message.get("text"))
             try:
                 await self._record_heartbeat(load)
-            except DatabaseError as error:  # who is not answered asks by REST
+            except DatabaseError as error:  # without an answer the agent uses REST
                 logger.warning("agent's socket: not answered: %s", error)
                 continue
-            if have == self.told:
+            if have == self.sent:
                 await self._send_json({"version": have})
             else:
-                self.told = ""
+                self.sent = ""
                 self._again.set()
 
-    def _parse(self, text: Any) -> tuple[str, dict[str, Any] | None]:
+    def _parse(self, text: object) -> tuple[str, dict[str, object] | None]:
         now = time.monotonic()
-        self.heard = [at for at in self.heard if now - at < WITHIN] + [now]
-        if len(self.heard) > PACE:
+        self.received_at = [at for at in self.received_at if now - at < WITHIN] + [now]
+        if len(self.received_at) > PACE:
             raise SocketClosed(TOO_FAST, "Too many messages")
         try:
             body = json.loads(text) if isinstance(text, str) and len(text) <= LARGEST else None
@@ -160,12 +165,12 @@ class AgentSocket:
             or not isinstance(body.get("have"), str)
             or not (load is None or isinstance(load, dict))
         ):
-            raise SocketClosed(BAD_MESSAGE, "Not understood: send {have: version, load: {...}}")
+            raise SocketClosed(BAD_MESSAGE, "Bad message: send {have: version, load: {...}}")
         return body["have"], load
 
-    async def _record_heartbeat(self, load: dict[str, Any] | None) -> None:
-        """Most are heard all the time: those are written down together, by the watch that they
-        all wait in.
+    async def _record_heartbeat(self, load: dict[str, object] | None) -> None:
+        """Leaves the heartbeat of a ready member to the watch, which writes all of them
+        together.
         """
         if load is None and self.agent.state == "ready":
             heartbeat_buffer.note(self.agent.member_id, self.agent.incarnation)
@@ -176,8 +181,8 @@ class AgentSocket:
                 raise SocketClosed(BAD_MESSAGE, error.detail[:100]) from None
 
     def _read_orders(self) -> OrderList:
-        """The token last: one that ends in between would stand in the version already, and
-        nobody would be woken by it.
+        """Reads the token after the orders. The version covers the token, so in the other order a
+        token that ends in between would wake no reader.
         """
         orders = read_orders(self.agent.member_id)
         try:
@@ -185,19 +190,19 @@ class AgentSocket:
         except BadMemberToken as error:
             raise SocketClosed(BAD_TOKEN, error.detail[:100]) from None
         if self.agent.is_replaced and not self.was_replaced:
-            raise SocketClosed(REPLACED, "There is a new token: read it and come again")
+            raise SocketClosed(REPLACED, "The token was replaced: connect with the new token")
         return orders
 
-    async def _send_json(self, body: Any) -> None:
+    async def _send_json(self, body: dict[str, object]) -> None:
         try:
             await self._send(
                 {"type": "websocket.send", "text": json.dumps(body, separators=(",", ":"))}
             )
         except (OSError, RuntimeError):
-            logger.debug("an agent has gone; whoever reads from it hears of it")
+            logger.debug("agent's socket: the agent has disconnected")
 
 
-async def agent_socket(scope: Any, receive: Receive, send: Send) -> None:
+async def agent_socket(scope: Message, receive: Receive, send: Send) -> None:
     await receive()  # websocket.connect
     try:
         secret, agent, beat_s = await in_thread(authenticate_socket, scope)
@@ -208,12 +213,12 @@ async def agent_socket(scope: Any, receive: Receive, send: Send) -> None:
     await AgentSocket(secret, agent, beat_s, send).run(receive)
 
 
-def authenticate_socket(scope: Any) -> tuple[str, AgentIdentity, float]:
-    """As any call of an agent; it counts as a heartbeat, too."""
+def authenticate_socket(scope: Message) -> tuple[str, AgentIdentity, float]:
+    """Token, agent and interval of heartbeats. The handshake counts as a heartbeat."""
     if scope.get("query_string"):
         raise Invalid(
             "This address takes no query.",
-            way_out="Send the token in the header Authorization: an address is written down.",
+            way_out="Send the token in the header Authorization: servers log addresses.",
         )
     header: str = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
     agent = identify_header(header, (scope.get("client") or ("",))[0], count_request)
@@ -221,7 +226,7 @@ def authenticate_socket(scope: Any) -> tuple[str, AgentIdentity, float]:
     return header[len(SCHEME) :].strip(), agent, heartbeat_interval(spec_of(agent))
 
 
-def record_socket_heartbeat(agent: AgentIdentity, load: dict[str, Any] | None) -> None:
+def record_socket_heartbeat(agent: AgentIdentity, load: dict[str, object] | None) -> None:
     with acting_as(agent.actor):
         if load is not None:
             record_load(agent, load)
@@ -231,9 +236,9 @@ def record_socket_heartbeat(agent: AgentIdentity, load: dict[str, Any] | None) -
             record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation)
 
 
-async def refuse(scope: Any, send: Send, error: Exception) -> None:
-    """Before it was accepted: an answer of HTTP, with its reason where the server can send one;
-    else it is 403.
+async def refuse(scope: Message, send: Send, error: Exception) -> None:
+    """Rejects the handshake with the HTTP answer of the error, or with 403 on servers that cannot
+    send one.
     """
     if "websocket.http.response" in (scope.get("extensions") or {}):
         await refuse_handshake(send, error)
@@ -241,7 +246,7 @@ async def refuse(scope: Any, send: Send, error: Exception) -> None:
         await send({"type": "websocket.close", "code": BAD_TOKEN})
 
 
-async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+async def first_of(*waits: Coroutine[object, object, object]) -> None:
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -251,14 +256,15 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def in_thread(work: Callable[..., Any], *given: Any) -> Any:
+async def in_thread(work: Callable[..., T], *given: object) -> T:
+    run = contextvars.Context().run
     return await asyncio.get_running_loop().run_in_executor(
-        _threads, contextvars.Context().run, with_connection, work, *given
+        _threads, partial(run, with_connection, work, *given)
     )
 
 
-def with_connection(work: Callable[..., Any], *given: Any) -> Any:
-    """In a thread that lives on: a connection that broke meanwhile is not used again."""
+def with_connection(work: Callable[..., T], *given: object) -> T:
+    """Closes a broken connection of the lasting thread before the work."""
     close_old_connections()
     return work(*given)
 

@@ -1,11 +1,8 @@
-"""What an agent says and asks of one task: a claim that is on its member, under the generation
-it was told.
-"""
+"""The calls of an agent about one task: a claim on its member, in the generation of its order."""
 
 import hashlib
 import json
 import re
-from typing import Any
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter
@@ -46,18 +43,18 @@ DIGEST_HEADER = OpenApiParameter(
     "Berth-Digest",
     {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     OpenApiParameter.HEADER,
-    description="sha256 of the body: what does not fit is not kept.",
+    description="sha256 of the body. Berth rejects a body with another digest.",
 )
 LATE = (404, 409)
 
 
 class TaskDetail(AgentEndpoint):
     @describe(
-        "What is to be done", {200: schemas.WorkAnswer}, problems=LATE, name="agent_task", tag=TAG
+        "Read the work order", {200: schemas.WorkAnswer}, problems=LATE, name="agent_task", tag=TAG
     )
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """Commands, source, environment, limits; secrets that the task names, null where there
-        is none; the plan that is to be applied.
+        """Commands, source, environment and limits; the secrets that the task names, null for
+        missing secrets; the plan that an apply executes.
         """
         return answer(
             describe_work(call.agent, find_hold(call.agent, claim_id, generation)),
@@ -67,7 +64,7 @@ class TaskDetail(AgentEndpoint):
 
 class TaskStarted(AgentEndpoint):
     @describe(
-        "It begins",
+        "Report the start",
         {200: schemas.Nothing},
         body=schemas.as_json(schemas.STARTED),
         problems=LATE,
@@ -75,8 +72,8 @@ class TaskStarted(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """Before anything is executed. What has begun once is never begun again: another start
-        of the agent is refused.
+        """Call this before executing anything. A run starts once: another start of the agent gets
+        409.
         """
         faults = Faults()
         given = read_mapping(call.read(), "", ("boot",), faults, required=("boot",))
@@ -91,7 +88,7 @@ class TaskStarted(AgentEndpoint):
 
 class TaskInterrupted(AgentEndpoint):
     @describe(
-        "It is being ended",
+        "Report an interrupt",
         {200: schemas.Nothing},
         body=schemas.as_json(schemas.INTERRUPTED),
         problems=LATE,
@@ -99,8 +96,8 @@ class TaskInterrupted(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """Its program was interrupted, and may finish what it began. For people; of a generation
-        that is over, too.
+        """The program was interrupted and may finish its current operations. The page of the claim
+        shows them. Accepted also for a generation that is over.
         """
         faults = Faults()
         given = read_mapping(
@@ -137,7 +134,7 @@ class TaskInterrupted(AgentEndpoint):
 
 class TaskLog(AgentEndpoint):
     @describe(
-        "Its log goes on",
+        "Append to the log",
         {200: schemas.LogNext},
         body=schemas.as_json(schemas.LOG),
         problems=LATE,
@@ -145,8 +142,8 @@ class TaskLog(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """A piece, or several; each once and in order. Of a generation that is over, too: what
-        was printed was printed.
+        """One chunk or several, each once and in order. Accepted also for a generation that is
+        over.
         """
         agent = call.agent
         pieces = read_pieces(call.read_object())
@@ -170,7 +167,7 @@ class TaskLog(AgentEndpoint):
 
 class TaskPlan(AgentEndpoint):
     @describe(
-        "Its saved plan",
+        "Upload the saved plan",
         {200: schemas.PlanSize},
         body={RAW: {"type": "string", "format": "binary"}},
         headers=[DIGEST_HEADER],
@@ -179,7 +176,7 @@ class TaskPlan(AgentEndpoint):
         tag=TAG,
     )
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """Kept sealed. Sent again it takes the place of the one before, until the result is in."""
+        """Stored encrypted. Until the result arrives, another upload replaces the plan."""
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(spec_of(call.agent).task.plan, "The saved plan", (RAW,))
         digest = read_digest(call, claim_id, data)
@@ -187,27 +184,25 @@ class TaskPlan(AgentEndpoint):
         return answer({"size": len(data)})
 
     @describe(
-        "The plan to apply",
+        "Download the plan to apply",
         {(200, RAW): {"type": "string", "format": "binary"}},
         problems=LATE,
         name="agent_get_plan",
         tag=TAG,
     )
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """The saved plan that people have agreed to, for an apply on another member than the one
-        that made it.
-        """
+        """The approved plan, for an apply on another member than the plan."""
         plan = saved_plan(find_hold(call.agent, claim_id, generation))
         if not plan.file:
             raise NotFound(
-                "No file was kept with this plan.", code="no_plan_file", way_out="Plan again."
+                "This plan has no stored file.", code="no_plan_file", way_out="Plan again."
             )
         return raw(read_file(plan.file))
 
 
 class TaskPlanJson(AgentEndpoint):
     @describe(
-        "What its plan says",
+        "Upload the plan as JSON",
         {200: schemas.PlanResources},
         body={JSON: {"type": "object"}},
         problems=LATE,
@@ -215,8 +210,8 @@ class TaskPlanJson(AgentEndpoint):
         tag=TAG,
     )
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """As `terraform show -json` writes it, redacted by the agent: people decide on it.
-        Kept sealed.
+        """The output of `terraform show -json`, redacted by the agent. Approvers read it. Stored
+        encrypted.
         """
         hold = find_planned(call, claim_id, generation)
         data = call.read_raw(most_json(spec_of(call.agent)), "The plan's JSON", (JSON,))
@@ -231,7 +226,7 @@ class TaskPlanJson(AgentEndpoint):
 
 class TaskState(AgentEndpoint):
     @describe(
-        "Its rescued state",
+        "Upload a rescued state",
         {200: schemas.StateAnswer},
         body={RAW: {"type": "string", "format": "binary"}},
         headers=[DIGEST_HEADER],
@@ -240,15 +235,16 @@ class TaskState(AgentEndpoint):
         tag=TAG,
     )
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """A Terraform state that the backend of an apply did not take (errored.tfstate): before the
-        result, or after the agent came back. Kept sealed, also when the generation is over by now.
-        Sent again it takes the place of the one before."""
+        """The Terraform state that the backend of an apply did not accept (errored.tfstate). Send
+        it before the result or after a restart of the agent. Accepted also for a generation that is
+        over, and stored encrypted. Another upload replaces the state.
+        """
         run = agents_sql.run_of(claim=claim_id, generation=generation)
         if run is None or run.member_id != call.agent.member_id:
             raise find_reason(call, claim_id, generation)
         if run.step != "apply":
             text = f"Generation {generation} of claim {claim_id} is a plan, which changes no state."
-            raise Conflict(text, code="not_applying", way_out="Keep the file and look at it.")
+            raise Conflict(text, code="not_applying", way_out="Keep the file and inspect it.")
         data = call.read_raw(MOST_STATE, "The state", (RAW,))
         digest = read_digest(call, claim_id, data)
         is_kept = store_state(
@@ -259,27 +255,27 @@ class TaskState(AgentEndpoint):
 
 class TaskSource(AgentEndpoint):
     @describe(
-        "Its files",
+        "Download the source",
         {(200, RAW): {"type": "string", "format": "binary"}},
         problems=LATE,
         name="agent_get_source",
         tag=TAG,
     )
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """A tar.gz, whose sha256 the task names."""
+        """A tar.gz, whose sha256 the work order names."""
         hold = find_hold(call.agent, claim_id, generation)
         if hold.row.source_id is None:
             raise NotFound(
                 "This task has no archive.",
                 code="no_source",
-                way_out="Do what `source` of the task says.",
+                way_out="Follow `source` of the work order.",
             )
         return raw(read_file(hold.row.source_file))
 
 
 class TaskResultEndpoint(AgentEndpoint):
     @describe(
-        "It has ended",
+        "Report the result",
         {200: schemas.SettledAnswer},
         body=schemas.as_json(schemas.RESULT),
         problems=LATE,
@@ -287,8 +283,8 @@ class TaskResultEndpoint(AgentEndpoint):
         tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
-        """How. Sent again it is answered the same. One that comes too late changes nothing, and
-        is kept as an event.
+        """A repeated result gets the same answer. A late result changes nothing and is recorded as
+        an event.
         """
         result = parse_result(call.read_object())
         if not was_here(call.agent, claim_id, generation):
@@ -300,20 +296,20 @@ class TaskResultEndpoint(AgentEndpoint):
 
 
 def read_digest(call: AgentCall, claim_id: int, data: bytes) -> str:
-    """Of the body, which has to be what the header says."""
+    """The digest of the body; raises if the header names another digest."""
     digest = hashlib.sha256(data).hexdigest()
-    told = call.headers.get("Berth-Digest", "")
-    if not DIGEST.fullmatch(told):
+    expected = call.headers.get("Berth-Digest", "")
+    if not DIGEST.fullmatch(expected):
         raise Invalid(
             fields=[
                 FieldError(
                     "Berth-Digest",
                     "This is not a digest.",
-                    "Send the sha256 of the body, in small letters.",
+                    "Send the sha256 of the body, in lowercase.",
                 )
             ]
         )
-    if told != digest:
+    if expected != digest:
         record_refusal(
             "sends a body of another digest",
             pool_id=call.agent.pool_id,
@@ -321,7 +317,7 @@ def read_digest(call: AgentCall, claim_id: int, data: bytes) -> str:
             claim_id=claim_id,
         )
         raise Conflict(
-            "The body has another digest than the header says.",
+            "The body has another digest than the header names.",
             code="digest_differs",
             way_out="Send it again.",
         )
@@ -329,7 +325,9 @@ def read_digest(call: AgentCall, claim_id: int, data: bytes) -> str:
 
 
 def find_reason(call: AgentCall, claim_id: int, generation: int) -> Exception:
-    """Why there is nothing to say: it holds the claim and has not begun, or it does not hold it."""
+    """The error for a generation without a run: the member does not hold the claim, or has not
+    started it.
+    """
     try:
         find_hold(call.agent, claim_id, generation)
     except (Conflict, NotFound) as error:
@@ -339,11 +337,11 @@ def find_reason(call: AgentCall, claim_id: int, generation: int) -> Exception:
 
 
 def find_planned(call: AgentCall, claim_id: int, generation: int) -> TaskHold:
-    """A plan may come in as long as its step runs."""
+    """Accepts the files of a plan while its plan step runs."""
     hold = find_hold(call.agent, claim_id, generation)
     if hold.row.step != "plan":
-        text = f"Claim {claim_id} is at its {hold.row.step}; its plan is made."
-        raise Conflict(text, code="not_planning", way_out="Apply the plan, or say plan_again.")
+        text = f"Claim {claim_id} is at its {hold.row.step}; its plan is complete."
+        raise Conflict(text, code="not_planning", way_out="Apply the plan, or report plan_again.")
     if not hold.row.is_started or hold.row.is_over:
         raise (
             find_reason(call, claim_id, generation)
@@ -353,8 +351,10 @@ def find_planned(call: AgentCall, claim_id: int, generation: int) -> TaskHold:
     return hold
 
 
-def save_files(hold: TaskHold, files: dict[str, bytes], about: dict[str, Any]) -> None:
-    """The files by their kinds first, then what names them; those before go last."""
+def save_files(hold: TaskHold, files: dict[str, bytes], about: dict[str, object]) -> None:
+    """Saves the files by kind, then records their names with the run, then deletes the files that
+    they replace.
+    """
     claim_id, generation = hold.row.id, hold.row.generation
     names = {
         kind: save_file(kind, f"{claim_id}-{generation}", data) for kind, data in files.items()
@@ -362,7 +362,7 @@ def save_files(hold: TaskHold, files: dict[str, bytes], about: dict[str, Any]) -
     row = agents_sql.keep_files(
         claim=claim_id, generation=generation, files=json.dumps(names | about)
     )
-    if row is None:  # its result came in meanwhile
+    if row is None:  # the result has arrived since
         for name in names.values():
             delete_file(name)
         raise Conflict(

@@ -1,5 +1,5 @@
-"""A lost apply: nobody but a person can say what became of it. Until then its workspace
-stays locked.
+"""Settle a lost apply. Its workspace stays locked until an approver or operator records how far the
+apply came.
 """
 
 import json
@@ -22,16 +22,16 @@ from project.kernel.validation import require_reason
 SETTLED = {
     "applied": "it was applied",
     "not_applied": "it was not applied",
-    "unknown": "nobody knows; the next plan shows what is there",
+    "unknown": "the outcome is unknown; the next plan shows the current state",
 }
 
 
 def resolve_lost_apply(
     *, workspace_id: int, what: str, reason: str, claim: int | None = None
 ) -> int:
-    """What became of the apply that was lost. The workspace is open again. Answers which claim it
-    was. `claim`: the one that was looked at; by now another one may be lost, and of that nobody has
-    said anything."""
+    """Records the outcome of the lost apply, unlocks its workspace and returns its claim. `claim`:
+    the claim that the caller means; the call fails if another apply was lost since.
+    """
     if what not in SETTLED:
         raise Invalid(
             fields=[
@@ -61,8 +61,8 @@ def _resolve(workspace_id: int, what: str, note: str, meant: int | None) -> tupl
             )
         if meant is not None and meant != claim:
             text = (
-                f"By now it is the apply of claim {claim} that is lost in workspace {name}, not "
-                f"that of claim {meant}."
+                f"The lost apply of workspace {name} is now that of claim {claim}, not of claim "
+                f"{meant}."
             )
             raise Conflict(
                 text,

@@ -1,9 +1,8 @@
-"""What becomes of a plan that waits: longer, elsewhere, anew; with a slot again once there is
-one, near its plan once it is approved.
+"""Plans that wait for a decision: extend the deadline, move the reservation, plan again, reserve a
+slot again for parked claims, and bind approved claims near their saved plan.
 """
 
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 
@@ -29,7 +28,7 @@ AT_A_TIME = 100
 
 
 def extend_reservation(*, claim_id: int, seconds: float, reason: str) -> ClaimView:
-    """It waits so much longer than it would, in time only: what is over stays over."""
+    """Moves the deadline by `seconds`. A deadline that has passed cannot be extended."""
     note = require_reason(reason)
     if not 1 <= seconds <= LONGEST:
         text = f"{seconds:.0f} s are out of range."
@@ -41,8 +40,8 @@ def extend_reservation(*, claim_id: int, seconds: float, reason: str) -> ClaimVi
 
 
 def plan_again(*, claim_id: int, reason: str) -> ClaimView:
-    """The plan and what was said of it are void. It is planned anew, in the slot that waits if
-    its member still takes claims.
+    """Discards the plan and its approvals. The claim plans again, in its reserved slot if the
+    member still accepts claims.
     """
     note = require_reason(reason)
     repeat(partial(_plan_again, claim_id, note))
@@ -50,17 +49,19 @@ def plan_again(*, claim_id: int, reason: str) -> ClaimView:
 
 
 def move_reserved(*, claim_id: int, reason: str) -> ClaimView:
-    """Another slot is kept for it, on another member; the plan and its approvals stay. Where none
-    is free it stays where it is, unless its member is to be left: then it waits without a slot."""
+    """Reserves a slot on another member; plan and approvals stay. Without a free slot the call
+    fails, unless the member is closing: then the claim waits without a slot.
+    """
     note = require_reason(reason)
     repeat(partial(_move, claim_id, note))
     return view_claim(claim_id)
 
 
 def reserve_parked() -> int:
-    """Parked claims that are to have a slot again get one: where they were if there is room, else
-    anywhere. Approved ones in line go first. Once for each, in the order of their turns; any number
-    of allocators may do this."""
+    """Reserves slots for parked claims that seek one, in the order of their turns: on the earlier
+    member if it has a free slot, else on any member. Approved claims in the queue go first. Several
+    allocators may run this at the same time. Returns the number of reserved slots.
+    """
     found = 0
     for row in decisions_sql.seekers(AT_A_TIME):
         found += repeat(partial(_reserve_again, row))
@@ -72,18 +73,23 @@ def reserve_parked() -> int:
 
 
 def bind_approved() -> int:
-    """Approved claims in line go back to the member that has their saved plan, if there is room.
-    Whoever finds none there stands first in his line and takes any slot."""
+    """Binds approved claims in the queue to the member that has their saved plan, if it has a free
+    slot. Other approved claims stay first in their queue and take any slot.
+    """
     found = 0
     for row in decisions_sql.applies_in_line(AT_A_TIME):
-        values: dict[str, Any] = {
-            "claim": row.id,
-            "member": row.member_id,
-            "pool": row.pool_id,
-            "lanes": row.lanes,
-            "queue": row.queue,
-        }
-        found += len(repeat(partial(claims_sql.bind_near, actor=current_actor(), **values)))
+        if row.member_id is None:
+            continue
+        bind = partial(
+            claims_sql.bind_near,
+            claim=row.id,
+            member=row.member_id,
+            pool=row.pool_id,
+            lanes=row.lanes,
+            queue=row.queue,
+            actor=current_actor(),
+        )
+        found += len(repeat(bind))
     if found:
         publish("events", "slots", "operations")
     return found
@@ -94,7 +100,7 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
         claim = lock_claim(claim_id)
         check_pending(claim)
         row = decisions_sql.extend(claim=claim_id, seconds=seconds)
-        assert row is not None  # it is locked and in time
+        assert row is not None  # the claim is locked and pending
         if decisions_sql.is_too_far(claim=claim_id, longest=LONGEST):
             raise Refused(
                 f"Claim {claim_id} would wait for more than 30 days from now.",
@@ -111,7 +117,7 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
 
 def _plan_again(claim_id: int, note: str) -> None:
     with transaction.atomic():
-        # Nobody locks it before this is done.
+        # Shared row lock: the workspace cannot be locked before this transaction ends.
         workspace = claims_sql.share_workspace_of(claim=claim_id)
         is_locked = workspace is not None and workspace.is_locked
         claim = lock_claim(claim_id)
@@ -120,7 +126,8 @@ def _plan_again(claim_id: int, note: str) -> None:
             check_pending(claim)
         generation, actor = claim.generation, current_actor()
         if claim.state == "reserved":
-            if not is_locked and _is_good(decisions_sql.slot_of(claim=claim_id)):
+            slot = decisions_sql.slot_of(claim=claim_id)
+            if not is_locked and slot is not None and _accepts_claims(slot.member_id):
                 claims_sql.resume_planning(
                     claim=claim_id, generation=generation, actor=actor, reason=note
                 )
@@ -139,8 +146,8 @@ def _plan_again(claim_id: int, note: str) -> None:
         publish("claims", "events")
 
 
-def _is_good(slot: Any) -> bool:
-    member = None if slot is None else decisions_sql.is_member_there(member=slot.member_id)
+def _accepts_claims(member_id: int) -> bool:
+    member = decisions_sql.is_member_there(member=member_id)
     return member is not None and member.is_ready and not member.is_closing
 
 
@@ -150,7 +157,7 @@ def _move(claim_id: int, note: str) -> None:
         check_pending(claim)
         slot = decisions_sql.slot_of(claim=claim_id)
         if slot is None or claim.size != 1:
-            way_out = "It gets a slot after its approval, or earlier if one becomes free."
+            way_out = "The claim gets a slot after its approval, or earlier if a slot becomes free."
             raise Conflict(
                 f"Claim {claim_id} waits without a slot: it has no slot to move.",
                 code="not_reserved",
@@ -160,14 +167,13 @@ def _move(claim_id: int, note: str) -> None:
             claim_id, claim.generation, Ending("parked", "", "leave", note, is_clean=True)
         )
         lanes = claims_sql.lanes_of(shapes=[claim.shape_id])[0].lanes
-        if _take_place(claim_id, claim.generation, slot.pool_id, lanes, but=slot.member_id):
+        if _reserve_any(claim_id, claim.generation, slot.pool_id, lanes, but=slot.member_id):
             publish("slots", "events")
             return
-        member = decisions_sql.is_member_there(member=slot.member_id)
-        if member is not None and member.is_ready and not member.is_closing:
+        if _accepts_claims(slot.member_id):
             text = (
-                f"No other member of its pool has a free slot for claim {claim_id}. It stays on "
-                f"{slot.member}."
+                f"No other member of its pool has a free slot for claim {claim_id}. The claim "
+                f"stays on {slot.member}."
             )
             raise Conflict(
                 text,
@@ -178,41 +184,45 @@ def _move(claim_id: int, note: str) -> None:
         publish("claims", "slots", "events")
 
 
-def _take_place(
-    claim_id: int, generation: int, pool_id: int, lanes: list[str], *, but: int | None = None
+def _reserve_any(
+    claim_id: int, generation: int, pool_id: int | None, lanes: list[str], *, but: int | None = None
 ) -> bool:
-    for lane in lanes:
-        values: dict[str, Any] = {
-            "claim": claim_id,
-            "generation": generation,
-            "pool": pool_id,
-            "lane": lane,
-            "but": but,
-        }
-        if claims_sql.reserve_again(actor=current_actor(), **values):
-            return True
-    return False
+    """Reserves a slot in the first lane that has one. `but`: a member to leave out."""
+    return any(
+        claims_sql.reserve_again(
+            claim=claim_id,
+            generation=generation,
+            pool=pool_id,
+            lane=lane,
+            but=but,
+            actor=current_actor(),
+        )
+        for lane in lanes
+    )
 
 
-def _reserve_again(row: Any) -> bool:
+def _reserve_again(row: decisions_sql.SeekersRow) -> bool:
     with transaction.atomic():
-        if row.rank > 0 and decisions_sql.approved_wait(pool=row.pool_id, lanes=row.lanes):
+        if (
+            row.rank > 0
+            and row.pool_id is not None
+            and decisions_sql.approved_wait(pool=row.pool_id, lanes=row.lanes)
+        ):
             return False
-        values: dict[str, Any] = {
-            "claim": row.id,
-            "generation": row.generation,
-            "pool": row.pool_id,
-            "lanes": row.lanes,
-        }
         if row.member_id is not None and claims_sql.reserve_near(
-            member=row.member_id, actor=current_actor(), **values
+            claim=row.id,
+            generation=row.generation,
+            member=row.member_id,
+            pool=row.pool_id,
+            lanes=row.lanes,
+            actor=current_actor(),
         ):
             return True
-        return _take_place(row.id, row.generation, row.pool_id, row.lanes)
+        return _reserve_any(row.id, row.generation, row.pool_id, row.lanes)
 
 
-def check_pending(claim: Any) -> None:
-    """Of a claim under its lock: it waits for a person, and in time."""
+def check_pending(claim: claims_sql.LockClaimRow) -> None:
+    """Raises unless a locked claim waits for a decision and its deadline has not passed."""
     if claim.state not in PENDING:
         was = (
             f"has ended: {claim.outcome}"
@@ -221,7 +231,7 @@ def check_pending(claim: Any) -> None:
         )
         way_out = "No action is needed." if claim.state == "ended" else "Read the claim again."
         raise Conflict(
-            f"Claim {claim.id} does not wait for an approval: it {was}.",
+            f"Claim {claim.id} does not wait for an approval: the claim {was}.",
             code="not_pending",
             way_out=way_out,
             state=claim.state,
@@ -230,7 +240,8 @@ def check_pending(claim: Any) -> None:
         raise too_late(claim)
 
 
-def too_late(claim: Any) -> Conflict:
+def too_late(claim: claims_sql.LockClaimRow) -> Conflict:
+    assert claim.expires_at is not None  # a pending claim has a deadline
     return Conflict(
         f"The decision deadline of claim {claim.id} passed at {claim.expires_at:%Y-%m-%d %H:%M:%S} "
         "UTC.",

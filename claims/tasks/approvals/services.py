@@ -1,17 +1,19 @@
-"""Yes and no to plans. Whatever else happens to the claim at the same moment needs the same row
-lock, so one comes first; the other is told who it was, and when.
+"""Approve and reject plans.
 
-A yes counts for the plan that was seen, by its digest. The deadline is the database's: a yes after
-it is refused, whether anything has ended the claim by then or not.
+Approval is atomic: one transaction locks the row of the claim, checks plan, deadline and rights,
+adds the approval, and starts the apply with the last required one. The statements `resume` and
+`unpark` (`claims/statements.sql`) check the deadline again. Each competing change of the claim
+needs the same row lock, so the second caller gets an error that names the first decision.
 
-An approval counts while its approver may decide in the pool. Rights are read under the claim's lock
-and held until the transaction ends; they are read again when the apply starts
-(`tasks/runs/start.py`).
+An approval names the plan that its approver read by digest, and counts while the approver may
+decide in the pool. Rights are read under the claim's lock and locked until the transaction ends.
+They are read again when the apply starts (`claims/tasks/runs/start.py`).
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -24,13 +26,7 @@ from claims.lifecycle.release import Ending, end_unheld, lock_claim, release_slo
 from claims.models import Plan
 from claims.statements import repeat
 from claims.states import PENDING
-from claims.tasks.approvals.lost_apply import resolve_lost_apply
-from claims.tasks.approvals.reservations import (
-    extend_reservation,
-    move_reserved,
-    plan_again,
-    too_late,
-)
+from claims.tasks.approvals.reservations import too_late
 from claims.tasks.plans.outlines import make_outline_of
 from claims.tasks.plans.plan_outline import NotAPlan
 from claims.tasks.valid_approvals import find_faults
@@ -43,24 +39,14 @@ from project.kernel.events.notify import publish
 from project.kernel.ui.formatting import rfc3339
 from project.kernel.validation import LONGEST_REASON
 
-__all__ = [
-    "ApprovalResult",
-    "ApprovalVote",
-    "apply_votes",
-    "approve_plan",
-    "extend_reservation",
-    "move_reserved",
-    "plan_again",
-    "reject_plan",
-    "resolve_lost_apply",
-]
-
 MOST = 500  # in one call
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalResult:
-    """What became of the claim. Less given than needed: it goes on waiting."""
+    """The state of the claim after a decision. With fewer approvals than needed it goes on
+    waiting.
+    """
 
     state: str
     needed: int
@@ -69,7 +55,7 @@ class ApprovalResult:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalVote:
-    """One of many."""
+    """One decision of a bulk call."""
 
     claim_id: int
     digest: str
@@ -81,25 +67,26 @@ class ApprovalVote:
 
 @dataclass(frozen=True, slots=True)
 class _LockedPlan:
-    """A claim that waits for a person, under its lock, and the plan that is to be decided on."""
+    """A locked claim that waits for a decision, and its current plan."""
 
-    claim: Any
-    plan: Any
+    claim: claims_sql.LockClaimRow
+    plan: decisions_sql.CurrentPlanRow
     approval: ApprovalSpec
 
 
 def approve_plan(
     *, claim_id: int, digest: str, by: Identity, comment: str = "", via: str = "browser"
 ) -> ApprovalResult:
-    """Said again by the same person it counts once. With the last yes that is needed the apply
-    begins: in the slot that waited, or first in line for one."""
+    """A repeated approval of the same user counts once. With the last required approval the apply
+    starts: in the reserved slot, or first in the queue for a slot.
+    """
     return _approve_checked(partial(_approve, claim_id, digest, by, _check_comment(comment), via))
 
 
 def reject_plan(
     *, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser"
 ) -> ApprovalResult:
-    """One no is enough, whatever was said before. Nothing is applied."""
+    """One rejection ends the claim, whatever approvals it has."""
     note = _check_comment(comment)
     if not note:
         raise Invalid(
@@ -107,22 +94,22 @@ def reject_plan(
                 FieldError(
                     "comment",
                     "comment is required to reject.",
-                    "Give the reason: the requester reads it.",
+                    "Give the reason for the requester.",
                 )
             ]
         )
     return repeat(partial(_reject, claim_id, digest, by, note, via))
 
 
-def apply_votes(verdicts: Sequence[ApprovalVote]) -> list[ApprovalResult | BerthError]:
-    """Each stands on its own. Plans that destroy are looked at one by one: of many, nobody
-    reads each.
+def apply_votes(votes: Sequence[ApprovalVote]) -> list[ApprovalResult | BerthError]:
+    """Each decision succeeds or fails by itself. A plan that destroys or replaces resources needs a
+    call of its own, because people do not read each plan of a bulk approval.
     """
-    if len(verdicts) > MOST:
+    if len(votes) > MOST:
         raise Invalid(
-            f"{len(verdicts)} decisions are too many for one call.", way_out=f"Send {MOST} at most."
+            f"{len(votes)} decisions are too many for one call.", way_out=f"Send at most {MOST}."
         )
-    return [_apply_vote(verdict) for verdict in verdicts]
+    return [_apply_vote(vote) for vote in votes]
 
 
 def _apply_vote(v: ApprovalVote) -> ApprovalResult | BerthError:
@@ -140,9 +127,7 @@ def _apply_vote(v: ApprovalVote) -> ApprovalResult | BerthError:
 
 
 class _Unchecked(Exception):
-    """The counts of this plan, of an earlier release, were not compared with its list
-    of changes.
-    """
+    """A plan of an earlier release, whose counts were never compared with its list of changes."""
 
     def __init__(self, plan_id: int) -> None:
         super().__init__()
@@ -150,11 +135,11 @@ class _Unchecked(Exception):
 
 
 def _approve_checked(approve: Callable[[], ApprovalResult]) -> ApprovalResult:
-    """To read a plan takes a child process, so it happens between two transactions."""
+    """Checks an unchecked plan between two transactions, because a child process reads it."""
     try:
         return repeat(approve)
     except _Unchecked as unchecked:
-        with suppress(NotAPlan):  # which the plan says from then on
+        with suppress(NotAPlan):  # the plan now records the mismatch
             make_outline_of(Plan.objects.get(pk=unchecked.plan_id))
     return repeat(approve)
 
@@ -169,7 +154,7 @@ def _approve(
     is_one_of_many: bool = False,
 ) -> ApprovalResult:
     with transaction.atomic():
-        # Nobody locks it before this is done.
+        # Shared row lock: the workspace cannot be locked before this transaction ends.
         workspace = claims_sql.share_workspace_of(claim=claim_id)
         found = _lock_plan(claim_id, digest, by)
         if isinstance(found, ApprovalResult):
@@ -182,21 +167,21 @@ def _approve(
             raise Conflict(
                 text,
                 code="counts_differ",
-                way_out="Plan again; if that does not help, check its agent.",
+                way_out="Plan again. If the counts still differ, check the agent.",
             )
-        if is_one_of_many and _destroys(plan):
+        if is_one_of_many and decisions_sql.is_destroying(plan=plan.id):
             text = f"The plan of claim {claim_id} destroys or replaces resources."
             raise Refused(text, code="destroys", way_out="Read the plan and approve it by itself.")
-        said = decisions_sql.approvals_of(plan=plan.id)
-        lock_rights([by.user_id, *(row.user_id for row in said if row.user_id is not None)])
+        earlier = decisions_sql.approvals_of(plan=plan.id)
+        lock_rights([by.user_id, *(row.user_id for row in earlier if row.user_id is not None)])
         _require_approver(by, claim)
         if not approval.own and by.requester == claim.requested_by:
             text = (
-                f"{by.requester} asked for claim {claim_id}, and in its pool one’s own yes "
-                "does not count."
+                f"{by.requester} requested claim {claim_id}, and its pool does not count the "
+                "requester’s approval."
             )
             raise Refused(text, code="own_plan", way_out="Ask another approver of the pool.")
-        if decisions_sql.is_deleting(pool=claim.pool_id):
+        if claim.pool_id is not None and decisions_sql.is_deleting(pool=claim.pool_id):
             text = f"The pool of claim {claim_id} is being deleted, so the claim ends."
             raise Conflict(
                 text, code="pool_deleting", way_out="Create a new claim in another pool."
@@ -204,7 +189,7 @@ def _approve(
         if workspace is not None and workspace.is_locked:
             text = (
                 f"Workspace {workspace.name} is locked by {workspace.locked_by}: "
-                f"{workspace.lock_reason}. Nothing of it starts."
+                f"{workspace.lock_reason}. No claim of the workspace starts."
             )
             raise Conflict(text, code="workspace_locked", way_out="Unlock it, then approve.")
         decisions_sql.add_approval(
@@ -215,45 +200,46 @@ def _approve(
             comment=comment,
             via=via,
         )
-        # By the rule of now.
+        # Counted by the current rule of the pool.
         yes = [row for row in decisions_sql.approvals_of(plan=plan.id) if row.is_yes]
         given = find_faults(
             yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=approval
         ).count("")
         if given < approval.needed:
-            _record(claim, "approval", comment, {"given": given, "needed": approval.needed})
+            record(
+                "approval", pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation,
+                before=claim.state, after=claim.state, reason=comment,
+                data={"given": given, "needed": approval.needed},
+            )  # fmt: skip
+            publish("events")
             return ApprovalResult(claim.state, approval.needed, given)
-        return ApprovalResult(_begin(claim, plan, comment), approval.needed, given)
+        return ApprovalResult(_start_apply(claim, plan.id, comment), approval.needed, given)
 
 
-def _begin(claim: Any, plan: Any, comment: str) -> str:
-    """The statement asks for the deadline once more: it decides, not what was read before."""
-    values = {
-        "claim": claim.id,
-        "generation": claim.generation,
-        "plan": plan.id,
-        "actor": current_actor(),
-        "reason": comment,
-    }
-    state = claim.state
-    if state == "reserved" and decisions_sql.is_frozen(pool=claim.pool_id):
-        # Nothing begins: it goes first in line, near its plan, once the freeze is over. Its
-        # deadline has ended.
+def _start_apply(claim: claims_sql.LockClaimRow, plan_id: int, comment: str) -> str:
+    """Returns the new state. The statement checks the deadline again and decides."""
+    is_reserved = claim.state == "reserved"
+    if is_reserved and claim.pool_id is not None and decisions_sql.is_frozen(pool=claim.pool_id):
+        # A frozen pool starts no apply. The claim waits first in the queue, near its plan and
+        # without a deadline, until the freeze is over.
         release_slots(
             claim.id,
             claim.generation,
             Ending("parked", "", "park", "its pool is frozen", is_clean=True),
         )
-        state = "parked"
-    if state == "reserved":
-        is_begun = bool(claims_sql.resume(**values))
-        publish("slots", "events")
-    else:
-        is_begun = bool(claims_sql.unpark(**values))
-        publish("claims", "events")
-    if not is_begun:
+        is_reserved = False
+    start = claims_sql.resume if is_reserved else claims_sql.unpark
+    rows = start(
+        claim=claim.id,
+        generation=claim.generation,
+        plan=plan_id,
+        actor=current_actor(),
+        reason=comment,
+    )
+    publish("slots" if is_reserved else "claims", "events")
+    if not rows:
         raise too_late(claim)
-    return "bound" if state == "reserved" else "waiting"
+    return "bound" if is_reserved else "waiting"
 
 
 def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) -> ApprovalResult:
@@ -280,9 +266,9 @@ def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) ->
         return ApprovalResult("ended", found.approval.needed, given)
 
 
-def _require_approver(by: Identity, claim: Any) -> None:
-    """Under the claim's lock, with the rights held: the caller may have lost them since the call
-    was let in.
+def _require_approver(by: Identity, claim: claims_sql.LockClaimRow) -> None:
+    """Checks the role again with rights locked: the caller may have lost the role since the request
+    was authorised.
     """
     now = load_identities([by.user_id]).get(by.user_id)
     if now is None:
@@ -296,8 +282,8 @@ def _require_approver(by: Identity, claim: Any) -> None:
 def _lock_plan(
     claim_id: int, digest: str, by: Identity, *, is_yes: bool = True
 ) -> _LockedPlan | ApprovalResult:
-    """What is to be decided on, or what was: the same person saying the same again is
-    answered as then.
+    """Locks the claim and its plan. A repeated decision of the same user gets its earlier
+    result.
     """
     claim = lock_claim(claim_id)
     approval = approval_of(claim.pool_id)
@@ -308,7 +294,7 @@ def _lock_plan(
     plan = decisions_sql.current_plan(claim=claim_id)
     if plan is None:
         raise Conflict(
-            f"Claim {claim_id} has no plan to decide on.",
+            f"Claim {claim_id} has no plan to approve or reject.",
             code="no_plan",
             way_out="Plan again.",
         )
@@ -324,13 +310,18 @@ def _lock_plan(
 
 
 def _answer_decided(
-    claim: Any, digest: str, by: Identity, approval: ApprovalSpec, *, is_yes: bool
+    claim: claims_sql.LockClaimRow,
+    digest: str,
+    by: Identity,
+    approval: ApprovalSpec,
+    *,
+    is_yes: bool,
 ) -> ApprovalResult:
-    """Somebody was faster: who, and when."""
+    """Raises with the earlier decision, unless the same user made it."""
     plan = decisions_sql.last_plan(claim=claim.id)
-    said = [] if plan is None else decisions_sql.approvals_of(plan=plan.id)
-    no = next((row for row in said if not row.is_yes), None)
-    yes = [row for row in said if row.is_yes]
+    votes = [] if plan is None else decisions_sql.approvals_of(plan=plan.id)
+    no = next((row for row in votes if not row.is_yes), None)
+    yes = [row for row in votes if row.is_yes]
     if claim.state == "ended" and claim.outcome == "rejected" and no is not None:
         if not is_yes and no.user_id == by.user_id:
             return ApprovalResult("ended", approval.needed, len(yes))
@@ -366,29 +357,17 @@ def _answer_decided(
     )
 
 
-def _lost_to(claim: Any, code: str, words: str, **data: Any) -> Conflict:
-    told: dict[str, Any] = {
-        name: value if isinstance(value, str) else rfc3339(value) for name, value in data.items()
-    }
+def _lost_to(
+    claim: claims_sql.LockClaimRow, code: str, text: str, by: str = "", at: datetime | None = None
+) -> Conflict:
+    data: dict[str, Any] = {} if at is None else {"by": by, "at": rfc3339(at)}
     return Conflict(
-        f"Claim {claim.id} {words}.",
+        f"Claim {claim.id} {text}.",
         code=code,
         way_out="No decision is needed.",
         state=claim.state,
-        **told,
+        **data,
     )
-
-
-def _destroys(plan: Any) -> bool:
-    return bool(decisions_sql.is_destroying(plan=plan.id))
-
-
-def _record(claim: Any, verb: str, reason: str, data: Any) -> None:
-    record(
-        verb, pool_id=claim.pool_id, claim_id=claim.id, generation=claim.generation,
-        before=claim.state, after=claim.state, reason=reason, data=data,
-    )  # fmt: skip
-    publish("events")
 
 
 def _check_comment(comment: str) -> str:
@@ -399,7 +378,7 @@ def _check_comment(comment: str) -> str:
                 FieldError(
                     "comment",
                     f"{len(note)} characters are too many.",
-                    f"Use {LONGEST_REASON} at most.",
+                    f"Use at most {LONGEST_REASON}.",
                 )
             ]
         )

@@ -14,16 +14,9 @@ from claims.allocation.selectors import view_claims
 from claims.lifecycle.drain import drains_of
 from claims.lifecycle.pages.claim_dialogs import MOST, SHOWN, affected, claim_for, describe_places
 from claims.states import PENDING
-from claims.tasks.approvals.services import (
-    ApprovalVote,
-    apply_votes,
-    approve_plan,
-    extend_reservation,
-    move_reserved,
-    plan_again,
-    reject_plan,
-    resolve_lost_apply,
-)
+from claims.tasks.approvals.lost_apply import resolve_lost_apply
+from claims.tasks.approvals.reservations import extend_reservation, move_reserved, plan_again
+from claims.tasks.approvals.services import ApprovalVote, apply_votes, approve_plan, reject_plan
 from claims.tasks.pages.task_page import describe_effect, must_read, why_not_approve
 from claims.tasks.plans.selectors import PlanView, view_plan
 from claims.tasks.states.views import rescued_facts

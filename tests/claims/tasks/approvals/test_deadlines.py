@@ -9,7 +9,7 @@ from django.core import mail
 
 from claims.lifecycle.chores import check_due_claims
 from claims.lifecycle.policy import PendingApproval, PendingCheck, check_pending_approval
-from claims.tasks.approvals.services import extend_reservation
+from claims.tasks.approvals.reservations import extend_reservation
 from project.kernel.models import Operation
 from project.kernel.outbox.operations import perform_due
 from tests.claims.tasks.approvals.helpers import (

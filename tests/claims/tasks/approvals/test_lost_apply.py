@@ -9,7 +9,7 @@ from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.lifecycle.pool_deletion import delete_pool
-from claims.tasks.approvals.services import resolve_lost_apply
+from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.runs.services import lose_runs
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from claims.workspaces.sharing import share_workspace

@@ -10,7 +10,7 @@ from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.drain import force_drain
 from claims.models import RescuedState
 from claims.scaling.scaler import scale_pools
-from claims.tasks.approvals.services import resolve_lost_apply
+from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.files.sealed_files import list_names, list_shelves
 from claims.tasks.runs.services import lose_runs
 from claims.tasks.states.selectors import list_rescued

@@ -6,7 +6,7 @@ from claims.allocation.claim_view import ClaimView, Wait
 from claims.allocation.selectors import view_claim
 from claims.controllers import Allocator
 from claims.lifecycle.chores import check_due_claims, lose_claims
-from claims.tasks.approvals.services import move_reserved, plan_again
+from claims.tasks.approvals.reservations import move_reserved, plan_again
 from claims.tasks.plans.selectors import list_pending
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from pools.models import Member

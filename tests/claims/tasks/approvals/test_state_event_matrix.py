@@ -10,7 +10,7 @@ from django.db import transaction
 
 from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.cancel import cancel_claim
-from claims.tasks.approvals.services import extend_reservation, move_reserved, plan_again
+from claims.tasks.approvals.reservations import extend_reservation, move_reserved, plan_again
 from claims.tasks.runs.services import start_run
 from claims.tasks.task_result import OUTCOMES
 from claims.workspaces.services import lock_workspace

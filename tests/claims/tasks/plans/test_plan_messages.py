@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from claims.allocation.selectors import view_claim
-from claims.tasks.approvals.services import extend_reservation
+from claims.tasks.approvals.reservations import extend_reservation
 from claims.tasks.failure_hints import WAYS_OUT
 from pools.models import Pool
 from slots import agent
