@@ -22,7 +22,7 @@ class BindBatchRow(NamedTuple):
 def bind_batch(
     n: int, *, shapes: list[int], pool: int | None, lane: str, actor: str, queue: str
 ) -> list[BindBatchRow]:
-    """The heads of some lines meet the first free slots of one lane, in queue order."""
+    """The first claims of some queues meet the first free slots of one lane, in queue order."""
     return statements.fetch_rows(
         "bind_batch",
         BindBatchRow,
@@ -49,7 +49,7 @@ def bind_batch_before(
     actor: str,
     queue: str,
 ) -> list[BindBatchBeforeRow]:
-    """The same, but only those who stand before a claim that is not simple."""
+    """Bind_batch for the claims whose turn comes before a claim that is not simple."""
     return statements.fetch_rows(
         "bind_batch_before",
         BindBatchBeforeRow,
@@ -86,9 +86,7 @@ def bind_batch_past(
     actor: str,
     queue: str,
 ) -> list[BindBatchPastRow]:
-    """The same past claims that wait and did not fit (waiters): no more slots than each of
-    them may still be passed by, which is counted with them.
-    """
+    """Bind_batch past waiting claims that did not fit (waiters)."""
     return statements.fetch_rows(
         "bind_batch_past",
         BindBatchPastRow,
@@ -107,15 +105,15 @@ def bind_batch_past(
     )
 
 
-class HeadsOfLinesRow(NamedTuple):
+class HeadsOfQueuesRow(NamedTuple):
     shape: int
     rank: int
     claim: int
 
 
-def heads_of_lines(*, shapes: list[int]) -> list[HeadsOfLinesRow]:
-    """Who is next in each of some lines."""
-    return statements.fetch_rows("heads_of_lines", HeadsOfLinesRow, {"shapes": shapes})
+def heads_of_queues(*, shapes: list[int]) -> list[HeadsOfQueuesRow]:
+    """The first claim of each of some queues."""
+    return statements.fetch_rows("heads_of_queues", HeadsOfQueuesRow, {"shapes": shapes})
 
 
 class CreateAndBindRow(NamedTuple):
@@ -223,7 +221,7 @@ def create_and_bind_here(
     actor: str,
     reason: str,
 ) -> CreateAndBindHereRow | None:
-    """The same where nothing is to be done outside."""
+    """Create_and_bind for a pool without operations."""
     return statements.fetch_one(
         "create_and_bind_here",
         CreateAndBindHereRow,
@@ -285,7 +283,7 @@ def create_batch(
     actor: str,
     queue: str,
 ) -> list[CreateBatchRow]:
-    """POST of many simple claims of one line and one rank: the same rules, one statement."""
+    """POST of many simple claims of one queue and rank, by the rules of create_and_bind."""
     return statements.fetch_rows(
         "create_batch",
         CreateBatchRow,
@@ -325,8 +323,8 @@ class CreateGatheredRow(NamedTuple):
 
 
 def create_gathered(n: int, *, lines: str, callers: str, claims: str) -> list[CreateGatheredRow]:
-    """POSTs of simple claims that came at the same time, of any lines, each line in a pool of
-    its own: for each the rules of create_and_bind, for all one statement and one commit.
+    """Simultaneous POSTs of simple claims, each queue in its own pool, by the rules of
+    create_and_bind, in one statement and commit.
     """
     return statements.fetch_rows(
         "create_gathered",
@@ -370,7 +368,7 @@ def create(
     actor: str,
     reason: str,
 ) -> CreateRow | None:
-    """A claim that is not simple, or whose pool is not there: it waits or is blocked."""
+    """A claim that is not simple, or whose pool does not exist."""
     return statements.fetch_one(
         "create",
         CreateRow,
@@ -404,7 +402,7 @@ class BindOneRow(NamedTuple):
 def bind_one(
     *, claim: int, pool: int | None, lane: str, actor: str, queue: str
 ) -> BindOneRow | None:
-    """This waiting claim of one slot, now."""
+    """Binds this waiting claim of one slot."""
     return statements.fetch_one(
         "bind_one",
         BindOneRow,
@@ -418,8 +416,8 @@ class HandOverRow(NamedTuple):
 
 
 def hand_over(*, claim: int, slots: list[int], actor: str, reason: str) -> list[HandOverRow]:
-    """This claim gets exactly these slots, in this order (k slots, contiguous, a named slot,
-    node by selector, import).
+    """Binds the claim to exactly these slots in this order (several slots, a run, a named
+    slot, a node by selector).
     """
     return statements.fetch_rows(
         "hand_over", HandOverRow, {"claim": claim, "slots": slots, "actor": actor, "reason": reason}
@@ -453,8 +451,8 @@ def give_back(
     reason: str,
     data: str | None,
 ) -> list[GiveBackRow]:
-    """Release, finish, expire, lose, requeue, park: the holder (claim and generation) lets go
-    of everything it holds.
+    """Release, finish, expire, lose, requeue or park: the holder (claim and generation) loses
+    all slots of the claim.
     """
     return statements.fetch_rows(
         "give_back",
@@ -496,7 +494,7 @@ def release_batch(
     drain: timedelta | str | None,
     actor: str,
 ) -> list[ReleaseBatchRow]:
-    """The same for many, each named with its generation."""
+    """Releases many claims, each named with its generation."""
     return statements.fetch_rows(
         "release_batch",
         ReleaseBatchRow,
@@ -518,7 +516,7 @@ class EndUnheldRow(NamedTuple):
 def end_unheld(
     *, outcome: str, claim: int, verb: str, actor: str, reason: str
 ) -> list[EndUnheldRow]:
-    """Cancel, reject or expire a claim that holds nothing."""
+    """Cancels, rejects or expires a claim that holds nothing."""
     return statements.fetch_rows(
         "end_unheld",
         EndUnheldRow,
@@ -542,7 +540,7 @@ def shrink(
     actor: str,
     reason: str,
 ) -> list[ShrinkRow]:
-    """Size, ordinals and the freed slots in one statement; the last ordinals go."""
+    """Size, ordinals and freed slots in one statement; the last ordinals are freed."""
     return statements.fetch_rows(
         "shrink",
         ShrinkRow,
@@ -564,7 +562,7 @@ class ReserveRow(NamedTuple):
 
 
 def reserve(*, generation: int, ttl: timedelta | str, claim: int, actor: str) -> list[ReserveRow]:
-    """The plan is in, the slot waits for a person."""
+    """The plan is stored and the slot waits for the approval."""
     return statements.fetch_rows(
         "reserve",
         ReserveRow,
@@ -580,7 +578,7 @@ class ResumeRow(NamedTuple):
 def resume(
     *, plan: int | None, generation: int, claim: int, actor: str, reason: str
 ) -> list[ResumeRow]:
-    """Enough approvals, and in time: the apply runs in the slot that waited."""
+    """Approved in time: the apply runs in the reserved slot."""
     return statements.fetch_rows(
         "resume",
         ResumeRow,
@@ -596,7 +594,7 @@ class ResumePlanningRow(NamedTuple):
 def resume_planning(
     *, generation: int, claim: int, actor: str, reason: str
 ) -> list[ResumePlanningRow]:
-    """The plan is made anew in the slot that waited."""
+    """The claim plans again in its reserved slot."""
     return statements.fetch_rows(
         "resume_planning",
         ResumePlanningRow,
@@ -611,7 +609,7 @@ class UnparkRow(NamedTuple):
 def unpark(
     *, plan: int | None, claim: int, generation: int, actor: str, reason: str
 ) -> list[UnparkRow]:
-    """Approved while no slot was held: to the head of the line."""
+    """Approved without a slot: the claim goes to the head of its queue."""
     return statements.fetch_rows(
         "unpark",
         UnparkRow,
@@ -625,7 +623,7 @@ class PlanAnewRow(NamedTuple):
 
 
 def plan_anew(*, claim: int, generation: int, actor: str, reason: str) -> list[PlanAnewRow]:
-    """Nothing is held, the plan is made again: in line, with its own rank."""
+    """A claim without a slot plans again, queued with its own rank."""
     return statements.fetch_rows(
         "plan_anew",
         PlanAnewRow,
@@ -638,7 +636,7 @@ class BlockUnparkedRow(NamedTuple):
 
 
 def block_unparked(*, claim: int, actor: str, reason: str) -> list[BlockUnparkedRow]:
-    """It stands in line, and its workspace is locked."""
+    """Blocks a queued claim whose workspace is locked."""
     return statements.fetch_rows(
         "block_unparked", BlockUnparkedRow, {"claim": claim, "actor": actor, "reason": reason}
     )
@@ -654,7 +652,7 @@ class ReserveAgainRow(NamedTuple):
 def reserve_again(
     *, claim: int, generation: int, pool: int | None, lane: str, but: int | None, actor: str
 ) -> list[ReserveAgainRow]:
-    """A parked claim gets a place again, approved or not; its deadline stays."""
+    """Reserves a slot for a parked claim, approved or not."""
     return statements.fetch_rows(
         "reserve_again",
         ReserveAgainRow,
@@ -679,7 +677,7 @@ class ReserveNearRow(NamedTuple):
 def reserve_near(
     *, claim: int, generation: int, member: int, pool: int | None, lanes: list[str], actor: str
 ) -> list[ReserveNearRow]:
-    """The same on the member on which it was before, if there is room."""
+    """Reserve_again on one member, where the claim was before."""
     return statements.fetch_rows(
         "reserve_near",
         ReserveNearRow,
@@ -704,9 +702,7 @@ class BindNearRow(NamedTuple):
 def bind_near(
     *, claim: int, member: int, pool: int | None, lanes: list[str], actor: str, queue: str
 ) -> list[BindNearRow]:
-    """An approved claim in line gets a slot of the member on which its plan was made, if there
-    is room: there the saved plan lies.
-    """
+    """Binds an approved claim to a slot of the member that stores its plan, if one is free."""
     return statements.fetch_rows(
         "bind_near",
         BindNearRow,
@@ -728,7 +724,7 @@ class ExpireRow(NamedTuple):
 
 
 def expire(*, claim: int) -> list[ExpireRow]:
-    """The other side of the race with resume."""
+    """Races with resume."""
     return statements.fetch_rows("expire", ExpireRow, {"claim": claim})
 
 
@@ -748,7 +744,7 @@ def move(
     actor: str,
     reason: str,
 ) -> list[MoveRow]:
-    """Migration, or one lost ordinal replaced."""
+    """Migration, or replacement of lost slots."""
     return statements.fetch_rows(
         "move",
         MoveRow,
@@ -775,16 +771,12 @@ class LostPlacesRow(NamedTuple):
 
 
 def lost_places(*, member: int, claim: int) -> list[LostPlacesRow]:
-    """Which of its slots a claim has on a member that is lost, and what took their place must
-    satisfy.
-    """
+    """The slots that a claim has on a lost member, and the conditions for their replacements."""
     return statements.fetch_rows("lost_places", LostPlacesRow, {"member": member, "claim": claim})
 
 
 def earlier_claim(*, pool: int, lane: str, claim: int) -> int | None:
-    """Of the free slots of a lane, the one that the owner of this claim held last, by the
-    claim he held it with.
-    """
+    """The last claim with which the owner of this claim held one of the free slots of a lane."""
     return statements.fetch_value("earlier_claim", {"pool": pool, "lane": lane, "claim": claim})
 
 
@@ -793,7 +785,7 @@ class PrioritiseRow(NamedTuple):
 
 
 def prioritise(*, rank: int, claim: int, actor: str, reason: str) -> list[PrioritiseRow]:
-    """Another rank while it waits; the approved ones (rank 0) stay where they are."""
+    """Changes the rank of a waiting claim."""
     return statements.fetch_rows(
         "prioritise",
         PrioritiseRow,
@@ -807,8 +799,8 @@ class AcknowledgeRow(NamedTuple):
 
 
 def acknowledge(*, claim: int, generation: int) -> AcknowledgeRow | None:
-    """The holder answers for its claim, in time by the database's clock, whether anything has
-    ended it yet or not.
+    """The holder acknowledges its claim in time by the database's clock, even if the finalizer
+    has not ended it yet.
     """
     return statements.fetch_one(
         "acknowledge", AcknowledgeRow, {"claim": claim, "generation": generation}
@@ -820,7 +812,7 @@ class KeepRow(NamedTuple):
 
 
 def keep(*, claim: int, generation: int) -> list[KeepRow]:
-    """The holder is alive."""
+    """Records a heartbeat of the holder in a narrow row."""
     return statements.fetch_rows("keep", KeepRow, {"claim": claim, "generation": generation})
 
 
@@ -830,9 +822,9 @@ class LockWorkspaceRow(NamedTuple):
 
 
 def lock_workspace(*, workspace: int) -> list[LockWorkspaceRow]:
-    """Comes first wherever it is decided who of a workspace goes next (create, promote, lock),
-    and as a statement of its own: the one that follows then sees what the holder before has
-    done.
+    """Runs first wherever the next claim of a workspace is chosen (create, promote, lock), as
+    a statement of its own, so that the next statement sees the changes of the previous lock
+    holder.
     """
     return statements.fetch_rows("lock_workspace", LockWorkspaceRow, {"workspace": workspace})
 
@@ -842,9 +834,7 @@ class PromoteRow(NamedTuple):
 
 
 def promote(*, workspace: int, actor: str) -> list[PromoteRow]:
-    """The next serial claim of a workspace, after lock_workspace, in a transaction of its own
-    after the one before it ended; the finalizer repeats it.
-    """
+    """Queues the next serial claim of a workspace."""
     return statements.fetch_rows("promote", PromoteRow, {"workspace": workspace, "actor": actor})
 
 
@@ -853,9 +843,7 @@ class FreeBlockedRow(NamedTuple):
 
 
 def free_blocked(n: int, *, workspace: int, actor: str) -> list[FreeBlockedRow]:
-    """Claims of a workspace that are blocked by nothing but its lock or a back-off, once that
-    is over.
-    """
+    """Queues the claims of a workspace that only its lock or a back-off has blocked."""
     return statements.fetch_rows(
         "free_blocked", FreeBlockedRow, {"workspace": workspace, "actor": actor}, n=n
     )
@@ -866,7 +854,7 @@ class FreeAfterBackOffRow(NamedTuple):
 
 
 def free_after_back_off(*, claim: int, actor: str) -> list[FreeAfterBackOffRow]:
-    """The same for one claim of no workspace."""
+    """Queues one claim without workspace after its back-off."""
     return statements.fetch_rows(
         "free_after_back_off", FreeAfterBackOffRow, {"claim": claim, "actor": actor}
     )
@@ -877,7 +865,7 @@ class BlockWaitingRow(NamedTuple):
 
 
 def block_waiting(n: int, *, workspace: int, actor: str, reason: str) -> list[BlockWaitingRow]:
-    """The workspace is locked: what waits for it leaves the line."""
+    """Blocks the queued claims of a locked workspace."""
     return statements.fetch_rows(
         "block_waiting",
         BlockWaitingRow,
@@ -895,8 +883,8 @@ class OvertakenRow(NamedTuple):
 
 
 def overtaken(*, slots: list[int], claim: int) -> list[OvertakenRow]:
-    """The heads of lines that stand before this claim and could take some of these slots, and
-    how many of them.
+    """The first claims of queues that come before this claim and could use some of these
+    slots, with the number of those slots.
     """
     return statements.fetch_rows("overtaken", OvertakenRow, {"slots": slots, "claim": claim})
 
@@ -906,7 +894,7 @@ class PassWaitersRow(NamedTuple):
 
 
 def pass_waiters(*, claims: list[int], counts: list[int]) -> list[PassWaitersRow]:
-    """So many slots are taken past each of these claims."""
+    """Counts slots that are taken past each of these claims."""
     return statements.fetch_rows(
         "pass_waiters", PassWaitersRow, {"claims": claims, "counts": counts}
     )
@@ -926,7 +914,7 @@ class LockOnOneRow(NamedTuple):
 
 
 def lock_on_one(n: int, *, member: int, lanes: list[str]) -> list[LockOnOneRow]:
-    """The k of them that few others could use, lowest numbers first."""
+    """The k of them that few kinds of claims accept, lowest numbers first."""
     return statements.fetch_rows(
         "lock_on_one", LockOnOneRow, {"member": member, "lanes": lanes}, n=n
     )
@@ -951,7 +939,9 @@ def find_common_numbers(
 def find_common_run(
     n: int, *, pools: list[int], lanes: list[str], labels: str, step: int, count: int
 ) -> int | None:
-    """The lowest number from which k in a row are free in every pool, in each on one member."""
+    """The lowest number at which a run of k free numbers starts in every pool, in each pool on
+    one member.
+    """
     return statements.fetch_value(
         "find_common_run",
         {"pools": pools, "lanes": lanes, "labels": labels, "step": step, "count": count},
@@ -967,7 +957,7 @@ class FindRunFromRow(NamedTuple):
 def find_run_from(
     n: int, *, labels: str, pool: int, lanes: list[str], number: int, step: int
 ) -> FindRunFromRow | None:
-    """A member of the pool on which k in a row from this number are free."""
+    """A member of the pool with a run of k free numbers from this number."""
     return statements.fetch_one(
         "find_run_from",
         FindRunFromRow,
@@ -985,7 +975,7 @@ class LockCommonNumberRow(NamedTuple):
 def lock_common_number(
     *, labels: str, pool: int, lanes: list[str], number: int
 ) -> LockCommonNumberRow | None:
-    """That number in one pool."""
+    """Locks this number in one pool."""
     return statements.fetch_one(
         "lock_common_number",
         LockCommonNumberRow,
@@ -993,32 +983,10 @@ def lock_common_number(
     )
 
 
-class LinesWithWorkRow(NamedTuple):
-    shape_id: int | None
-
-
-def lines_with_work() -> list[LinesWithWorkRow]:
-    """Which lines have a head, without walking the lines."""
-    return statements.fetch_rows("lines_with_work", LinesWithWorkRow, {})
-
-
-class HeadOfLineRow(NamedTuple):
-    id: int
-    rank: int
-    size: int
-    pool_id: int | None
-    created_at: datetime
-
-
-def head_of_line(n: int, *, shape: int) -> list[HeadOfLineRow]:
-    """Who is next in a line."""
-    return statements.fetch_rows("head_of_line", HeadOfLineRow, {"shape": shape}, n=n)
-
-
-def place_in_line(*, rivals: list[int], rank: int, claim: int) -> int:
-    """How many go first."""
+def place_in_queue(*, rivals: list[int], rank: int, claim: int) -> int:
+    """The number of claims ahead of a claim."""
     return statements.fetch_sole_value(
-        "place_in_line", {"rivals": rivals, "rank": rank, "claim": claim}
+        "place_in_queue", {"rivals": rivals, "rank": rank, "claim": claim}
     )
 
 
@@ -1027,7 +995,7 @@ def request_scale(*, pool: int) -> bool | None:
     return statements.fetch_value("request_scale", {"pool": pool})
 
 
-class LinesRow(NamedTuple):
+class QueuesWithWorkRow(NamedTuple):
     shape: int
     pools: list[str]
     kind: str
@@ -1046,20 +1014,20 @@ class LinesRow(NamedTuple):
     free_lanes: list[str]
 
 
-def lines(*, stale: float) -> list[LinesRow]:
-    """Every line in which somebody waits and that has work: a slot it accepts is free (also in
-    another of its pools: whoever takes that passes it), or it was not looked at for a while
-    or since its pool was changed.
+def queues_with_work(*, stale: float) -> list[QueuesWithWorkRow]:
+    """Every queue with a waiting claim and work: a slot that it accepts is free (also in
+    another of its pools, where later claims may pass it), or it was not tried for a while
+    or since its pool has changed.
     """
-    return statements.fetch_rows("lines", LinesRow, {"stale": stale})
+    return statements.fetch_rows("queues_with_work", QueuesWithWorkRow, {"stale": stale})
 
 
-def note_lines(*, shapes: list[int], reasons: list[str], lanes: list[str]) -> None:
-    """Why these lines wait, one write each."""
-    statements.execute("note_lines", {"shapes": shapes, "reasons": reasons, "lanes": lanes})
+def write_reasons(*, shapes: list[int], reasons: list[str], lanes: list[str]) -> None:
+    """Writes why these queues wait."""
+    statements.execute("write_reasons", {"shapes": shapes, "reasons": reasons, "lanes": lanes})
 
 
-class PoolStatesRow(NamedTuple):
+class PoolStateRow(NamedTuple):
     id: int
     name: str
     state: str
@@ -1071,9 +1039,9 @@ class PoolStatesRow(NamedTuple):
     is_any_willing: bool
 
 
-def pool_states(*, pools: list[int]) -> PoolStatesRow | None:
-    """What is true of pools, cheap to ask: yes or no."""
-    return statements.fetch_one("pool_states", PoolStatesRow, {"pools": pools})
+def pool_state(*, pool: int) -> PoolStateRow | None:
+    """Facts about a pool that are cheap to read."""
+    return statements.fetch_one("pool_state", PoolStateRow, {"pool": pool})
 
 
 class ReadLimitsRow(NamedTuple):
@@ -1090,8 +1058,8 @@ class ReadLimitsRow(NamedTuple):
 
 
 def read_limits(*, pool: int) -> ReadLimitsRow | None:
-    """What the limits of an active pool's members depend on, for
-    claims.allocation.member_limits.
+    """The columns that the limits of an active pool's members depend on
+    (claims.allocation.member_limits).
     """
     return statements.fetch_one("read_limits", ReadLimitsRow, {"pool": pool})
 
@@ -1102,12 +1070,12 @@ class LabelStatesRow(NamedTuple):
 
 
 def label_states(*, pool: int, labels: str) -> LabelStatesRow:
-    """The same for members with labels."""
+    """The same facts for members with labels."""
     return statements.fetch_sole("label_states", LabelStatesRow, {"pool": pool, "labels": labels})
 
 
 def is_any_free(*, pool: int, lanes: list[str]) -> bool:
-    """A slot of one of these lanes."""
+    """Whether a slot of one of these lanes is free."""
     return statements.fetch_sole_value("is_any_free", {"pool": pool, "lanes": lanes})
 
 
@@ -1122,7 +1090,7 @@ class PoolsByNameRow(NamedTuple):
 
 
 def pools_by_name(*, names: list[str]) -> list[PoolsByNameRow]:
-    """What a claim must know of the pools it names."""
+    """The facts about pools that a claim needs."""
     return statements.fetch_rows("pools_by_name", PoolsByNameRow, {"names": names})
 
 
@@ -1132,7 +1100,7 @@ class OwnSpecsRow(NamedTuple):
 
 
 def own_specs(*, pool: int) -> list[OwnSpecsRow]:
-    """What the members of a pool have of their own."""
+    """The own specs of the members of a pool, with their numbers."""
     return statements.fetch_rows("own_specs", OwnSpecsRow, {"pool": pool})
 
 
@@ -1142,7 +1110,7 @@ class ShapeByDigestRow(NamedTuple):
 
 
 def shape_by_digest(*, digest: bytes) -> ShapeByDigestRow | None:
-    """The line of a request."""
+    """The queue of a request."""
     return statements.fetch_one("shape_by_digest", ShapeByDigestRow, {"digest": digest})
 
 
@@ -1156,7 +1124,7 @@ def add_shape(
     terms: str,
     is_simple: bool,
 ) -> int | None:
-    """A line nobody has stood in yet."""
+    """Creates a queue."""
     return statements.fetch_value(
         "add_shape",
         {
@@ -1172,7 +1140,7 @@ def add_shape(
 
 
 def mend_shape(*, lanes: list[str], shape: int) -> None:
-    """Its pool has another layout now."""
+    """Sets the lanes of a queue after a change of its pool's layout."""
     statements.execute("mend_shape", {"lanes": lanes, "shape": shape})
 
 
@@ -1209,7 +1177,7 @@ class ViewClaimsRow(NamedTuple):
 
 
 def view_claims(*, claims: list[int]) -> list[ViewClaimsRow]:
-    """Claims as they are shown, with the slots they hold."""
+    """Claims as they are shown, with their slots."""
     return statements.fetch_rows("view_claims", ViewClaimsRow, {"claims": claims})
 
 
@@ -1219,7 +1187,7 @@ class ClaimByKeyRow(NamedTuple):
 
 
 def claim_by_key(*, requested_by: str, key: str) -> ClaimByKeyRow | None:
-    """What a key got when it was used first."""
+    """The claim that a key has created before."""
     return statements.fetch_one(
         "claim_by_key", ClaimByKeyRow, {"requested_by": requested_by, "key": key}
     )
@@ -1232,12 +1200,12 @@ class LockPoolsRow(NamedTuple):
 
 
 def lock_pools(*, pools: list[int]) -> list[LockPoolsRow]:
-    """Claims are made under this; who deletes a pool waits for them, and they for him."""
+    """Locks the pools in which a claim is created."""
     return statements.fetch_rows("lock_pools", LockPoolsRow, {"pools": pools})
 
 
 def pool_name(*, pool: int) -> str | None:
-    """Of any pool, also one that is gone."""
+    """The name of a pool, also of a deleted one."""
     return statements.fetch_value("pool_name", {"pool": pool})
 
 
@@ -1246,9 +1214,7 @@ class AddShareRow(NamedTuple):
 
 
 def add_share(*, workspace: int, pool: int, by: str, reason: str) -> list[AddShareRow]:
-    """A pool may use a workspace of another one; one that used it before and was undecided is
-    decided.
-    """
+    """Lets a pool use a workspace of another pool, or decides an open request for that."""
     return statements.fetch_rows(
         "add_share", AddShareRow, {"workspace": workspace, "pool": pool, "by": by, "reason": reason}
     )
@@ -1259,7 +1225,7 @@ class DropShareRow(NamedTuple):
 
 
 def drop_share(*, workspace: int, pool: int) -> list[DropShareRow]:
-    """It may not any more."""
+    """Ends the use of a workspace by another pool."""
     return statements.fetch_rows("drop_share", DropShareRow, {"workspace": workspace, "pool": pool})
 
 
@@ -1268,7 +1234,7 @@ class DropUnusedWorkspaceRow(NamedTuple):
 
 
 def drop_unused_workspace(*, pool: int, name: str) -> list[DropUnusedWorkspaceRow]:
-    """One without claims, lock and shares."""
+    """Deletes a workspace without claims, lock and shares."""
     return statements.fetch_rows(
         "drop_unused_workspace", DropUnusedWorkspaceRow, {"pool": pool, "name": name}
     )
@@ -1291,7 +1257,7 @@ class FindSharedWorkspaceRow(NamedTuple):
 
 
 def find_shared_workspace(*, pool: int, name: str) -> FindSharedWorkspaceRow | None:
-    """A workspace of another pool that this pool may use, or used before and waits for an
+    """A workspace of another pool that this pool may use, or has used before and waits for an
     operator's decision.
     """
     return statements.fetch_one(
@@ -1304,9 +1270,7 @@ class HoldShareRow(NamedTuple):
 
 
 def hold_share(*, workspace: int, pool: int) -> HoldShareRow | None:
-    """That this pool may use the workspace of another one stays so until this transaction
-    ends.
-    """
+    """Keeps the permission to use a workspace of another pool until this transaction ends."""
     return statements.fetch_one("hold_share", HoldShareRow, {"workspace": workspace, "pool": pool})
 
 
@@ -1315,14 +1279,14 @@ class AdoptWorkspaceRow(NamedTuple):
 
 
 def adopt_workspace(*, pool: int | None, name: str) -> list[AdoptWorkspaceRow]:
-    """A pool takes over the workspace of the pool that had its name before, or one that
-    belongs to none: its lock lives on.
+    """The pool takes over a workspace of the deleted pool of the same name, or one without a
+    pool.
     """
     return statements.fetch_rows("adopt_workspace", AdoptWorkspaceRow, {"pool": pool, "name": name})
 
 
 def add_workspace(*, pool: int | None, name: str) -> None:
-    """Named for the first time in a pool."""
+    """Creates a workspace when a claim of the pool names it for the first time."""
     statements.execute("add_workspace", {"pool": pool, "name": name})
 
 
@@ -1335,8 +1299,8 @@ class ShareWorkspaceOfRow(NamedTuple):
 
 
 def share_workspace_of(*, claim: int) -> ShareWorkspaceOfRow | None:
-    """The workspace of a claim, before the claim itself: nobody locks it before this
-    transaction is over.
+    """Locks the workspace of a claim before the claim itself: its lock cannot be set before
+    this transaction ends.
     """
     return statements.fetch_one("share_workspace_of", ShareWorkspaceOfRow, {"claim": claim})
 
@@ -1349,7 +1313,7 @@ class ShareWorkspaceRow(NamedTuple):
 
 
 def share_workspace(*, workspace: int) -> ShareWorkspaceRow | None:
-    """Who only looks at a workspace's lock: it may not be set meanwhile."""
+    """Reads the lock of a workspace."""
     return statements.fetch_one("share_workspace", ShareWorkspaceRow, {"workspace": workspace})
 
 
@@ -1361,7 +1325,7 @@ class HoldWorkspaceRow(NamedTuple):
 
 
 def hold_workspace(*, workspace: int) -> HoldWorkspaceRow | None:
-    """Who adds a serial claim: one at a time."""
+    """Locks a workspace for a new serial claim: one at a time."""
     return statements.fetch_one("hold_workspace", HoldWorkspaceRow, {"workspace": workspace})
 
 
@@ -1376,24 +1340,24 @@ class LockWorkspaceRowRow(NamedTuple):
 
 
 def lock_workspace_row(*, workspace: int) -> LockWorkspaceRowRow | None:
-    """Who locks or unlocks it: nobody adds a claim meanwhile."""
+    """Locks a workspace whose lock changes: no claim is added meanwhile."""
     return statements.fetch_one("lock_workspace_row", LockWorkspaceRowRow, {"workspace": workspace})
 
 
 def set_workspace_lock(*, by: str, reason: str, workspace: int) -> None:
-    """By a person, with a reason; no person: it is open again."""
+    """Sets the lock of a workspace with a user and a reason."""
     statements.execute("set_workspace_lock", {"by": by, "reason": reason, "workspace": workspace})
 
 
 def set_lost_apply(*, claim: int | None, by: str, reason: str, workspace: int) -> None:
-    """Whose apply was lost: until a person says what became of it the workspace stays locked."""
+    """Locks the workspace of a claim whose apply was lost, until a user records its outcome."""
     statements.execute(
         "set_lost_apply", {"claim": claim, "by": by, "reason": reason, "workspace": workspace}
     )
 
 
 def serial_holder(*, workspace: int) -> int | None:
-    """The serial claim that is under way in a workspace."""
+    """The serial claim under way in a workspace."""
     return statements.fetch_value("serial_holder", {"workspace": workspace})
 
 
@@ -1402,8 +1366,8 @@ class WorkspacesToFreeRow(NamedTuple):
 
 
 def workspaces_to_free(n: int) -> list[WorkspacesToFreeRow]:
-    """Those in which a claim is blocked though nothing blocks it: no lock, and no serial claim
-    under way or no serial one blocked.
+    """Workspaces without lock in which a blocked claim may go: a claim that is not serial, or
+    a serial claim while no other serial claim is under way.
     """
     return statements.fetch_rows("workspaces_to_free", WorkspacesToFreeRow, {}, n=n)
 
@@ -1414,7 +1378,7 @@ class SlotPlaceRow(NamedTuple):
 
 
 def slot_place(*, slot: int) -> SlotPlaceRow | None:
-    """Where a slot is."""
+    """The pool and lane of a slot."""
     return statements.fetch_one("slot_place", SlotPlaceRow, {"slot": slot})
 
 
@@ -1429,9 +1393,9 @@ class RivalsRow(NamedTuple):
 
 
 def rivals(*, pools: list[str], lanes: list[str], labels: str) -> list[RivalsRow]:
-    """The lines for slots of these lanes in one of these pools in which somebody waits, what
-    their heads may still be passed by, and whether a claim that needs these labels finds
-    nothing but slots that they could take.
+    """The queues with waiting claims for slots of these lanes in one of these pools: by how
+    many slots their first claims may still be passed, and whether a claim that needs these
+    labels finds only slots that they could take.
     """
     return statements.fetch_rows(
         "rivals", RivalsRow, {"pools": pools, "lanes": lanes, "labels": labels}
@@ -1448,7 +1412,7 @@ class CountPlacesRow(NamedTuple):
 
 
 def count_places(*, pool: int, labels: str) -> list[CountPlacesRow]:
-    """Slots of a pool by lane, state and why they are not handed out."""
+    """Slots of a pool by lane, state, and the state of their member."""
     return statements.fetch_rows("count_places", CountPlacesRow, {"pool": pool, "labels": labels})
 
 
@@ -1462,7 +1426,9 @@ class UnwillingMembersRow(NamedTuple):
 def unwilling_members(
     n: int, *, pool: int, labels: str, lanes: list[str]
 ) -> list[UnwillingMembersRow]:
-    """Members that would have a free slot for the lanes, were they willing."""
+    """Members with a free slot of the lanes that are offline, being created, cordoned or
+    leaving.
+    """
     return statements.fetch_rows(
         "unwilling_members",
         UnwillingMembersRow,
@@ -1481,7 +1447,7 @@ class HoldersRow(NamedTuple):
 
 
 def holders(n: int, *, pool: int, lanes: list[str], labels: str) -> list[HoldersRow]:
-    """Who holds slots of these lanes, for how long, and until when at most; the longest first."""
+    """The claims that hold slots of these lanes, with their age and limit; the longest first."""
     return statements.fetch_rows(
         "holders", HoldersRow, {"pool": pool, "lanes": lanes, "labels": labels}, n=n
     )
@@ -1492,7 +1458,7 @@ class RecentHoldsRow(NamedTuple):
 
 
 def recent_holds(n: int, *, pool: int) -> list[RecentHoldsRow]:
-    """How long the last claims of a pool held their slots."""
+    """How long the last claims of a pool held their slots, from the last events of the pool."""
     return statements.fetch_rows("recent_holds", RecentHoldsRow, {"pool": pool}, n=n)
 
 
@@ -1504,8 +1470,8 @@ class LongestFreeRunRow(NamedTuple):
 def longest_free_run(
     *, step: int, pool: int, lanes: list[str], labels: str
 ) -> LongestFreeRunRow | None:
-    """Of the numbers that are free in a lane of a pool, the most in a row on one member with
-    these labels, and where.
+    """The member with these labels that has the longest run of free numbers in the lanes, and
+    its length.
     """
     return statements.fetch_one(
         "longest_free_run",
@@ -1554,7 +1520,7 @@ class QueueRow(NamedTuple):
 
 
 def queue(n: int, *, pool_name: str) -> list[QueueRow]:
-    """Who waits for a pool, in the order of their turns."""
+    """Waiting claims of a pool in the order of their turns."""
     return statements.fetch_rows("queue", QueueRow, {"pool_name": pool_name}, n=n)
 
 
@@ -1563,7 +1529,7 @@ class QueueBlockedRow(NamedTuple):
 
 
 def queue_blocked(n: int, *, pool_name: str) -> list[QueueBlockedRow]:
-    """Who would wait for it, were it not blocked."""
+    """Blocked claims of a pool."""
     return statements.fetch_rows("queue_blocked", QueueBlockedRow, {"pool_name": pool_name}, n=n)
 
 
@@ -1575,7 +1541,7 @@ class CountQueuesRow(NamedTuple):
 
 
 def count_queues() -> list[CountQueuesRow]:
-    """How many wait for each pool and since when."""
+    """The number of waiting and blocked claims of each pool, and the oldest."""
     return statements.fetch_rows("count_queues", CountQueuesRow, {})
 
 
@@ -1587,12 +1553,12 @@ class MeasureQueuesRow(NamedTuple):
 
 
 def measure_queues() -> list[MeasureQueuesRow]:
-    """The queue of every pool, empty ones too, for Prometheus."""
+    """The queue of every pool, also an empty one, for Prometheus."""
     return statements.fetch_rows("measure_queues", MeasureQueuesRow, {})
 
 
 def member_name(*, member: int) -> str | None:
-    """What people call it."""
+    """The name of a member."""
     return statements.fetch_value("member_name", {"member": member})
 
 
@@ -1602,7 +1568,7 @@ class LanesOfRow(NamedTuple):
 
 
 def lanes_of(*, shapes: list[int]) -> list[LanesOfRow]:
-    """What some lines accept."""
+    """The lanes that some queues accept."""
     return statements.fetch_rows("lanes_of", LanesOfRow, {"shapes": shapes})
 
 
@@ -1611,7 +1577,7 @@ class ClaimsOnMemberRow(NamedTuple):
 
 
 def claims_on_member(*, member: int) -> list[ClaimsOnMemberRow]:
-    """Who holds slots of a member."""
+    """The claims that hold slots of a member."""
     return statements.fetch_rows("claims_on_member", ClaimsOnMemberRow, {"member": member})
 
 
@@ -1623,7 +1589,7 @@ class CountWorkspacesRow(NamedTuple):
 
 
 def count_workspaces(*, workspaces: list[int]) -> list[CountWorkspacesRow]:
-    """What is under way in workspaces."""
+    """The claims under way in workspaces."""
     return statements.fetch_rows("count_workspaces", CountWorkspacesRow, {"workspaces": workspaces})
 
 
@@ -1632,12 +1598,14 @@ class LiveOfPoolRow(NamedTuple):
 
 
 def live_of_pool(n: int, *, pool: int) -> list[LiveOfPoolRow]:
-    """Claims that hold slots of a pool, or wait for it, also beside another one."""
+    """Claims that hold slots of a pool or wait for it, also if they name it after another
+    pool.
+    """
     return statements.fetch_rows("live_of_pool", LiveOfPoolRow, {"pool": pool}, n=n)
 
 
 def count_live(*, pool: int) -> int:
-    """How many they are."""
+    """The number of these claims."""
     return statements.fetch_sole_value("count_live", {"pool": pool})
 
 
@@ -1663,14 +1631,14 @@ class LockClaimRow(NamedTuple):
 
 
 def lock_claim(*, claim: int) -> LockClaimRow | None:
-    """For whoever looks before acting. `is_over`: its deadline has passed, whether anything
-    has ended it or not.
+    """Locks a claim before a decision about it. `is_over`: its deadline has passed, even if
+    the finalizer has not ended it yet.
     """
     return statements.fetch_one("lock_claim", LockClaimRow, {"claim": claim})
 
 
 def copy_shape(*, digest: bytes, size: int, terms: str, shape: int) -> int | None:
-    """The line of the same request for another number of slots."""
+    """Creates the queue of the same request with another size."""
     return statements.fetch_value(
         "copy_shape", {"digest": digest, "size": size, "terms": terms, "shape": shape}
     )
@@ -1683,7 +1651,7 @@ class ClaimsByKeysRow(NamedTuple):
 
 
 def claims_by_keys(*, requested_by: str, keys: list[str]) -> list[ClaimsByKeysRow]:
-    """The same for many."""
+    """The claims that some keys have created before."""
     return statements.fetch_rows(
         "claims_by_keys", ClaimsByKeysRow, {"requested_by": requested_by, "keys": keys}
     )
@@ -1698,12 +1666,12 @@ class LockWorkspaceOfRow(NamedTuple):
 
 
 def lock_workspace_of(*, claim: int) -> LockWorkspaceOfRow | None:
-    """The workspace of a claim, before the claim itself."""
+    """Locks the workspace of a claim before the claim itself."""
     return statements.fetch_one("lock_workspace_of", LockWorkspaceOfRow, {"claim": claim})
 
 
 def holds_on(*, claim: int, member: int) -> bool:
-    """Does a claim hold a slot of this member, which is lost?"""
+    """Whether a claim holds a slot of this member and the member is lost."""
     return statements.fetch_sole_value("holds_on", {"claim": claim, "member": member})
 
 
@@ -1712,7 +1680,7 @@ class HoldPoolRow(NamedTuple):
 
 
 def hold_pool(*, pool: int) -> list[HoldPoolRow]:
-    """For who deletes it: whoever makes a claim in it waits, then finds it closed."""
+    """Locks a pool for its deletion: a new claim in it waits, and then finds the pool closed."""
     return statements.fetch_rows("hold_pool", HoldPoolRow, {"pool": pool})
 
 
@@ -1721,8 +1689,8 @@ class AdoptRow(NamedTuple):
 
 
 def adopt(n: int, *, shape: int, pool: int, lease: str, actor: str) -> list[AdoptRow]:
-    """The pool of a line is there now: its claims get what the pool says of leases, unless
-    they say it themselves.
+    """The pool of a queue exists now: its claims get the lease limits of the pool, unless they
+    have their own.
     """
     return statements.fetch_rows(
         "adopt", AdoptRow, {"shape": shape, "pool": pool, "lease": lease, "actor": actor}, n=n
@@ -1734,14 +1702,14 @@ class DisownRow(NamedTuple):
 
 
 def disown(n: int, *, shape: int, pool: int | None, actor: str) -> list[DisownRow]:
-    """The pool of a line is gone; its claims wait for a new one of this name."""
+    """The pool of a queue is deleted; its claims wait for a new pool of this name."""
     return statements.fetch_rows(
         "disown", DisownRow, {"shape": shape, "pool": pool, "actor": actor}, n=n
     )
 
 
 def name_kind(*, kind: str, shape: int) -> None:
-    """A line that named no kind when its pool was not there has the pool's only one."""
+    """Sets the kind of a queue that named none: the only kind of its new pool."""
     statements.execute("name_kind", {"kind": kind, "shape": shape})
 
 
@@ -1756,7 +1724,7 @@ class PoolsByIdRow(NamedTuple):
 
 
 def pools_by_id(*, pools: list[int]) -> list[PoolsByIdRow]:
-    """What the allocator must know of the pools of some lines, by id and by name."""
+    """The facts about pools that the allocator needs."""
     return statements.fetch_rows("pools_by_id", PoolsByIdRow, {"pools": pools})
 
 
@@ -1765,7 +1733,7 @@ class DueClaimsRow(NamedTuple):
 
 
 def due_claims(n: int) -> list[DueClaimsRow]:
-    """Claims whose time has come, the longest overdue first."""
+    """Claims that are due for a check, the longest overdue first."""
     return statements.fetch_rows("due_claims", DueClaimsRow, {}, n=n)
 
 
@@ -1787,12 +1755,12 @@ class LockDueClaimRow(NamedTuple):
 
 
 def lock_due_claim(*, claim: int) -> LockDueClaimRow | None:
-    """One of them, looked at again under its lock, by the database's clock."""
+    """Locks a due claim and reads it by the database's clock."""
     return statements.fetch_one("lock_due_claim", LockDueClaimRow, {"claim": claim})
 
 
 def silence_of(*, claim: int) -> float | None:
-    """Since when nobody has answered for it."""
+    """Seconds since the last heartbeat of a claim."""
     return statements.fetch_value("silence_of", {"claim": claim})
 
 
@@ -1801,7 +1769,7 @@ class PostponeClaimRow(NamedTuple):
 
 
 def postpone_claim(*, seconds: float | None, claim: int) -> list[PostponeClaimRow]:
-    """When to look next; no seconds: no timer."""
+    """Sets the time of the next check."""
     return statements.fetch_rows(
         "postpone_claim", PostponeClaimRow, {"seconds": seconds, "claim": claim}
     )
@@ -1812,7 +1780,7 @@ class PoolsDeletingRow(NamedTuple):
 
 
 def pools_deleting() -> list[PoolsDeletingRow]:
-    """Pools whose claims are to go."""
+    """Pools in deletion."""
     return statements.fetch_rows("pools_deleting", PoolsDeletingRow, {})
 
 
@@ -1823,8 +1791,8 @@ class OldClaimsRow(NamedTuple):
 
 
 def old_claims(n: int, *, days: float, after: int) -> list[OldClaimsRow]:
-    """The next claims in the order of their ids, and which of them have been over for so long
-    that they may go.
+    """The next claims in the order of their ids, and which of them ended long enough ago to be
+    deleted.
     """
     return statements.fetch_rows("old_claims", OldClaimsRow, {"days": days, "after": after}, n=n)
 
@@ -1834,9 +1802,7 @@ class DeleteLogsRow(NamedTuple):
 
 
 def delete_logs(n: int, *, claims: list[int]) -> list[DeleteLogsRow]:
-    """Of claims that go: before the claims, and some at a time, since a log may have many
-    pieces.
-    """
+    """Deletes logs before their claims, some pieces at a time, since a log may have many."""
     return statements.fetch_rows("delete_logs", DeleteLogsRow, {"claims": claims}, n=n)
 
 
@@ -1845,5 +1811,5 @@ class DeleteClaimsRow(NamedTuple):
 
 
 def delete_claims(*, claims: list[int]) -> list[DeleteClaimsRow]:
-    """With the heartbeats of their holders, and what their tasks left behind."""
+    """Deletes claims with the heartbeats of their holders and the rows of their tasks."""
     return statements.fetch_rows("delete_claims", DeleteClaimsRow, {"claims": claims})

@@ -1,4 +1,4 @@
-"""What a kind of claim adds to a claim that only holds slots.
+"""The interface of a kind of claim, which adds work to a claim that holds slots.
 
 A kind owns one field of the body of a new claim: tasks own `run`. The package of the kind registers
 it in a module that `claims/performers.py` imports, so every process knows all kinds once Django has
@@ -7,7 +7,7 @@ started. Allocation and lifecycle call the kinds through this module only.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol, TypedDict
 
 from pools.config.parsing import Faults
 from pools.config.spec import PoolSpec
@@ -47,10 +47,21 @@ class ClaimPool(Protocol):
     def spec(self) -> PoolSpec: ...
 
 
+class ShownApproval(TypedDict):
+    """A plan that waits for its approval."""
+
+    plan: int
+    digest: str
+    summary: Mapping[str, object]
+    since: str
+    needed: int
+    given: int
+
+
 class ShownClaim(Protocol):
     """A claim that the API or a page is about to show."""
 
-    approval: Mapping[str, Any] | None
+    approval: ShownApproval | None
 
     @property
     def pool_id(self) -> int | None: ...
@@ -60,24 +71,24 @@ class ShownClaim(Protocol):
 
 class ClaimKind(ABC):
     field: ClassVar[str]  # name of its field in the body of a new claim
-    schema: ClassVar[dict[str, Any]]  # JSON Schema of the field
+    schema: ClassVar[dict[str, object]]  # JSON Schema of the field
     template: ClassVar[str]  # page of a claim of this kind
 
     @abstractmethod
     def read(self, value: object, claim: NewClaim, faults: Faults) -> Work | None:
         """Parses the field and checks it against the rest of the claim. Adds a fault for each
-        problem; returns None where there is no value to keep.
+        problem; returns None if no value remains.
         """
 
     @abstractmethod
     def is_missing(self, claim: NewClaim, pool: ClaimPool | None) -> bool:
-        """Whether the pool accepts the claim only with a value in the field, and it has none.
-        Only claims with a task are sure to be checked: the fast path asks no kind.
+        """Whether the pool requires a value in the field, and the claim has none. Batches check
+        only claims with a task.
         """
 
     @abstractmethod
     def prepare(self, claim: NewClaim, pool: ClaimPool | None) -> Attach | None:
-        """Checks the claim against its pool, before the transaction. It may write files. Raises
+        """Checks the claim against its pool, before the transaction. May write files. Raises
         `Invalid` for a claim that could never run; returns None for a claim of another kind.
         """
 
@@ -87,7 +98,7 @@ class ClaimKind(ABC):
 
     @abstractmethod
     def display(self, claims: Sequence[ShownClaim]) -> None:
-        """Completes what is shown of claims of this kind. Leaves other claims as they are."""
+        """Completes the shown claims of this kind."""
 
 
 _kinds: list[ClaimKind] = []
@@ -104,7 +115,7 @@ def list_kinds() -> Sequence[ClaimKind]:
 
 
 def find_kind(claim_id: int) -> ClaimKind | None:
-    """The kind of a stored claim; None: the claim only holds slots."""
+    """The kind of a stored claim; None for a claim that only holds slots."""
     return next((kind for kind in _kinds if kind.owns(claim_id)), None)
 
 
@@ -113,7 +124,7 @@ def is_work_missing(claim: NewClaim, pool: ClaimPool | None) -> bool:
 
 
 def prepare_work(claim: NewClaim, pool: ClaimPool | None) -> Sequence[Attach]:
-    """Lets each kind check the claim. Raises `Invalid` where one of them refuses it."""
+    """Lets each kind check the claim. Raises `Invalid` if a kind refuses it."""
     prepared = [kind.prepare(claim, pool) for kind in _kinds]
     return [attach for attach in prepared if attach is not None]
 

@@ -1,8 +1,8 @@
--- Every statement that hands a slot over or takes it back. One statement changes both sides, the event and the operation:
--- the database checks after each that claim and slots agree. Guarded; the caller asserts the rows that come back.
--- An operation is written only where the pool's provider has something to do outside (pools_pool.queue is not empty).
+-- All statements that bind or release a slot. One statement changes the claim and its slots, the event and the operation, and the database
+-- checks after each statement that claim and slots agree. The conditions guard against races; the caller checks the returned rows.
+-- An operation is written only if the pool's provider has work outside (pools_pool.queue is not empty).
 
--- _meet: heads of lines (CTE `line`: id, n) meet the first free slots of one lane. One text, so that both ways to a batch stay the same.
+-- _meet: the first claims of queues (CTE `line`: id, n) meet the first free slots of one lane. Both ways to a batch share this text.
 free AS MATERIALIZED (
   SELECT id, member_id, row_number() OVER () AS n FROM (
     SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND {_willing}
@@ -11,7 +11,7 @@ pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line JOIN free USING (n)),
 {_bind_pairs}
 
--- _bind_pairs: each claim of `pair` (claim_id, slot_id, member_id, generation) gets its one slot: both sides, the event, the operation.
+-- _bind_pairs: each claim of `pair` (claim_id, slot_id, member_id, generation) gets its one slot: both rows, the event, the operation.
 -- @not_null waited
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = pair.claim_id, ordinal = 0, generation = pair.generation, changed_at = now()
@@ -27,11 +27,12 @@ o AS (
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM pair WHERE %(queue)s::varchar <> '')
 SELECT claim_id, slot_id, pair.generation, c.waited FROM pair JOIN c USING (claim_id)
 
--- _bound: what a claim becomes when it is handed its slots. A task has succeeded once its plan is in, not before: its attempts go on. Its transaction may be older than the claim.
+-- _bound: the columns of a claim that gets its slots. A task succeeds only with its plan, so its attempts are kept. The transaction may
+-- be older than the claim, hence statement_timestamp().
 state = 'bound', bound_at = statement_timestamp(), changed_at = now(), acknowledged_at = NULL, passed = 0, attempts = CASE WHEN step = '' THEN 0 ELSE attempts END,
     due_at = statement_timestamp() + make_interval(secs => (spec->>'due_in')::float8)
 
--- _create_one: a simple claim, its slot and its event; what it becomes and where.
+-- _create_one: a simple claim with its slot and event.
 WITH q AS MATERIALIZED (
   SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
     AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[])
@@ -59,14 +60,15 @@ e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor, reason)
   SELECT 'create', %(pool)s, free.member_id, free.id, c.id, c.generation, c.state, %(actor)s, %(reason)s FROM c LEFT JOIN free ON true)
 
--- _created_one: the answer to it, so that nothing is read again.
+-- _created_one: the row of the new claim with its slot, so that the caller reads nothing again.
 SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, free.id AS slot_id, free.member_id, free.lane, free.number, m.name AS member, m.labels::text AS labels
 FROM c LEFT JOIN free ON true LEFT JOIN pools_member m ON m.id = free.member_id
 
--- _rivals: the lines that hold a new claim of the pool q (id, name, rank) back: a claim of equal or better rank waits in them. The lanes
--- whose slots they take, and the labels those must have (NULL: any). A line that nothing could serve now, whoever leaves (passable), holds
--- nothing back. Only lines in which somebody waits are looked at, a hop each, however many others the pool has; a claim over several pools
--- stands under the first of them, so those that name this pool further behind are found by its name. OFFSET 0 holds the planner to the look-up.
+-- _rivals: the queues that hold back a new claim of the pool q (id, name, rank), because a claim of equal or better rank waits in them:
+-- the lanes that they accept and the labels that they need (NULL: any). A queue that released slots would not help (passable) holds
+-- nothing back. The recursion hops from one queue with a waiting claim to the next, however many queues the pool has. A claim over
+-- several pools is stored under its first pool; queues that name this pool later are found by its name. OFFSET 0 forces the planner to
+-- look up single rows.
 rivals AS MATERIALIZED (
   SELECT q.id AS pool, sh.lanes, nullif(sh.terms->'selector', '{}'::jsonb) AS labels FROM q, LATERAL (
     WITH RECURSIVE w AS (
@@ -83,21 +85,21 @@ rivals AS MATERIALIZED (
     SELECT FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' AND rank <= q.rank ORDER BY rank, id LIMIT 1) w
   WHERE sh.pools[2:16] @> ARRAY[q.name]::varchar[] AND sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb)
 
--- _unclaimed: no rival takes slots of the lane l.lane, nor this one for the labels of its member. The first is asked once a lane, the
--- second (OFFSET 0: for each slot, as it comes) only where a rival asks for labels.
+-- _unclaimed: no rival takes slots of the lane l.lane, or this slot because of the labels of its member. The first condition is checked
+-- once for each lane. The second (OFFSET 0: for each slot) is checked only where a rival needs labels.
 NOT EXISTS (SELECT FROM rivals WHERE rivals.pool = q.id AND l.lane = ANY (rivals.lanes) AND rivals.labels IS NULL)
       AND NOT EXISTS (
         SELECT FROM rivals, pools_member m
         WHERE rivals.pool = q.id AND l.lane = ANY (rivals.lanes) AND m.id = slots_slot.member_id AND m.labels @> rivals.labels OFFSET 0)
 
--- _willing: the pool takes no pause and is not deleted. One of very many slots closes them in pieces; nobody is bound to those that are
--- open still.
+-- _willing: the pool is active and takes new claims. The slots of a very large pool are closed in pieces after a pause begins, and no
+-- claim may be bound to those that are still open.
 (SELECT state = 'active' AND paused_until IS NULL AND frozen_until IS NULL FROM pools_pool WHERE id = %(pool)s)
 
--- _drain: until when a slot drains that its claim has left: as long as its pool says, never 0.
+-- _drain: the end of a slot's drain after its claim has left: as configured in the pool, never 0.
 CASE WHEN p.queue <> '' THEN now() + coalesce((p.spec #>> '{drain,limit}')::interval, %(drain)s::interval) END
 
--- bind_batch: the heads of some lines meet the first free slots of one lane, in queue order.
+-- bind_batch: the first claims of some queues meet the first free slots of one lane, in queue order.
 WITH line AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
     SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
@@ -105,7 +107,7 @@ WITH line AS MATERIALIZED (
     ORDER BY c.rank, c.id LIMIT {n}) x),
 {_meet}
 
--- bind_batch_before: the same, but only those who stand before a claim that is not simple.
+-- bind_batch_before: bind_batch for the claims whose turn comes before a claim that is not simple.
 WITH line AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
     SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
@@ -114,9 +116,9 @@ WITH line AS MATERIALIZED (
     ORDER BY c.rank, c.id LIMIT {n}) x),
 {_meet}
 
--- bind_batch_past: the same past claims that wait and did not fit (waiters): no more slots than each of them may still be passed by, which
--- is counted with them. Their rows are locked first, so that two batches count one after the other. Slots of members that carry the labels
--- of others (kept) are left alone.
+-- bind_batch_past: bind_batch past waiting claims that did not fit (waiters). It takes at most as many slots as each of them may still be
+-- passed by, and counts them on each. Their rows are locked first, so two batches count one after the other. Slots of members with the
+-- labels of other waiters (kept) are not taken.
 WITH ahead AS MATERIALIZED (
   SELECT id, size - passed AS room FROM claims_claim WHERE id = ANY (%(waiters)s::bigint[]) AND state = 'waiting' ORDER BY id FOR NO KEY UPDATE),
 line AS MATERIALIZED (
@@ -137,15 +139,15 @@ passed AS (
   UPDATE claims_claim SET passed = passed + (SELECT count(*) FROM pair) FROM ahead WHERE claims_claim.id = ahead.id AND EXISTS (SELECT FROM pair)),
 {_bind_pairs}
 
--- heads_of_lines: who is next in each of some lines.
+-- heads_of_queues: the first claim of each of some queues.
 SELECT sh.id AS shape, c.rank, c.id AS claim FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
   SELECT rank, id FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) c
 
--- create_and_bind^: POST of a simple claim. Bound at once if a slot is free and nobody of equal or better rank waits in a rival line for it; else
--- it waits. Lanes come pickiest first and the nested loop keeps their order. The pool's row is looked at under the lock that the foreign
--- key takes anyway, before any slot: what the caller remembers of the pool may be old, and a pool that is being deleted takes nobody.
--- No row: the key exists (read that claim), or pool or line are others by now, or what was told of the caller's token does not hold any
--- more (no told: the caller was asked for before).
+-- create_and_bind^: POST of a simple claim. The claim is bound at once if a slot is free and no claim of equal or better rank waits for
+-- that slot in a rival queue; else it waits. Lanes that accept few kinds come first, and the nested loop keeps the order. The pool's row
+-- is checked under the lock that the foreign key takes anyway, before any slot, because the caller's cached facts may be outdated and a
+-- pool in deletion takes no claim. No row: the key exists (read that claim), the pool or queue has changed, or the caller's permissions
+-- have changed (`told` is NULL: they were checked before).
 -- @nullable token
 {_create_one},
 o AS (
@@ -153,14 +155,14 @@ o AS (
   SELECT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, c.id, c.generation FROM c, free WHERE %(queue)s::varchar <> '')
 {_created_one}
 
--- create_and_bind_here^: the same where nothing is to be done outside. A statement that may write an operation costs a twentieth more, also
--- when it writes none.
+-- create_and_bind_here^: create_and_bind for a pool without operations. A statement that may write an operation costs 5 % more, even if
+-- it writes none.
 -- @nullable token
 {_create_one}
 {_created_one}
 
--- create_batch: POST of many simple claims of one line and one rank: the same rules, one statement. Ids are drawn first, so that a claim
--- whose key exists (it comes back in no row) leaves the slot that was meant for it alone.
+-- create_batch: POST of many simple claims of one queue and rank, by the rules of create_and_bind. Ids are drawn first, so that a claim
+-- whose key exists (no row) leaves its slot free.
 -- @null_items keys, digests
 WITH q AS MATERIALIZED (
   SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
@@ -198,10 +200,10 @@ o AS (
   WHERE slot_id IS NOT NULL AND %(queue)s::varchar <> '')
 SELECT made.*, m.name AS member, m.labels::text AS labels FROM made LEFT JOIN pools_member m ON m.id = made.member_id
 
--- create_gathered: POSTs of simple claims that came at the same time, of any lines, each line in a pool of its own: for each the rules
--- of create_and_bind, for all one statement and one commit. A claim that comes back in no row is tried by itself. Lines and claims come
--- as JSON, one value each: less work for both sides than an array for each column. A pool that is locked
--- is left out, so that who waits for it waits alone. The limits tell the planner how few they are.
+-- create_gathered: simultaneous POSTs of simple claims, each queue in its own pool, by the rules of create_and_bind, in one statement and
+-- commit. A claim without a row is created by itself. Queues and claims are passed as JSON, one value each, which costs both sides less
+-- than an array for each column. A locked pool is left out, so that only its own claims wait for the lock. The limits give the planner
+-- the small numbers.
 WITH q AS MATERIALIZED (
   SELECT p.id, p.is_willing, t.* FROM (
     SELECT * FROM json_to_recordset(%(lines)s::json) AS l(
@@ -256,7 +258,7 @@ FROM made LEFT JOIN LATERAL (SELECT name, labels FROM pools_member WHERE id = ma
 -- hold_queue^: keeps the queue from being deleted until this transaction has created its claim. No row: the queue is gone.
 SELECT id FROM claims_shape WHERE id = %(queue)s AND digest = %(digest)s FOR KEY SHARE
 
--- create^: a claim that is not simple, or whose pool is not there: it waits or is blocked. No row: the key exists.
+-- create^: a claim that is not simple, or whose pool does not exist. The claim waits or is blocked. No row: the key exists.
 WITH c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, workspace_id, is_serial, step, state)
   VALUES (%(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(size)s, %(workspace)s, %(is_serial)s,
@@ -267,7 +269,7 @@ e AS (
   SELECT 'create', %(pool)s, id, generation, state, %(actor)s, %(reason)s FROM c)
 SELECT id, state, generation, created_at FROM c
 
--- bind_one^: this waiting claim of one slot, now.
+-- bind_one^: binds this waiting claim of one slot.
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND size = 1 FOR NO KEY UPDATE),
 free AS MATERIALIZED (
@@ -277,8 +279,8 @@ pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
 {_bind_pairs}
 
--- hand_over: this claim gets exactly these slots, in this order (k slots, contiguous, a named slot, node by selector, import). A slot
--- that is no longer free fails the whole statement with BR002: find again.
+-- hand_over: binds the claim to exactly these slots in this order (several slots, a run, a named slot, a node by selector). A slot that
+-- is no longer free fails the statement with BR002, and the caller searches again.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET generation = g.n, {_bound} FROM g
@@ -302,10 +304,10 @@ o AS (
   FROM s JOIN pools_pool p ON p.id = s.pool_id WHERE p.queue <> '')
 SELECT id, generation FROM s
 
--- give_back: release, finish, expire, lose, requeue, park: the holder (claim and generation) lets go of everything it holds. A slot whose
--- provider has something to clean drains, the others are free at once, those on a lost member retire. `is_clean`: it is known that nothing
--- of it is left outside. `rank` puts it elsewhere in line (its own is kept, for when it plans again), `step` = plan takes its approval
--- away. `by_holder`: what an agent runs is not let go of by whoever asked for it. No row: stale, or not holding.
+-- give_back: release, finish, expire, lose, requeue or park: the holder (claim and generation) loses all slots of the claim. A slot
+-- drains if its provider has work to clean up; other slots are free at once, and slots on a lost member retire. `is_clean`: nothing is
+-- left outside. `rank` moves the claim in its queue (its own rank is kept for the next plan). `step` = plan removes the approval.
+-- `by_holder`: only the agent releases a claim with a task. No row: an old generation, or the claim holds nothing.
 WITH told AS MATERIALIZED (
   SELECT id, CASE state WHEN 'bound' THEN 'held' ELSE 'reserved' END AS before FROM claims_claim
   WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved')
@@ -341,7 +343,7 @@ o AS (
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
 SELECT id, pool_id, member_id, state, workspace_id FROM s
 
--- release_batch: the same for many, each named with its generation. Whoever is stale is left out of the answer.
+-- release_batch: releases many claims, each named with its generation. A claim with an old generation has no row.
 WITH told AS MATERIALIZED (
   SELECT c.id, t.generation, CASE c.state WHEN 'bound' THEN 'held' ELSE 'reserved' END AS before
   FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[]) AS t(id, generation)
@@ -366,7 +368,7 @@ o AS (
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
 SELECT claim_id, id AS slot_id, pool_id, state, workspace_id FROM s
 
--- end_unheld: cancel, reject or expire a claim that holds nothing.
+-- end_unheld: cancels, rejects or expires a claim that holds nothing.
 WITH c AS (
   UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, due_at = NULL, expires_at = NULL, reserved_at = NULL, is_seeking = false,
     changed_at = now()
@@ -379,8 +381,8 @@ e AS (
   SELECT %(verb)s, pool_id, id, generation, before, %(outcome)s, %(actor)s, %(reason)s FROM c)
 SELECT id, workspace_id FROM c
 
--- shrink: size, ordinals and the freed slots in one statement; the last ordinals go. A new generation, since what is held has changed; a
--- new shape, since a claim stands among its equals if it ever waits again.
+-- shrink: size, ordinals and freed slots in one statement; the last ordinals are freed. The claim gets a new generation, because its
+-- slots change, and the queue of its new size.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET size = %(size)s, shape_id = coalesce(%(shape)s, shape_id), named_generation = %(generation)s, generation = g.n,
@@ -403,8 +405,8 @@ o AS (
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
 SELECT id, state, (SELECT generation FROM c) AS generation FROM s
 
--- reserve: the plan is in, the slot waits for a person. The agent's generation is over from here on. The finalizer looks at it at once and
--- finds out when to look next: notice, end of the hold, deadline.
+-- reserve: the plan is stored and the slot waits for the approval. The generation of the agent ends. The finalizer checks the claim at
+-- once and sets the time of its next check: notice, end of the hold, deadline.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET state = 'reserved', named_generation = %(generation)s, generation = g.n, attempts = 0, notified_at = NULL,
@@ -418,7 +420,7 @@ e AS (
   SELECT 'reserve', pool_id, member_id, id, claim_id, generation, 'held', 'reserved', %(actor)s FROM s)
 SELECT id, generation FROM s
 
--- resume: enough approvals, and in time: the apply runs in the slot that waited.
+-- resume: approved in time: the apply runs in the reserved slot.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET step = 'apply', approved_plan_id = %(plan)s, named_generation = %(generation)s, generation = g.n,
@@ -432,7 +434,7 @@ e AS (
   SELECT 'approve', pool_id, member_id, id, claim_id, generation, 'reserved', 'held', %(actor)s, %(reason)s FROM s)
 SELECT id, generation FROM s
 
--- resume_planning: the plan is made anew in the slot that waited.
+-- resume_planning: the claim plans again in its reserved slot.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET named_generation = %(generation)s, generation = g.n, expires_at = NULL, reserved_at = NULL, {_bound}
@@ -446,7 +448,7 @@ e AS (
   SELECT 'plan_again', pool_id, member_id, id, claim_id, generation, 'reserved', 'held', %(actor)s, %(reason)s FROM s)
 SELECT id, generation FROM s
 
--- unpark: approved while no slot was held: to the head of the line. Its own rank is kept, for when it plans again.
+-- unpark: approved without a slot: the claim goes to the head of its queue. Its own rank is kept for the next plan.
 WITH c AS (
   UPDATE claims_claim SET state = 'waiting', step = 'apply', approved_plan_id = %(plan)s, expires_at = NULL, reserved_at = NULL,
     is_seeking = false, due_at = NULL, changed_at = now(), rank = 0,
@@ -457,7 +459,7 @@ e AS (
   SELECT 'approve', pool_id, id, generation, 'parked', 'waiting', %(actor)s, %(reason)s FROM c)
 SELECT id FROM c
 
--- plan_anew: nothing is held, the plan is made again: in line, with its own rank. One that is blocked stays so until it may go.
+-- plan_anew: a claim without a slot plans again, queued with its own rank. A blocked claim stays blocked.
 WITH c AS (
   UPDATE claims_claim SET state = CASE claims_claim.state WHEN 'parked' THEN 'waiting' ELSE claims_claim.state END, step = 'plan',
     approved_plan_id = NULL, expires_at = NULL, reserved_at = NULL, is_seeking = false, attempts = 0,
@@ -472,7 +474,8 @@ e AS (
   SELECT 'plan_again', pool_id, id, generation, before, state, %(actor)s, %(reason)s FROM c)
 SELECT id, state FROM c
 
--- block_unparked: it stands in line, and its workspace is locked. After lock_workspace_of or share_workspace_of, in the same transaction.
+-- block_unparked: blocks a queued claim whose workspace is locked. Runs after lock_workspace_of or share_workspace_of, in the same
+-- transaction.
 WITH c AS (
   UPDATE claims_claim SET state = 'blocked', changed_at = now() WHERE id = %(claim)s AND state = 'waiting' RETURNING id, pool_id, generation),
 e AS (
@@ -480,8 +483,8 @@ e AS (
   SELECT 'block', pool_id, id, generation, 'waiting', 'blocked', %(actor)s, %(reason)s FROM c)
 SELECT id FROM c
 
--- reserve_again: a parked claim gets a place again, approved or not; its deadline stays. No row: none free, or somebody was faster.
--- `but`: a member that it is to leave.
+-- reserve_again: reserves a slot for a parked claim, approved or not. Its deadline does not change. No row: no slot is free, or another
+-- transaction was faster. `but`: a member that the claim must leave.
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() FOR NO KEY UPDATE),
 free AS MATERIALIZED (
@@ -490,7 +493,7 @@ free AS MATERIALIZED (
   ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
 {_reserved_again}
 
--- reserve_near: the same on the member on which it was before, if there is room.
+-- reserve_near: reserve_again on one member, where the claim was before.
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND generation = %(generation)s AND state = 'parked' AND expires_at > now() FOR NO KEY UPDATE),
 free AS MATERIALIZED (
@@ -514,7 +517,7 @@ e AS (
   SELECT 'reserve_again', %(pool)s, member_id, slot_id, claim_id, generation, 'parked', 'reserved', %(actor)s FROM pair)
 SELECT claim_id, slot_id, member_id, generation FROM pair
 
--- bind_near: an approved claim in line gets a slot of the member on which its plan was made, if there is room: there the saved plan lies.
+-- bind_near: binds an approved claim to a slot of the member that stores its plan, if one is free.
 WITH line AS MATERIALIZED (
   SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND step = 'apply' AND size = 1 FOR NO KEY UPDATE SKIP LOCKED),
 free AS MATERIALIZED (
@@ -525,7 +528,7 @@ pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
 {_bind_pairs}
 
--- expire: the other side of the race with resume. Nothing runs while a slot is reserved, so it is idle at once, whatever its provider is.
+-- expire: races with resume. No task runs in a reserved slot, so the slot is idle at once for every provider.
 WITH c AS (
   UPDATE claims_claim SET state = 'ended', outcome = 'expired', named_generation = generation, due_at = NULL, expires_at = NULL,
     reserved_at = NULL, changed_at = now()
@@ -540,8 +543,8 @@ e AS (
   SELECT 'expire', pool_id, member_id, id, claim_id, generation, 'reserved', 'idle', 'finalize', 'not approved or rejected in time' FROM s)
 SELECT id, state, workspace_id FROM s
 
--- move: migration, or one lost ordinal replaced. The claim is on the targets from here on; what it left drains, and may be taken back
--- until it is idle. No row: stale, or a target's pool takes a pause.
+-- move: migration, or replacement of lost slots. The claim holds the targets from now on. The slots that it leaves drain, and may be
+-- taken back until they are idle. No row: an old generation, or a target's pool is paused.
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET named_generation = %(generation)s, generation = g.n, changed_at = now() FROM g
@@ -577,20 +580,20 @@ o AS (
   FROM c, moved JOIN pools_pool p ON p.id = pool_id WHERE moved.state <> 'retired' AND p.queue <> '')
 SELECT new.id, c.generation FROM new, c
 
--- lost_places: which of its slots a claim has on a member that is lost, and what took their place must satisfy.
+-- lost_places: the slots that a claim has on a lost member, and the conditions for their replacements.
 -- @not_null ordinal
 SELECT s.ordinal, s.pool_id, c.size, sh.pools, sh.kind, sh.terms::text AS terms
 FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id CROSS JOIN LATERAL (
   SELECT ordinal, pool_id FROM slots_slot WHERE claim_id = c.id AND member_id = %(member)s OFFSET 0) s
 WHERE c.id = %(claim)s ORDER BY s.ordinal
 
--- earlier_claim$: of the free slots of a lane, the one that the owner of this claim held last, by the claim he held it with.
+-- earlier_claim$: the last claim with which the owner of this claim held one of the free slots of a lane.
 SELECT s.last_claim_id AS id FROM claims_claim c CROSS JOIN LATERAL (
   SELECT last_claim_id, generation FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open OFFSET 0) s
 CROSS JOIN LATERAL (SELECT owner, requested_by FROM claims_claim WHERE id = s.last_claim_id OFFSET 0) o
 WHERE c.id = %(claim)s AND c.owner <> '' AND o.owner = c.owner AND o.requested_by = c.requested_by ORDER BY s.generation DESC LIMIT 1
 
--- prioritise: another rank while it waits; the approved ones (rank 0) stay where they are.
+-- prioritise: changes the rank of a waiting claim. Approved claims (rank 0) keep their rank.
 WITH c AS (
   UPDATE claims_claim SET rank = %(rank)s, changed_at = now()
   WHERE id = %(claim)s AND state IN ('waiting', 'blocked') AND rank > 0 RETURNING id, pool_id, generation, state),
@@ -599,28 +602,29 @@ e AS (
   SELECT 'prioritise', pool_id, id, generation, state, state, %(actor)s, %(reason)s, jsonb_build_object('priority', 100 - %(rank)s::int) FROM c)
 SELECT id FROM c
 
--- acknowledge^: the holder answers for its claim, in time by the database's clock, whether anything has ended it yet or not. The finalizer
--- has locked what it is about to end, so one of the two comes first. The next look is the lease's or the hold's, or none.
+-- acknowledge^: the holder acknowledges its claim in time by the database's clock, even if the finalizer has not ended it yet. The
+-- finalizer locks a claim before it ends it, so one of the two comes first. The next check is due at the limit of the heartbeat or of the
+-- hold, if any.
 UPDATE claims_claim SET acknowledged_at = now(), changed_at = now(),
   due_at = least(now() + make_interval(secs => (spec->>'heartbeat')::float8), bound_at + make_interval(secs => (spec->>'hold')::float8))
 WHERE id = %(claim)s AND generation = %(generation)s AND state = 'bound' AND acknowledged_at IS NULL
   AND (spec->>'acknowledge' IS NULL OR bound_at + make_interval(secs => (spec->>'acknowledge')::float8) > now())
 RETURNING id, pool_id
 
--- keep: the holder is alive. Writes nothing but the narrow row; the share of the claim makes it wait for a finalizer that has just
--- found it silent, and then see that it is over.
+-- keep: records a heartbeat of the holder in a narrow row. The share lock on the claim waits for a finalizer that has just found the
+-- claim silent; the heartbeat then finds the claim ended.
 INSERT INTO claims_lease (claim_id, generation, at)
 SELECT id, generation, now() FROM claims_claim
 WHERE id = %(claim)s AND generation = %(generation)s AND state IN ('bound', 'reserved') FOR KEY SHARE
 ON CONFLICT (claim_id) DO UPDATE SET generation = EXCLUDED.generation, at = EXCLUDED.at RETURNING claim_id
 
--- lock_workspace: comes first wherever it is decided who of a workspace goes next (create, promote, lock), and as a statement of its own:
--- the one that follows then sees what the holder before has done. Without it a promotion misses a lock that is being set, and two that
--- go at once end in 23505.
+-- lock_workspace: runs first wherever the next claim of a workspace is chosen (create, promote, lock), as a statement of its own, so that
+-- the next statement sees the changes of the previous lock holder. Without it a promotion misses a lock that is being set, and two
+-- promotions at once fail with 23505.
 SELECT id, locked_at IS NOT NULL AS is_locked FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
 
--- promote: the next serial claim of a workspace, after lock_workspace, in a transaction of its own after the one before it ended; the
--- finalizer repeats it. One whose plan was lost keeps its turn while it backs off: that is a minute at most.
+-- promote: queues the next serial claim of a workspace. Runs after lock_workspace, in a transaction of its own after the previous claim
+-- has ended; the finalizer repeats it. A claim whose plan was lost keeps its turn during its back-off of at most a minute.
 WITH next AS (
   SELECT c.id, c.due_at, c.pool_id, c.generation FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
   WHERE w.id = %(workspace)s AND w.locked_at IS NULL AND c.is_serial AND c.state = 'blocked'
@@ -636,7 +640,7 @@ e AS (
   SELECT 'promote', pool_id, id, generation, 'blocked', 'waiting', %(actor)s FROM c)
 SELECT id FROM c
 
--- free_blocked: claims of a workspace that are blocked by nothing but its lock or a back-off, once that is over. Serial ones: promote.
+-- free_blocked: queues the claims of a workspace that only its lock or a back-off has blocked. For serial claims see promote.
 WITH due AS (
   SELECT c.id FROM claims_claim c JOIN claims_workspace w ON w.id = c.workspace_id
   WHERE c.workspace_id = %(workspace)s AND c.state = 'blocked' AND NOT c.is_serial AND w.locked_at IS NULL AND (c.due_at IS NULL OR c.due_at <= now())
@@ -649,7 +653,7 @@ e AS (
   SELECT 'unblock', pool_id, id, generation, 'blocked', 'waiting', %(actor)s FROM c)
 SELECT id FROM c
 
--- free_after_back_off: the same for one claim of no workspace.
+-- free_after_back_off: queues one claim without workspace after its back-off.
 WITH c AS (
   UPDATE claims_claim SET state = 'waiting', due_at = NULL, changed_at = now()
   WHERE id = %(claim)s AND state = 'blocked' AND workspace_id IS NULL AND due_at <= now() RETURNING id, pool_id, generation),
@@ -658,7 +662,7 @@ e AS (
   SELECT 'unblock', pool_id, id, generation, 'blocked', 'waiting', %(actor)s FROM c)
 SELECT id FROM c
 
--- block_waiting: the workspace is locked: what waits for it leaves the line.
+-- block_waiting: blocks the queued claims of a locked workspace.
 WITH due AS (
   SELECT id FROM claims_claim WHERE workspace_id = %(workspace)s AND state = 'waiting' ORDER BY id LIMIT {n} FOR NO KEY UPDATE),
 c AS (
@@ -669,8 +673,8 @@ e AS (
   SELECT 'block', pool_id, id, generation, 'waiting', 'blocked', %(actor)s, %(reason)s FROM c)
 SELECT id FROM c
 
--- overtaken: the heads of lines that stand before this claim and could take some of these slots, and how many of them. As in _rivals: from
--- line to line in which somebody waits, then those that name one of the pools behind their first.
+-- overtaken: the first claims of queues that come before this claim and could use some of these slots, with the number of those slots. As
+-- in _rivals, the recursion hops between queues with waiting claims, then adds the queues that name one of the pools after their first.
 WITH RECURSIVE found AS MATERIALIZED (
   SELECT s.pool_id, p.name, s.lane, m.labels, count(*) AS n
   FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id
@@ -695,7 +699,8 @@ WHERE sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb AND found.lane =
   AND found.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)
 GROUP BY head.id, head.size, head.passed, head.waited ORDER BY head.id
 
--- pass_waiters: so many slots are taken past each of these claims. A row for each that still waits and may be passed by so many.
+-- pass_waiters: counts slots that are taken past each of these claims. One row for each claim that still waits and may be passed by this
+-- number.
 WITH t AS MATERIALIZED (
   SELECT c.id, t.n FROM unnest(%(claims)s::bigint[], %(counts)s::int[]) AS t(id, n), LATERAL (
     SELECT id FROM claims_claim WHERE id = t.id AND state = 'waiting' AND passed + t.n <= size FOR NO KEY UPDATE) c LIMIT 1000)
@@ -706,12 +711,12 @@ SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
   SELECT FROM slots_slot WHERE member_id = m.id AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open OFFSET {n} - 1 LIMIT 1) r
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
 
--- lock_on_one: the k of them that few others could use, lowest numbers first.
+-- lock_on_one: the k of them that few kinds of claims accept, lowest numbers first.
 SELECT id, member_id, number FROM slots_slot
 WHERE member_id = %(member)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open
 ORDER BY array_position(%(lanes)s::varchar[], lane), number LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED
 
--- find_common_numbers: the lowest numbers that are free in every pool. One row of the arrays for each lane of each pool.
+-- find_common_numbers: the lowest numbers that are free in every pool. The arrays have one item for each lane of each pool.
 SELECT number FROM (
   SELECT s.number, s.pool_id FROM unnest(%(pools)s::bigint[], %(lanes)s::varchar[]) AS o(pool, lane)
   CROSS JOIN LATERAL (
@@ -720,7 +725,7 @@ SELECT number FROM (
   GROUP BY s.number, s.pool_id) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT {n}
 
--- find_common_run$: the lowest number from which k in a row are free in every pool, in each on one member.
+-- find_common_run$: the lowest number at which a run of k free numbers starts in every pool, in each pool on one member.
 SELECT number FROM (
   SELECT DISTINCT pool_id, number FROM (
     SELECT s.pool_id, s.number, lead(s.number, {n} - 1) OVER (PARTITION BY s.member_id, s.lane ORDER BY s.number) AS last
@@ -731,37 +736,27 @@ SELECT number FROM (
   WHERE last = number + ({n} - 1) * %(step)s::int) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT 1
 
--- find_run_from^: a member of the pool on which k in a row from this number are free.
+-- find_run_from^: a member of the pool with a run of k free numbers from this number.
 SELECT s.member_id, s.lane FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
 WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.state = 'idle' AND s.is_open
   AND s.number BETWEEN %(number)s::int AND %(number)s::int + ({n} - 1) * %(step)s::int
 GROUP BY s.member_id, s.lane HAVING count(*) = {n} ORDER BY min(s.rank), s.member_id LIMIT 1
 
--- lock_common_number^: that number in one pool.
+-- lock_common_number^: locks this number in one pool.
 SELECT s.id, s.member_id, s.number FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
 WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.number = %(number)s AND s.state = 'idle' AND s.is_open
 ORDER BY array_position(%(lanes)s::varchar[], s.lane), s.rank LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED
 
--- lines_with_work: which lines have a head, without walking the lines.
-WITH RECURSIVE l AS (
-  (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
-  UNION ALL
-  SELECT (SELECT shape_id FROM claims_claim WHERE state = 'waiting' AND shape_id > l.shape_id ORDER BY shape_id LIMIT 1)
-  FROM l WHERE l.shape_id IS NOT NULL)
-SELECT shape_id FROM l WHERE shape_id IS NOT NULL
-
--- head_of_line: who is next in a line.
-SELECT id, rank, size, pool_id, created_at FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' ORDER BY rank, id LIMIT {n}
-
--- place_in_line$: how many go first.
+-- place_in_queue$: the number of claims ahead of a claim.
 SELECT count(*) FROM claims_claim WHERE shape_id = ANY (%(rivals)s::bigint[]) AND state = 'waiting' AND (rank, id) < (%(rank)s, %(claim)s)
 
--- request_scale$: compare and set, in a transaction of its own, after the failed bind has committed. A row: this call won, wake the scaler.
+-- request_scale$: compare and set, in a transaction of its own, after the failed bind has committed. A row: this call has set the request
+-- and wakes the scaler.
 UPDATE pools_pool SET scale_requested_at = CASE WHEN absorb_until > now() THEN NULL ELSE now() END, absorb_until = NULL
 WHERE id = %(pool)s AND scale_requested_at IS NULL RETURNING scale_requested_at IS NOT NULL AS won
 
--- lines: every line in which somebody waits and that has work: a slot it accepts is free (also in another of its pools: whoever takes
--- that passes it), or it was not looked at for a while or since its pool was changed. Hops from line to line, whatever their length.
+-- queues_with_work: every queue with a waiting claim and work: a slot that it accepts is free (also in another of its pools, where later
+-- claims may pass it), or it was not tried for a while or since its pool has changed. Hops from queue to queue, whatever their length.
 WITH RECURSIVE l AS (
   (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
   UNION ALL
@@ -784,21 +779,21 @@ WHERE l.shape_id IS NOT NULL AND (
       SELECT FROM slots_slot WHERE pool_id = p.id AND lane = ANY (sh.lanes) AND state = 'idle' AND is_open LIMIT 1) free
     WHERE p.name = ANY (sh.pools[2:16]) AND NOT (p.state = 'gone')))
 
--- note_lines: why these lines wait, one write each. Whoever else notes them now says the same.
+-- write_reasons: writes why these queues wait. Skips rows that another allocator has locked, which writes the same reasons.
 WITH told AS MATERIALIZED (
   SELECT sh.id, t.reason, t.lanes FROM unnest(%(shapes)s::bigint[], %(reasons)s::jsonb[], %(lanes)s::jsonb[]) AS t(id, reason, lanes)
   JOIN claims_shape sh ON sh.id = t.id ORDER BY sh.id FOR NO KEY UPDATE OF sh SKIP LOCKED)
 UPDATE claims_shape SET wait_reason = told.reason, tried_at = now(), lanes = ARRAY(SELECT jsonb_array_elements_text(told.lanes))
 FROM told WHERE claims_shape.id = told.id
 
--- pool_states^: what is true of pools, cheap to ask: yes or no.
+-- pool_state^: facts about a pool that are cheap to read.
 SELECT p.id, p.name, p.state, coalesce(p.paused_until, p.frozen_until) IS NOT NULL AS is_paused, coalesce(p.paused_until, p.frozen_until) AS paused_until,
   CASE WHEN p.paused_until IS NULL THEN p.freeze_reason ELSE p.pause_reason END AS pause_reason, p.scale_requested_at IS NOT NULL AS is_asked,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state NOT IN ('deleting', 'gone')) AS has_member,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving) AS is_any_willing
-FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[])
+FROM pools_pool p WHERE p.id = %(pool)s
 
--- read_limits^: what the limits of an active pool's members depend on, for claims.allocation.member_limits.
+-- read_limits^: the columns that the limits of an active pool's members depend on (claims.allocation.member_limits).
 SELECT p.id, p.provider, p.min_members, p.max_members,
   CASE WHEN p.pin_until IS NULL OR p.pin_until > now() THEN p.pin_count END AS pin_count, p.pin_reason,
   CASE WHEN p.paused_until > now() THEN coalesce(nullif(p.pause_reason, ''), 'the pool is paused') END AS paused,
@@ -806,32 +801,32 @@ SELECT p.id, p.provider, p.min_members, p.max_members,
   coalesce(p.unfrozen_until > now(), false) AS is_unfrozen, clock_timestamp() AS moment
 FROM pools_pool p WHERE p.id = %(pool)s AND p.state = 'active'
 
--- label_states^: the same for members with labels.
+-- label_states^: the same facts for members with labels.
 SELECT EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state NOT IN ('deleting', 'gone') AND m.labels @> %(labels)s::jsonb) AS has_labels,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
           AND m.labels @> %(labels)s::jsonb) AS is_labelled_willing
 
--- is_any_free$: a slot of one of these lanes.
+-- is_any_free$: whether a slot of one of these lanes is free.
 SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open)
 
--- pools_by_name: what a claim must know of the pools it names.
+-- pools_by_name: the facts about pools that a claim needs.
 SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools_pool WHERE name = ANY (%(names)s::varchar[]) AND NOT (state = 'gone')
 
--- own_specs: what the members of a pool have of their own.
+-- own_specs: the own specs of the members of a pool, with their numbers.
 SELECT spec::text AS spec, count(*) AS count FROM pools_member WHERE pool_id = %(pool)s AND state NOT IN ('deleting', 'gone') GROUP BY spec
 
--- shape_by_digest^: the line of a request.
+-- shape_by_digest^: the queue of a request.
 SELECT id, lanes FROM claims_shape WHERE digest = %(digest)s
 
--- add_shape$: a line nobody has stood in yet.
+-- add_shape$: creates a queue. No row: it exists.
 INSERT INTO claims_shape (digest, pools, kind, lanes, size, terms, is_simple)
 VALUES (%(digest)s, %(pools)s::varchar[], %(kind)s, %(lanes)s::varchar[], %(size)s, %(terms)s::jsonb, %(is_simple)s)
 ON CONFLICT (digest) DO NOTHING RETURNING id
 
--- mend_shape: its pool has another layout now.
+-- mend_shape: sets the lanes of a queue after a change of its pool's layout.
 UPDATE claims_shape SET lanes = %(lanes)s::varchar[] WHERE id = %(shape)s AND lanes <> %(lanes)s::varchar[]
 
--- view_claims: claims as they are shown, with the slots they hold.
+-- view_claims: claims as they are shown, with their slots.
 SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, c.size, sh.size AS asked, c.state, c.outcome, c.generation, c.owner, c.requested_by,
   c.rank, c.key, w.id AS workspace_id, w.name AS workspace, (SELECT name FROM pools_pool WHERE id = w.pool_id) AS workspace_pool, c.spec::text AS spec, c.step, c.is_serial, c.created_at, c.bound_at, c.acknowledged_at, c.expires_at,
   c.changed_at, c.body_digest,
@@ -844,25 +839,25 @@ SELECT c.id, c.pool_id, c.shape_id, sh.pools, sh.kind, sh.terms::text AS terms, 
 FROM unnest(%(claims)s::bigint[]) WITH ORDINALITY AS t(id, n) JOIN claims_claim c ON c.id = t.id JOIN claims_shape sh ON sh.id = c.shape_id
 LEFT JOIN claims_workspace w ON w.id = c.workspace_id ORDER BY t.n
 
--- claim_by_key^: what a key got when it was used first.
+-- claim_by_key^: the claim that a key has created before.
 SELECT id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = %(key)s
 
--- lock_pools: claims are made under this; who deletes a pool waits for them, and they for him.
+-- lock_pools: locks the pools in which a claim is created. A deletion of a pool and these locks exclude each other.
 SELECT id, revision, state FROM pools_pool WHERE id = ANY (%(pools)s::bigint[]) ORDER BY id FOR KEY SHARE
 
--- pool_name$: of any pool, also one that is gone.
+-- pool_name$: the name of a pool, also of a deleted one.
 SELECT name FROM pools_pool WHERE id = %(pool)s
 
--- add_share: a pool may use a workspace of another one; one that used it before and was undecided is decided. No row: it may already.
+-- add_share: lets a pool use a workspace of another pool, or decides an open request for that. No row: it is allowed already.
 INSERT INTO claims_workspaceshare AS s (workspace_id, pool_id, allowed_at, allowed_by, reason)
 VALUES (%(workspace)s, %(pool)s, now(), %(by)s, %(reason)s)
 ON CONFLICT (workspace_id, pool_id) DO UPDATE SET allowed_at = now(), allowed_by = EXCLUDED.allowed_by, reason = EXCLUDED.reason
 WHERE s.allowed_at IS NULL RETURNING id
 
--- drop_share: it may not any more.
+-- drop_share: ends the use of a workspace by another pool.
 DELETE FROM claims_workspaceshare WHERE workspace_id = %(workspace)s AND pool_id = %(pool)s RETURNING id
 
--- drop_unused_workspace: one without claims, lock and shares.
+-- drop_unused_workspace: deletes a workspace without claims, lock and shares.
 DELETE FROM claims_workspace w WHERE pool_id = %(pool)s AND name = %(name)s AND locked_at IS NULL
   AND NOT EXISTS (SELECT FROM claims_claim WHERE workspace_id = w.id) AND NOT EXISTS (SELECT FROM claims_workspaceshare WHERE workspace_id = w.id)
 RETURNING id
@@ -870,51 +865,53 @@ RETURNING id
 -- find_workspace^: the workspace of a pool.
 SELECT id, pool_id FROM claims_workspace WHERE pool_id = %(pool)s AND name = %(name)s
 
--- find_shared_workspace^: a workspace of another pool that this pool may use, or used before and waits for an operator's decision.
+-- find_shared_workspace^: a workspace of another pool that this pool may use, or has used before and waits for an operator's decision.
 SELECT w.id, w.pool_id, s.allowed_at IS NOT NULL AS is_allowed FROM claims_workspaceshare s JOIN claims_workspace w ON w.id = s.workspace_id
 WHERE s.pool_id = %(pool)s AND w.name = %(name)s LIMIT 1 FOR KEY SHARE OF s
 
--- hold_share^: that this pool may use the workspace of another one stays so until this transaction ends. No row: it may not.
+-- hold_share^: keeps the permission to use a workspace of another pool until this transaction ends. No row: there is no permission.
 SELECT id FROM claims_workspaceshare WHERE workspace_id = %(workspace)s AND pool_id = %(pool)s AND allowed_at IS NOT NULL FOR KEY SHARE
 
--- adopt_workspace: a pool takes over the workspace of the pool that had its name before, or one that belongs to none: its lock lives on.
+-- adopt_workspace: the pool takes over a workspace of the deleted pool of the same name, or one without a pool. The lock of the workspace
+-- is kept.
 UPDATE claims_workspace w SET pool_id = %(pool)s WHERE w.id = (
   SELECT o.id FROM claims_workspace o LEFT JOIN pools_pool g ON g.id = o.pool_id
   WHERE o.name = %(name)s AND (o.pool_id IS NULL OR g.state = 'gone' AND g.name = (SELECT name FROM pools_pool WHERE id = %(pool)s))
   ORDER BY o.pool_id DESC NULLS LAST LIMIT 1 FOR UPDATE OF o)
   AND NOT EXISTS (SELECT FROM claims_workspace WHERE pool_id = %(pool)s AND name = %(name)s) RETURNING w.id
 
--- add_workspace: named for the first time in a pool.
+-- add_workspace: creates a workspace when a claim of the pool names it for the first time.
 INSERT INTO claims_workspace (pool_id, name) VALUES (%(pool)s, %(name)s) ON CONFLICT (pool_id, name) DO NOTHING
 
--- share_workspace_of^: the workspace of a claim, before the claim itself: nobody locks it before this transaction is over.
+-- share_workspace_of^: locks the workspace of a claim before the claim itself: its lock cannot be set before this transaction ends.
 SELECT w.id, w.name, w.locked_at IS NOT NULL AS is_locked, w.locked_by, w.lock_reason FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR SHARE
 
--- share_workspace^: who only looks at a workspace's lock: it may not be set meanwhile.
+-- share_workspace^: reads the lock of a workspace. The lock cannot be set before this transaction ends.
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR KEY SHARE
 
--- hold_workspace^: who adds a serial claim: one at a time.
+-- hold_workspace^: locks a workspace for a new serial claim: one at a time.
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
 
--- lock_workspace_row^: who locks or unlocks it: nobody adds a claim meanwhile.
+-- lock_workspace_row^: locks a workspace whose lock changes: no claim is added meanwhile.
 SELECT id, name, pool_id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason, lost_claim_id FROM claims_workspace
 WHERE id = %(workspace)s FOR UPDATE
 
--- set_workspace_lock: by a person, with a reason; no person: it is open again.
+-- set_workspace_lock: sets the lock of a workspace with a user and a reason. An empty user removes the lock.
 UPDATE claims_workspace SET locked_at = CASE WHEN %(by)s::varchar = '' THEN NULL ELSE now() END, locked_by = %(by)s, lock_reason = %(reason)s,
   lost_claim_id = CASE WHEN %(by)s::varchar <> '' THEN lost_claim_id END
 WHERE id = %(workspace)s
 
--- set_lost_apply: whose apply was lost: until a person says what became of it the workspace stays locked.
+-- set_lost_apply: locks the workspace of a claim whose apply was lost, until a user records its outcome.
 UPDATE claims_workspace SET lost_claim_id = %(claim)s, locked_by = CASE WHEN locked_at IS NULL THEN %(by)s ELSE locked_by END,
   lock_reason = CASE WHEN locked_at IS NULL THEN %(reason)s ELSE lock_reason END, locked_at = coalesce(locked_at, now())
 WHERE id = %(workspace)s
 
--- serial_holder$: the serial claim that is under way in a workspace.
+-- serial_holder$: the serial claim under way in a workspace.
 SELECT id FROM claims_claim WHERE workspace_id = %(workspace)s AND is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked') LIMIT 1
 
--- workspaces_to_free: those in which a claim is blocked though nothing blocks it: no lock, and no serial claim under way or no serial one blocked.
+-- workspaces_to_free: workspaces without lock in which a blocked claim may go: a claim that is not serial, or a serial claim while no
+-- other serial claim is under way.
 -- @not_null id
 WITH RECURSIVE w AS (
   (SELECT workspace_id AS id FROM claims_claim WHERE state = 'blocked' AND workspace_id IS NOT NULL ORDER BY workspace_id LIMIT 1)
@@ -928,11 +925,11 @@ WHERE k.locked_at IS NULL AND (
     AND NOT EXISTS (SELECT FROM claims_claim o WHERE o.workspace_id = w.id AND o.is_serial AND o.state IN ('waiting', 'bound', 'reserved', 'parked')))
 LIMIT {n}
 
--- slot_place^: where a slot is.
+-- slot_place^: the pool and lane of a slot.
 SELECT p.name AS pool, s.lane FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = %(slot)s AND NOT (p.state = 'gone')
 
--- rivals: the lines for slots of these lanes in one of these pools in which somebody waits, what their heads may still be passed by, and
--- whether a claim that needs these labels finds nothing but slots that they could take.
+-- rivals: the queues with waiting claims for slots of these lanes in one of these pools: by how many slots their first claims may still
+-- be passed, and whether a claim that needs these labels finds only slots that they could take.
 WITH RECURSIVE p AS (SELECT id FROM pools_pool WHERE name = ANY (%(pools)s::varchar[]) AND NOT (state = 'gone')),
 w AS (
   SELECT f.pool_id, f.rank, f.shape_id FROM p, LATERAL (
@@ -953,19 +950,19 @@ FROM found, LATERAL (SELECT * FROM claims_shape WHERE id = found.shape_id OFFSET
   SELECT id, rank, size, passed, created_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head ON true
 WHERE sh.lanes && %(lanes)s::varchar[]
 
--- count_places: slots of a pool by lane, state and why they are not handed out.
+-- count_places: slots of a pool by lane, state, and the state of their member.
 SELECT s.lane, s.state, s.is_open, m.state AS member_state, m.is_cordoned OR m.is_leaving AS is_closing, count(*)::int AS n
 FROM pools_member m JOIN slots_slot s ON s.member_id = m.id
 WHERE m.pool_id = %(pool)s AND m.state <> 'gone' AND s.state <> 'retired' AND m.labels @> %(labels)s::jsonb GROUP BY 1, 2, 3, 4, 5
 
--- unwilling_members: members that would have a free slot for the lanes, were they willing.
+-- unwilling_members: members with a free slot of the lanes that are offline, being created, cordoned or leaving.
 SELECT m.name, m.state, m.is_cordoned, m.is_leaving FROM pools_member m
 WHERE m.pool_id = %(pool)s AND (m.state = 'offline' OR m.state = 'creating' OR m.is_cordoned OR m.is_leaving) AND m.state NOT IN ('deleting', 'gone')
   AND m.labels @> %(labels)s::jsonb
   AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle')
 ORDER BY m.position, m.id LIMIT {n}
 
--- holders: who holds slots of these lanes, for how long, and until when at most; the longest first.
+-- holders: the claims that hold slots of these lanes, with their age and limit; the longest first.
 SELECT c.id, c.state, c.step, extract(epoch FROM now() - c.bound_at)::float8 AS age, (c.spec->>'hold')::float8 AS hold,
   extract(epoch FROM now() - c.reserved_at)::float8 AS waited
 FROM pools_member m JOIN slots_slot s ON s.member_id = m.id JOIN claims_claim c ON c.id = s.claim_id
@@ -973,13 +970,13 @@ WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND s.is_open AND s.lane = ANY 
   AND m.labels @> %(labels)s::jsonb
 ORDER BY c.bound_at LIMIT {n}
 
--- recent_holds: how long the last claims of a pool held their slots. It looks at the last events of the pool and no further back.
+-- recent_holds: how long the last claims of a pool held their slots, from the last events of the pool.
 SELECT extract(epoch FROM e.at - c.bound_at)::float8 AS seconds FROM (
   SELECT claim_id, at, before, after FROM kernel_event WHERE pool_id = %(pool)s ORDER BY id DESC LIMIT 2000) e
 JOIN claims_claim c ON c.id = e.claim_id
 WHERE e.before = 'held' AND e.after IN ('idle', 'draining') AND c.bound_at IS NOT NULL AND e.at > c.bound_at LIMIT {n}
 
--- longest_free_run^: of the numbers that are free in a lane of a pool, the most in a row on one member with these labels, and where.
+-- longest_free_run^: the member with these labels that has the longest run of free numbers in the lanes, and its length.
 SELECT member_id, max(length)::int AS length FROM (
   SELECT member_id, count(*) AS length FROM (
     SELECT member_id, number - %(step)s::int * row_number() OVER (PARTITION BY member_id ORDER BY number) AS island
@@ -1006,20 +1003,21 @@ LEFT JOIN LATERAL (
   WHERE workspace_id = c.workspace_id AND is_serial AND c.is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked') LIMIT 1) o ON true
 WHERE c.id = ANY (%(claims)s::bigint[])
 
--- queue: who waits for a pool, in the order of their turns. Heads of its lines only, so its cost is what is shown.
+-- queue: waiting claims of a pool in the order of their turns. Reads only the first claims of each queue, so its cost grows with {n}
+-- only.
 SELECT x.id FROM claims_shape sh CROSS JOIN LATERAL (
   SELECT id, rank FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT {n}) x
 WHERE sh.pools @> ARRAY[%(pool_name)s]::varchar[] ORDER BY x.rank, x.id LIMIT {n}
 
--- queue_blocked: who would wait for it, were it not blocked.
+-- queue_blocked: blocked claims of a pool.
 SELECT c.id FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
 WHERE c.state = 'blocked' AND sh.pools @> ARRAY[%(pool_name)s]::varchar[] ORDER BY c.rank, c.id LIMIT {n}
 
--- count_queues: how many wait for each pool and since when. Claims whose pool is not there count under none.
+-- count_queues: the number of waiting and blocked claims of each pool, and the oldest. Claims whose pool does not exist count under NULL.
 SELECT pool_id, count(*) FILTER (WHERE state = 'waiting')::int AS waiting, count(*) FILTER (WHERE state = 'blocked')::int AS blocked,
   min(created_at) AS oldest FROM claims_claim WHERE state = 'waiting' OR state = 'blocked' GROUP BY pool_id
 
--- measure_queues: the queue of every pool, empty ones too, for Prometheus. Claims whose pool does not exist count under ''.
+-- measure_queues: the queue of every pool, also an empty one, for Prometheus. Claims whose pool does not exist count under ''.
 SELECT coalesce(p.name, '') AS pool, coalesce(q.waiting, 0)::int AS waiting, coalesce(q.blocked, 0)::int AS blocked,
   coalesce(extract(epoch FROM clock_timestamp() - q.oldest), 0)::float8 AS oldest
 FROM (
@@ -1027,29 +1025,30 @@ FROM (
     min(created_at) AS oldest FROM claims_claim WHERE state = 'waiting' OR state = 'blocked' GROUP BY pool_id) q
 FULL JOIN (SELECT id, name FROM pools_pool WHERE state <> 'gone') p ON p.id = q.pool_id
 
--- member_name$: what people call it.
+-- member_name$: the name of a member.
 SELECT name FROM pools_member WHERE id = %(member)s
 
--- lanes_of: what some lines accept.
+-- lanes_of: the lanes that some queues accept.
 SELECT id, lanes FROM claims_shape WHERE id = ANY (%(shapes)s::bigint[])
 
--- claims_on_member: who holds slots of a member.
+-- claims_on_member: the claims that hold slots of a member.
 -- @not_null id
 SELECT DISTINCT claim_id AS id FROM slots_slot WHERE member_id = %(member)s AND claim_id IS NOT NULL
 
--- count_workspaces: what is under way in workspaces.
+-- count_workspaces: the claims under way in workspaces.
 SELECT workspace_id AS id, count(*)::int AS live, (count(*) FILTER (WHERE state = 'blocked'))::int AS blocked,
   min(id) FILTER (WHERE is_serial AND state IN ('waiting', 'bound', 'reserved', 'parked')) AS running
 FROM claims_claim WHERE workspace_id = ANY (%(workspaces)s::bigint[]) AND NOT (state = 'ended') GROUP BY workspace_id
 
--- live_of_pool: claims that hold slots of a pool, or wait for it, also beside another one. Once it is gone its name is another's.
+-- live_of_pool: claims that hold slots of a pool or wait for it, also if they name it after another pool. After the deletion the name may
+-- belong to a new pool.
 -- @not_null id
 SELECT id FROM ({_live}) x ORDER BY id LIMIT {n}
 
--- count_live$: how many they are.
+-- count_live$: the number of these claims.
 SELECT count(*)::int FROM ({_live}) x
 
--- _live: each once.
+-- _live: each claim once.
 SELECT s.claim_id AS id FROM pools_member m JOIN slots_slot s ON s.member_id = m.id WHERE m.pool_id = %(pool)s AND s.claim_id IS NOT NULL
 UNION
 SELECT c.id FROM pools_pool p JOIN claims_shape sh ON sh.pools @> ARRAY[p.name],
@@ -1062,35 +1061,36 @@ SELECT c.id FROM (SELECT id, shape_id FROM claims_claim WHERE state = 'blocked' 
 UNION
 SELECT id FROM claims_claim WHERE pool_id = %(pool)s AND NOT (state = 'ended')
 
--- lock_claim^: for whoever looks before acting. `is_over`: its deadline has passed, whether anything has ended it or not.
+-- lock_claim^: locks a claim before a decision about it. `is_over`: its deadline has passed, even if the finalizer has not ended it yet.
 SELECT id, pool_id, shape_id, state, outcome, generation, size, step, workspace_id, rank, spec::text AS spec, requested_by, attempts,
   approved_plan_id, expires_at, expires_at <= now() AS is_over, extract(epoch FROM now() - reserved_at)::float8 AS waited,
   step <> '' AND EXISTS (SELECT FROM claims_task WHERE claim_id = claims_claim.id) AS has_task
 FROM claims_claim WHERE id = %(claim)s FOR NO KEY UPDATE
 
--- copy_shape$: the line of the same request for another number of slots.
+-- copy_shape$: creates the queue of the same request with another size.
 INSERT INTO claims_shape (digest, pools, kind, lanes, size, terms, is_simple)
 SELECT %(digest)s, pools, kind, lanes, %(size)s::smallint, %(terms)s::jsonb,
   %(size)s::smallint = 1 AND cardinality(pools) = 1 AND NOT %(terms)s::jsonb ? 'selector'
 FROM claims_shape WHERE id = %(shape)s ON CONFLICT (digest) DO NOTHING RETURNING id
 
--- claims_by_keys: the same for many.
+-- claims_by_keys: the claims that some keys have created before.
 SELECT key, id, body_digest FROM claims_claim WHERE requested_by = %(requested_by)s AND key = ANY (%(keys)s::varchar[])
 
--- lock_workspace_of^: the workspace of a claim, before the claim itself. It may be locked next, so nobody adds a claim meanwhile.
+-- lock_workspace_of^: locks the workspace of a claim before the claim itself. The caller may lock the workspace next, so no claim is
+-- added meanwhile.
 SELECT w.id, w.name, w.pool_id, w.locked_at IS NOT NULL AS is_locked, w.lost_claim_id FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR UPDATE
 
--- holds_on$: does a claim hold a slot of this member, which is lost? One that is back by now keeps its new claims; and as long as a slot
--- there is held it can't come back.
+-- holds_on$: whether a claim holds a slot of this member and the member is lost. A member that is back keeps its new claims, and cannot
+-- come back while one of its slots is held.
 SELECT EXISTS (
   SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
   WHERE s.claim_id = %(claim)s AND s.member_id = %(member)s AND m.lost_at IS NOT NULL)
 
--- hold_pool: for who deletes it: whoever makes a claim in it waits, then finds it closed.
+-- hold_pool: locks a pool for its deletion: a new claim in it waits, and then finds the pool closed.
 SELECT id FROM pools_pool WHERE id = %(pool)s FOR UPDATE
 
--- adopt: the pool of a line is there now: its claims get what the pool says of leases, unless they say it themselves.
+-- adopt: the pool of a queue exists now: its claims get the lease limits of the pool, unless they have their own.
 WITH line AS (
   SELECT id FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' AND pool_id IS NULL ORDER BY rank, id LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED),
 p AS (SELECT id FROM pools_pool WHERE id = %(pool)s AND state IN ('pending', 'active') FOR KEY SHARE),
@@ -1106,7 +1106,7 @@ e AS (
   SELECT 'adopt', pool_id, id, generation, 'waiting', 'waiting', %(actor)s, 'its pool is there now' FROM c)
 SELECT id FROM c
 
--- disown: the pool of a line is gone; its claims wait for a new one of this name.
+-- disown: the pool of a queue is deleted; its claims wait for a new pool of this name.
 WITH line AS (
   SELECT id FROM claims_claim WHERE shape_id = %(shape)s AND state = 'waiting' AND pool_id = %(pool)s ORDER BY rank, id LIMIT {n}
   FOR NO KEY UPDATE SKIP LOCKED),
@@ -1118,46 +1118,48 @@ e AS (
   SELECT 'disown', %(pool)s, id, generation, 'waiting', 'waiting', %(actor)s, 'its pool is gone, it waits for another of this name' FROM c)
 SELECT id FROM c
 
--- name_kind: a line that named no kind when its pool was not there has the pool's only one.
+-- name_kind: sets the kind of a queue that named none: the only kind of its new pool.
 UPDATE claims_shape SET kind = %(kind)s WHERE id = %(shape)s AND kind = ''
 
--- pools_by_id: what the allocator must know of the pools of some lines, by id and by name.
+-- pools_by_id: the facts about pools that the allocator needs.
 SELECT id, name, revision, state, queue, provider, spec::text AS spec FROM pools_pool WHERE id = ANY (%(pools)s::bigint[])
 
--- due_claims: claims whose time has come, the longest overdue first.
+-- due_claims: claims that are due for a check, the longest overdue first.
 SELECT id FROM claims_claim WHERE due_at <= now() ORDER BY due_at LIMIT {n}
 
--- lock_due_claim^: one of them, looked at again under its lock, by the database's clock. Who answers for it just now waits or was faster.
+-- lock_due_claim^: locks a due claim and reads it by the database's clock. A holder that acknowledges it at this moment waits or was
+-- faster.
 SELECT c.id, c.state, c.generation, c.spec::text AS spec, c.workspace_id, c.acknowledged_at IS NOT NULL AS is_acknowledged, c.step,
   extract(epoch FROM clock_timestamp() - c.bound_at)::float8 AS held, c.pool_id, c.notified_at IS NOT NULL AS is_notified, c.is_seeking,
   extract(epoch FROM c.expires_at - now())::float8 AS left, extract(epoch FROM now() - c.reserved_at)::float8 AS waited,
   c.step <> '' AND EXISTS (SELECT FROM claims_task WHERE claim_id = c.id) AS has_task
 FROM claims_claim c WHERE c.id = %(claim)s AND c.due_at <= now() FOR UPDATE SKIP LOCKED
 
--- silence_of$: since when nobody has answered for it. Asked after the lock, by a statement of its own: the one that locks reads what it
--- saw before it had the lock, and would pass over a heartbeat that was taken in between.
--- A heartbeat counts from the bind on, whatever the generation: a claim that was shrunk since is held by the same holder.
+-- silence_of$: seconds since the last heartbeat of a claim. Runs after lock_due_claim as a statement of its own, because that statement
+-- reads its snapshot before it has the lock and would miss a heartbeat in between. Heartbeats count from the bind on, also after a shrink has
+-- changed the generation, because the holder is the same.
 SELECT extract(epoch FROM clock_timestamp() - l.at)::float8 FROM claims_lease l JOIN claims_claim c ON c.id = l.claim_id
 WHERE l.claim_id = %(claim)s AND l.at >= c.bound_at
 
--- postpone_claim: when to look next; no seconds: no timer.
+-- postpone_claim: sets the time of the next check. NULL seconds: no check.
 -- @nullable seconds
 UPDATE claims_claim SET due_at = now() + make_interval(secs => %(seconds)s::float8) WHERE id = %(claim)s RETURNING id
 
--- pools_deleting: pools whose claims are to go.
+-- pools_deleting: pools in deletion.
 SELECT id FROM pools_pool WHERE state = 'deleting' ORDER BY id
 
--- old_claims: the next claims in the order of their ids, and which of them have been over for so long that they may go.
+-- old_claims: the next claims in the order of their ids, and which of them ended long enough ago to be deleted.
 SELECT id, created_at < now() - make_interval(secs => %(days)s::float8 * 86400) AS is_past,
   state = 'ended' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400)
     AND NOT EXISTS (SELECT FROM claims_workspace WHERE id = c.workspace_id AND lost_claim_id = c.id) AS is_old
 FROM claims_claim c WHERE id > %(after)s ORDER BY id LIMIT {n}
 
--- delete_logs: of claims that go: before the claims, and some at a time, since a log may have many pieces.
+-- delete_logs: deletes logs before their claims, some pieces at a time, since a log may have many.
 DELETE FROM claims_logchunk WHERE (claim_id, generation, seq) IN (
   SELECT claim_id, generation, seq FROM claims_logchunk WHERE claim_id = ANY (%(claims)s::bigint[]) LIMIT {n}) RETURNING claim_id
 
--- delete_claims: with the heartbeats of their holders, and what their tasks left behind. Their files are orphans from here on, and swept.
+-- delete_claims: deletes claims with the heartbeats of their holders and the rows of their tasks. Their files are orphans from now on,
+-- and swept.
 WITH l AS (DELETE FROM claims_lease WHERE claim_id = ANY (%(claims)s::bigint[])),
 t AS (DELETE FROM claims_task WHERE claim_id = ANY (%(claims)s::bigint[])),
 r AS (DELETE FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])),

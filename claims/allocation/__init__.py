@@ -1,1 +1,1 @@
-"""New claims and the slots they get: create, batch, bind, search, and why a claim waits."""
+"""New claims and their slots: create, batch, bind, search, and the reasons why claims wait."""

@@ -1,4 +1,4 @@
-"""Handing slots to one claim that is not simple, in the transaction of the caller."""
+"""Binds one claim that is not simple to its slots, in the transaction of the caller."""
 
 from collections.abc import Sequence
 
@@ -18,24 +18,23 @@ TRIES = 3
 def bind_claim(
     claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool = False
 ) -> bool:
-    """All the slots it asks for or none. False: they are not free together, another claim that
-    waits comes first, or the claim does not wait any more. `may_pass`: a larger claim that comes
-    first may be passed within its bound.
+    """Binds all slots of the claim, or none. False: not enough slots are free, another waiting
+    claim comes first, or the claim no longer waits. `may_pass`: the claim may pass a larger claim
+    within the limit of that claim.
 
-    The locks of find and the row of the claim make a lost race rare; where it happens the rules
-    refuse the whole statement, and it is tried again from the search.
+    The locks on slots and claim make a lost race rare. The database then refuses the statement,
+    and the search starts again.
     """
     for turn in range(1, TRIES + 1):
         try:
             with transaction.atomic():
                 slots = find_slots(wanted, pools, kind, claim) or []
                 is_bound = bool(slots) and overtake_waiters(claim, slots, may_pass=may_pass)
-                # How many it takes was not known as long as a pool was not there.
+                # The number of slots was unknown while a pool was missing.
                 if is_bound and wanted.is_paired:
                     pairs_sql.size_claim(claim=claim, size=len(slots))
                 is_bound = is_bound and assign_slots(claim, slots)
-                if not is_bound:
-                    # Nothing was taken past anybody, and nothing is locked.
+                if not is_bound:  # undo the counts of passed claims, and release the locks
                     transaction.set_rollback(True)
         except DatabaseError as error:
             if sqlstate(error) not in TAKEN or turn == TRIES:
@@ -48,23 +47,23 @@ def bind_claim(
 
 
 def overtake_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:
-    """Whether a claim may take these slots before the claims that wait and could use them.
-    Counts what it takes past each of them.
+    """Whether a claim may take these slots although earlier claims wait for them. Counts the slots
+    on each claim that it passes.
     """
     counts = _count_overtaken(claim, slots, may_pass=may_pass)
     if not counts:
         return counts is not None
     counted = claims_sql.pass_waiters(claims=list(counts), counts=list(counts.values()))
-    return len(counted) == len(counts)  # fewer: another allocator has changed one of them meanwhile
+    return len(counted) == len(counts)  # fewer: another allocator has just changed a passed claim
 
 
 def is_held_back(claim: int, slots: Sequence[int]) -> bool:
-    """Whether a claim must leave these slots to others that wait."""
+    """Whether a claim must leave these slots to earlier claims."""
     return _count_overtaken(claim, slots, may_pass=True) is None
 
 
 def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dict[int, int] | None:
-    """The claims that are passed, and how many slots each of them could have used. None: one of
+    """The claims that are passed, with the number of slots that each could have used. None: one of
     them may not be passed.
     """
     rows = claims_sql.overtaken(claim=claim, slots=list(slots))

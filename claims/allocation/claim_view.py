@@ -1,11 +1,14 @@
-"""What services and selectors answer: plain values, made from rows, ready for an API or a page."""
+"""Claims as services and selectors return them: plain values for the API and for pages."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
+from claims import claims_sql
+from claims.allocation.requests.claim_request import ClaimSpec
+from claims.allocation.requests.policy import Terms
+from claims.kinds import ShownApproval
 from project.kernel.ui.formatting import rfc3339
 
 
@@ -20,7 +23,7 @@ class HeldSlot:
     labels: Mapping[str, str] = field(default_factory=dict)
     state: str = "held"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "id": self.id, "pool": self.pool, "member": self.member, "member_id": self.member_id,
             "lane": self.lane, "number": self.number, "labels": dict(self.labels),
@@ -29,23 +32,23 @@ class HeldSlot:
 
 @dataclass(slots=True)
 class Wait:
-    """Why a claim waits and what would change that. True of the moment it was asked."""
+    """Why a claim waits at this moment, and what would end the wait."""
 
     code: str
     text: str
     unblock: list[str] = field(default_factory=list)
-    place: int | None = None  # in line, from 1; None: it stands in none
-    start: tuple[float, float] | None = None  # seconds from now, as likely as not to nine in ten
-    start_note: str = ""  # why there is no band, or what it rests on
+    place: int | None = None  # position in the queue, from 1; None: the claim is not queued
+    start: tuple[float, float] | None = None  # seconds from now: probability one half, nine in ten
+    start_note: str = ""  # why there is no estimate, or on what it depends
     blockers: list[int] = field(default_factory=list)  # claims whose end would help
-    facts: dict[str, Any] = field(default_factory=dict)  # the numbers behind the words
+    facts: dict[str, object] = field(default_factory=dict)  # the numbers behind the text
 
     @property
     def blockers_to_name(self) -> list[int]:
-        """The blockers that `text` does not name already."""
+        """The blockers that `text` does not name."""
         return [] if self.code in ("workspace_busy", "behind_head") else self.blockers
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         band = (
             None
             if self.start is None
@@ -61,10 +64,10 @@ class Wait:
 @dataclass(slots=True)
 class ClaimView:
     id: int
-    pool: str | None  # the first one, whether it is there or not
+    pool: str | None  # the first pool, which need not exist
     pools: list[str]
     kind: str
-    size: int  # slots in each pool; numbers, where TCP and UDP are taken together
+    size: int  # slots in each pool; where a number takes two slots: numbers
     state: str
     generation: int
     created_at: datetime
@@ -81,9 +84,8 @@ class ClaimView:
     acknowledge_by: datetime | None = None
     expires_at: datetime | None = None
     wait: Wait | None = None
-    # Of one that waits for a person: its plan, how many must say yes, how many did.
-    approval: Mapping[str, Any] | None = None
-    # for pages and for what follows; not in the JSON
+    approval: ShownApproval | None = None  # of a plan that waits for its approval
+    # The fields below are for pages and services; most of them are not in the JSON.
     pool_id: int | None = None
     workspace_id: int | None = None
     shape_id: int = 0
@@ -91,15 +93,15 @@ class ClaimView:
     rank: int = 100
     step: str = ""
     is_serial: bool = False
-    terms: Mapping[str, Any] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    terms: Terms = field(default_factory=Terms)
+    spec: ClaimSpec = field(default_factory=ClaimSpec)
     acknowledged_at: datetime | None = None
     changed_at: datetime | None = None
-    is_replay: bool = False  # the key was there before: this is what it got then
+    is_replay: bool = False  # an earlier call with the same key has created the claim
 
     @property
     def workspace_path(self) -> str:
-        """As addresses name its workspace."""
+        """The workspace as addresses name it."""
         return (
             f"{self.workspace_pool}/{self.workspace}"
             if self.workspace_pool
@@ -114,7 +116,7 @@ class ClaimView:
     def holds(self) -> bool:
         return self.state in ("bound", "reserved")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "id": self.id,
             "pool": self.pool,
@@ -138,14 +140,13 @@ class ClaimView:
             "acknowledged_at": _iso(self.acknowledged_at),
             "acknowledge_by": _iso(self.acknowledge_by),
             "expires_at": _iso(self.expires_at),
-            "approval": None if self.approval is None else dict(self.approval),
+            "approval": self.approval,
             "wait": None if self.wait is None else self.wait.as_dict(),
         }
 
 
-def claim_of_row(row: Any) -> ClaimView:
-    """From a row of `view_claims`."""
-    spec: dict[str, Any] = json.loads(row.spec)
+def claim_of_row(row: claims_sql.ViewClaimsRow) -> ClaimView:
+    spec: ClaimSpec = json.loads(row.spec)
     slots = [HeldSlot(*values) for values in json.loads(row.slots)] if row.slots else []
     claim = ClaimView(
         id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=row.asked,
@@ -165,7 +166,7 @@ def claim_of_row(row: Any) -> ClaimView:
 
 
 def set_deadlines(claim: ClaimView, expires_at: datetime | None = None) -> None:
-    """By when somebody must have answered for it, and when it ends by itself."""
+    """Sets when the holder must have acknowledged the claim, and when the claim ends by itself."""
     claim.expires_at = expires_at
     if claim.state == "bound" and claim.bound_at is not None and claim.spec:
         if (hold := claim.spec.get("hold")) is not None:

@@ -1,9 +1,7 @@
-"""When a waiting claim will probably start: from how long claims held slots lately and how long the
-present holders have held theirs.
+"""Estimates when a waiting claim starts, from recent hold times and the ages of the present holds.
 
-Pure. A band, not a promise: from the time at which it is as likely as not that enough slots have
-come free, to the time at which it is nine times in ten. None, with a note, where no estimate would
-be honest.
+Pure. An estimate is a band: it begins when enough slots are free with a probability of one half,
+and ends when the probability is nine in ten. Where the data allow no estimate, a note says why.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,32 +10,36 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import sqrt
 
-FEWEST = 8  # hold times below which nothing is said
+FEWEST = 8  # hold times that an estimate needs
 NINE_IN_TEN = 1.2816  # standard deviations
 FURTHEST = 30 * 86400.0
-SAMPLE = 200  # holders looked at one by one; more of them say the same
-POINTS = 48  # of the curve that all who wait in a line are read from
+SAMPLE = 200  # holders that are computed one by one; a larger sample changes little
+POINTS = 48  # of the curve that serves all claims of a queue
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
     """Seconds from now."""
 
-    start: float | None  # as likely as not
-    end: float | None  # nine times in ten
+    start: float | None  # probability one half
+    end: float | None  # probability nine in ten
     note: str = ""
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        return None if self.start is None or self.end is None else (self.start, self.end)
 
 
 class HoldTimes:
-    """How long claims held slots lately, sorted once for many questions."""
+    """Recent hold times, sorted once for many questions."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self.seconds = sorted(max(0.0, s) for s in seconds)
         self.mean = sum(self.seconds) / len(self.seconds) if self.seconds else 0.0
 
     def ends_within(self, age: float, more: float) -> float:
-        """Chance that a hold of this age ends within so many seconds more. One older than all we
-        have seen tells nothing: 0.
+        """Probability that a hold of this age ends within `more` seconds. 0 for a hold that is
+        older than all recent ones.
         """
         n = len(self.seconds)
         outlived = bisect_right(self.seconds, age)
@@ -46,11 +48,10 @@ class HoldTimes:
 
 
 class Forecast:
-    """How many of the present holders will have gone by when: one curve for all who wait for
-    their slots.
+    """Expected number of ended holds over time: one curve for all claims of a queue.
 
-    `ages`: of the holds that will end by themselves; each stands for `weight` of them where only a
-    sample was read.
+    `ages`: of the holds that end by themselves. If only a sample was read, each age stands for
+    `weight` holds.
     """
 
     def __init__(self, ages: Sequence[float], holds: HoldTimes, *, weight: float = 1.0) -> None:
@@ -71,7 +72,7 @@ class Forecast:
         if len(living) > SAMPLE:
             weight *= len(living) / SAMPLE
             living = living[:: -(-len(living) // SAMPLE)]
-        # Ends a second, once those ahead have taken what came free.
+        # Ends per second, once the claims ahead have taken the released slots.
         self._rate = weight * len(living) / max(holds.mean, 1e-3)
         self._draw(living, weight)
 
@@ -81,13 +82,13 @@ class Forecast:
         self._means, self._variances = [], []
         for more in self._times:
             chances = [self.holds.ends_within(age, more) for age in ages]
-            # Slots that came free are taken by those ahead and end in their turn.
+            # Claims ahead take the released slots, and their holds end in turn.
             turns = self._rate * max(0.0, more - self.holds.mean)
             self._means.append(weight * sum(chances) + turns)
             self._variances.append(weight * sum(p * (1 - p) for p in chances) + turns)
 
     def start(self, need: int) -> Band:
-        """`need`: how many slots must come free first; those who go ahead take theirs."""
+        """`need`: the number of slots that must be released first, for the claims ahead too."""
         if need <= 0:
             return Band(0.0, 0.0)
         if not self._times:
@@ -100,8 +101,8 @@ class Forecast:
         )
 
     def _when(self, need: int, deviations: float) -> float:
-        """The first moment at which the expected number of ends, less so many standard
-        deviations, reaches what is needed.
+        """The first moment at which the expected number of ends, less `deviations` standard
+        deviations, reaches `need`.
         """
         ended = list(
             accumulate(
@@ -121,8 +122,8 @@ class Forecast:
         return self._times[at - 1] + share * (self._times[at] - self._times[at - 1])
 
     def _beyond(self, need: int, deviations: float) -> float:
-        """Past the curve slots come free at an even rate: m + x - d * sqrt(v + x) = need, for x
-        more ends.
+        """Past the curve slots are released at an even rate. Solves m + x - d * sqrt(v + x) = need
+        for x more ends.
         """
         lacking = need - self._means[-1]
         d, v = deviations, self._variances[-1]

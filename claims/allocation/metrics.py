@@ -1,4 +1,4 @@
-"""What Prometheus reads of claims. Each process counts what it does itself."""
+"""Metrics of claims. Each process counts its own work."""
 
 from prometheus_client import Counter, Histogram
 
@@ -9,7 +9,7 @@ BOUND = Counter(
 )
 CREATED = Counter(
     "berth_claims_created",
-    "Claims made by this process, by the state they began in.",
+    "Claims created by this process, by their first state.",
     ["state"],
     registry=REGISTRY,
 )
@@ -22,10 +22,7 @@ WAITED = Histogram(
 )
 FAILED = Counter(
     "berth_allocation_failures",
-    (
-        "Queues whose allocation failed for another reason than at the look before, by "
-        "pool and reason."
-    ),
+    "Queues whose wait reason has changed, by pool and reason.",
     ["pool", "reason"],
     registry=REGISTRY,
 )

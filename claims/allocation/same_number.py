@@ -1,18 +1,16 @@
-"""The same numbers in several pools: which, and on which members. Pure.
+"""Finds numbers that are free in several pools, and the members that have them. Pure.
 
-What a member has free is a set of numbers, kept as the bits of one integer: to meet, to join and to
-find a run are then one operation each, whatever the number of ports.
+The free numbers of a member are the bits of one integer, so intersection, union and the search for
+a run are one operation each, for any number of ports.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-MOST_TRIED = 20_000  # sets that meet in one search: some ten milliseconds
+MOST_TRIED = 20_000  # intersections in one search: about ten milliseconds
 
 
 class FreeNumbers(NamedTuple):
-    """Of one member."""
-
     member: int
     numbers: int  # bits
 
@@ -42,7 +40,7 @@ def lowest(bits: int, count: int) -> list[int]:
 
 
 def runs(bits: int, length: int, step: int) -> int:
-    """The numbers from which so many in a row are there."""
+    """The numbers at which a run of this length starts."""
     found, have = bits, 1
     while have < length:
         more = min(have, length - have)
@@ -58,8 +56,8 @@ def find_match(
     is_together: bool = False,
     run: int | None = None,
 ) -> NumberMatch | None:
-    """`size` numbers that are free in every pool. `is_together`: in each on one member. `run`:
-    in a row, so far apart, on one member.
+    """`size` numbers that are free in every pool. `is_together`: on one member of each pool. `run`:
+    in a row with this step, on one member of each pool.
     """
     if run is not None and size > 1:
         starts = lowest(
@@ -89,7 +87,7 @@ def find_match(
 
 
 def _common(pools: Sequence[Sequence[FreeNumbers]]) -> int:
-    """Free somewhere in every pool."""
+    """The numbers that are free on any member of every pool."""
     found = -1
     for free in pools:
         here = 0
@@ -110,9 +108,10 @@ def _on_members(pools: Sequence[Sequence[FreeNumbers]], numbers: list[int]) -> N
 
 
 def _together(pools: Sequence[Sequence[FreeNumbers]], size: int) -> Iterator[NumberMatch]:
-    """Member by member, the pool with the fewest first; sets that are too small already go no
-    further. The search ends after so many: with many members in many pools it may pass over what
-    there is, and is tried again when that has changed."""
+    """Searches member by member, and begins with the pool that has the fewest. A set that is too
+    small is not searched further. The search ends after MOST_TRIED intersections: with many members
+    in many pools it may miss a match, and the claim is tried again after the next change.
+    """
     order = sorted(range(len(pools)), key=lambda i: len(pools[i]))
     left = MOST_TRIED
     common = _common(pools)

@@ -1,4 +1,4 @@
-"""Asking for more capacity once somebody waits."""
+"""Requests more members for pools in which a claim waits."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,8 @@ from project.kernel.events.notify import publish
 
 
 def request_scaling(pool_ids: Iterable[int]) -> None:
-    """Compare and set: ten thousand that wait make one request and one wake-up. After the commit
-    of whoever could not be served.
+    """Compare and set: ten thousand waiting claims make one request and wake the scaler once. Call
+    it after the commit of the claim that waits.
     """
     won = [claims_sql.request_scale(pool=pool_id) for pool_id in sorted(set(pool_ids))]
     if any(won):

@@ -1,18 +1,17 @@
-"""Finding and locking the slots of a claim that is not simple: several at once, in a row, on one
-member, with labels, in several pools, TCP and UDP together.
+"""Finds and locks the slots of a claim that is not simple: several slots, numbers in a row, one
+member, labels, several pools, TCP and UDP together.
 
-Everything here runs in the transaction that hands the slots over, and locks with SKIP LOCKED: what
-somebody else is about to take is not waited for. Fewer than asked for: None, and nothing is held
-back but for the locks, which go with the transaction.
+The search runs in the transaction that binds the slots. It locks with SKIP LOCKED, so it passes
+over slots that another transaction is about to take. It returns None if it finds too few slots;
+its locks end with the transaction.
 
-A number takes one slot, or two where its pool has TCP and UDP apart; the slots of a number stand
-beside each other.
+A number takes one slot, or two in a pool with separate slots for TCP and UDP. The slots of one
+number are adjacent in the result.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from claims import claims_sql, pairs_sql
 from claims.allocation.requests.policy import SlotDemand
@@ -21,14 +20,14 @@ from claims.allocation.same_number import FreeNumbers, bits_of, find_match
 from pools.config.layout import NODE
 from slots.members import members_sql
 
-TRIES = 3  # somebody may take what was found before it is locked
+TRIES = 3  # another transaction may take a slot between search and lock
 
 
 def find_slots(
     wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, claim: int
 ) -> list[int] | None:
-    """Ids in the order of their ordinals: the first of each pool, then the second of each, so
-    that a claim that shrinks shrinks evenly.
+    """Ids in the order of their ordinals: the first slot of each pool, then the second of each. So
+    a smaller size keeps the same number of slots in each pool.
     """
     labels = json.dumps(dict(wanted.selector))
     if wanted.same_number and len(pools) > 1:
@@ -57,7 +56,7 @@ def find_slots(
 def find_replacements(
     wanted: SlotDemand, pool: PoolFacts, kind: str, count: int, claim: int
 ) -> list[int] | None:
-    """So many more slots for a claim that has lost some of its own and keeps the others."""
+    """Slots of the pool that replace `count` lost slots of a claim."""
     labels = json.dumps(dict(wanted.selector))
     return _in_one_pool(
         replace(wanted, size=count // pool.width_of(kind)), pool, kind, labels, claim
@@ -81,11 +80,7 @@ def _in_one_pool(
             earlier = claims_sql.earlier_claim(pool=pool.id, lane=lane, claim=claim)
             before = [] if earlier is None else [earlier]
             node = members_sql.find_node(
-                pool=pool.id,
-                lane=lane,
-                claim=claim,
-                labels=labels,
-                earlier_claims=before,
+                pool=pool.id, lane=lane, claim=claim, labels=labels, earlier_claims=before
             )
             found += [row.id for row in node]
         elif wanted.selector:
@@ -130,26 +125,31 @@ def _pairs(
     wanted: SlotDemand, pool: PoolFacts, pair: tuple[str, str], labels: str
 ) -> list[int] | None:
     """Both slots of each number, on one member."""
-    size = wanted.size
-    places: dict[str, Any] = {"pool": pool.id, "lane": pair[0], "other": pair[1]}
+    size, (lane, other) = wanted.size, pair
     if size == 1 or not (wanted.contiguous or wanted.on_one_member):
-        rows = (
-            pairs_sql.find_labelled_pairs(size, labels=labels, **places)
-            if wanted.selector
-            else pairs_sql.find_pairs(size, **places)
-        )
-        return (
-            [slot for row in rows for slot in (row.id, row.other_id)] if len(rows) == size else None
-        )
+        rows: Sequence[pairs_sql.FindPairsRow | pairs_sql.FindLabelledPairsRow]
+        if wanted.selector:
+            rows = pairs_sql.find_labelled_pairs(
+                size, pool=pool.id, lane=lane, other=other, labels=labels
+            )
+        else:
+            rows = pairs_sql.find_pairs(size, pool=pool.id, lane=lane, other=other)
+        if len(rows) < size:
+            return None
+        return [slot for row in rows for slot in (row.id, row.other_id)]
     for _ in range(TRIES):
         if wanted.contiguous:
-            first = pairs_sql.find_paired_run(size, step=pool.step, labels=labels, **places)
+            first = pairs_sql.find_paired_run(
+                size, pool=pool.id, lane=lane, other=other, step=pool.step, labels=labels
+            )
             if first is None:
                 return None
             member_id = first.member_id
             numbers = [first.number + i * pool.step for i in range(size)]
         else:
-            together = pairs_sql.find_paired_together(size, labels=labels, **places)
+            together = pairs_sql.find_paired_together(
+                size, pool=pool.id, lane=lane, other=other, labels=labels
+            )
             if together is None:
                 return None
             member_id, numbers = together.member_id, together.numbers
@@ -160,8 +160,8 @@ def _pairs(
 
 
 def _lock(member: int, lanes: list[str], numbers: Sequence[int], *, width: int) -> list[int] | None:
-    """These numbers of a member: both slots of each, or (width 1) that of the pickiest lane.
-    None: somebody was faster.
+    """Locks these numbers of a member: both slots of each, or (width 1) the slot of the first lane.
+    None: another transaction has taken one of them.
     """
     rows = pairs_sql.lock_numbers(member=member, lanes=lanes, numbers=list(numbers))
     found = [[row.id for row in rows if row.number == number][:width] for number in numbers]
@@ -173,8 +173,8 @@ def _lock(member: int, lanes: list[str], numbers: Sequence[int], *, width: int) 
 def _matched(
     wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str
 ) -> list[list[int]] | None:
-    """The same numbers everywhere, where that is more than counting: in two lanes at once, or in
-    each pool on one member.
+    """The same numbers in all pools, for demands that SQL cannot count: numbers in two lanes at
+    once, or on one member of each pool.
     """
     for _ in range(TRIES):
         free = [_free_numbers(pool, kind, labels) for pool in pools]
@@ -217,7 +217,7 @@ def _free_numbers(pool: PoolFacts, kind: str, labels: str) -> list[FreeNumbers]:
 def _lock_match(
     pool: PoolFacts, kind: str, numbers: Sequence[int], members: Sequence[int]
 ) -> list[int] | None:
-    """In the order of the numbers, though member by member."""
+    """Locks the numbers member by member. Returns the slots in the order of the numbers."""
     found: dict[int, list[int]] = {}
     width = pool.width_of(kind)
     for member in dict.fromkeys(members):
@@ -232,31 +232,27 @@ def _lock_match(
 def _in_all_pools(
     wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str
 ) -> list[list[int]] | None:
-    """The same numbers everywhere."""
-    places: dict[str, Any] = {
-        "pools": [pool.id for pool in pools for _ in pool.lanes_for(kind)],
-        "lanes": [lane for pool in pools for lane in pool.lanes_for(kind)],
-        "labels": labels,
-        "count": len(pools),
-    }
+    """The same numbers in all pools."""
+    ids = [pool.id for pool in pools for _ in pool.lanes_for(kind)]
+    lanes = [lane for pool in pools for lane in pool.lanes_for(kind)]
+    size, count = wanted.size, len(pools)
     for _ in range(TRIES):
-        if wanted.contiguous and wanted.size > 1:
-            number = claims_sql.find_common_run(wanted.size, step=pools[0].step, **places)
-            found = (
-                None
-                if number is None
-                else [_run_from(pool, kind, number, wanted.size, labels) for pool in pools]
+        if wanted.contiguous and size > 1:
+            number = claims_sql.find_common_run(
+                size, pools=ids, lanes=lanes, labels=labels, count=count, step=pools[0].step
             )
+            if number is None:
+                return None
+            found = [_run_from(pool, kind, number, size, labels) for pool in pools]
         else:
-            numbers = [row.number for row in claims_sql.find_common_numbers(wanted.size, **places)]
-            found = (
-                None
-                if len(numbers) < wanted.size
-                else [_numbers(pool, kind, numbers, labels) for pool in pools]
+            rows = claims_sql.find_common_numbers(
+                size, pools=ids, lanes=lanes, labels=labels, count=count
             )
-        if found is None:
-            return None
-        if all(len(ids) == wanted.size for ids in found):
+            if len(rows) < size:
+                return None
+            numbers = [row.number for row in rows]
+            found = [_numbers(pool, kind, numbers, labels) for pool in pools]
+        if all(len(slots) == size for slots in found):
             return found
     return None
 

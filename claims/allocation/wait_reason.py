@@ -1,16 +1,16 @@
-"""Why claims wait, read when somebody asks: for one claim, or for the first hundred of a queue at
-the cost of one for each line.
+"""Explains why claims wait: one claim, or the first hundred of a queue with one explanation for
+each distinct request.
 
-What is true of a line is read once for all its claims; what is true of a pool once for all its
-lines. Reads that were slow (a pool of a million slots) are remembered for a while in proportion to
-what they cost, so that asking never takes more than a small share of the time.
+Facts about a queue are read once for all its claims, and facts about a pool once for all its
+queues. A slow read (a pool of a million slots) is cached for a time in proportion to its cost, so
+explanations take a small share of the time.
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic, TypeVar
 
 from claims import claims_sql, pairs_sql
 from claims.allocation.claim_view import ClaimView, Wait
@@ -31,6 +31,8 @@ from claims.allocation.requests.resolve import (
     kind_in,
     lanes_in,
     offer_of,
+    read_pool_row,
+    read_pool_state,
     slot_demand_in,
     slot_demand_of,
 )
@@ -41,20 +43,56 @@ from claims.allocation.wait_messages import (
     describe_wait,
     moment,
 )
+from claims.display import claim_class
 from pools.scaling import MemberLimits
 from project.kernel.ui.formatting import rfc3339
 
 SAMPLE = 1000  # holders read for an estimate
 RECENT = 200  # hold times read for an estimate
 NAMED = 4
-COST_SHARE = 20.0  # what took a second to read is good for so many seconds
-WORTH_KEEPING = 0.02
+COST_SHARE = 20.0  # a read is cached for this multiple of the time that it took
+WORTH_KEEPING = 0.02  # seconds; faster reads are not cached
+MOST_CACHED = 1000
 
-_kept: dict[Any, tuple[float, Any]] = {}
+T = TypeVar("T")
+Head = tuple[int, int, WaitingHead]  # queue, rank, claim
+LongestRow = (
+    claims_sql.LongestFreeRunRow
+    | claims_sql.MostOnOneRow
+    | pairs_sql.LongestPairedRunRow
+    | pairs_sql.MostPairedOnOneRow
+)
+
+
+class _SlowReads(Generic[T]):
+    """Cache of the slow reads of one kind."""
+
+    def __init__(self) -> None:
+        self.cached: dict[Hashable, tuple[float, T]] = {}
+
+    def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        known = self.cached.get(key)
+        started = time.monotonic()
+        if known is not None and known[0] > started:
+            return known[1]
+        found = read()
+        cost = time.monotonic() - started
+        if cost >= WORTH_KEEPING:
+            if len(self.cached) > MOST_CACHED:
+                self.cached.clear()
+            self.cached[key] = (started + cost * COST_SHARE, found)
+        return found
+
+
+_pair_counts = _SlowReads[pairs_sql.CountPairsRow]()
+_slot_counts = _SlowReads[list[claims_sql.CountPlacesRow]]()
+_holders = _SlowReads[list[claims_sql.HoldersRow]]()
+_holds = _SlowReads[list[claims_sql.RecentHoldsRow]]()
+_longest = _SlowReads[LongestRow | None]()
 
 
 def explain_claims(claims: Sequence[ClaimView], places: dict[int, int] | None = None) -> None:
-    """Sets `wait` of those that wait. `places`: in line, where the caller knows them already."""
+    """Sets `wait` of the claims that wait. `places`: positions that the caller has counted."""
     reader = _ReadCache()
     for claim in claims:
         if claim.state == "waiting":
@@ -65,65 +103,64 @@ def explain_claims(claims: Sequence[ClaimView], places: dict[int, int] | None = 
 
 
 def forget_explanations() -> None:
-    _kept.clear()
+    for reads in (_pair_counts, _slot_counts, _holders, _holds, _longest):
+        reads.cached.clear()
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    scene: WaitContext
+class _QueueFacts:
+    context: WaitContext
     pools: tuple[PoolFacts, ...]
     rivals: tuple[int, ...]
-    # Heads of rival lines that could take every slot that is open to this line.
-    ahead: tuple[Any, ...]
-    trouble: PoolFacts | None  # the pool the reason is about
+    # First claims of rival queues that could take every slot that is open to this queue.
+    ahead: tuple[Head, ...]
+    trouble: PoolFacts | None  # the pool that the reason is about
 
 
 @dataclass
 class _ReadCache:
-    """What one explanation has read, so that the next one need not."""
+    """The facts that one call of `explain_claims` has read."""
 
-    lines: dict[int, _Line] = field(default_factory=dict)
-    states: dict[int, Any] = field(default_factory=dict)
+    queues: dict[int, _QueueFacts] = field(default_factory=dict)
+    states: dict[int, claims_sql.PoolStateRow] = field(default_factory=dict)
     pools: dict[str, PoolFacts] = field(default_factory=dict)
-    # By line; None: they depend on a person.
+    # By queue; None: the start depends on a person.
     forecasts: dict[int, Forecast | None] = field(default_factory=dict)
 
     def explain(self, claim: ClaimView, place: int | None) -> Wait:
-        line = self.lines.get(claim.shape_id)
-        if line is None:
-            line = self.lines[claim.shape_id] = self.read_line(claim)
-        ahead = place - 1 if place is not None else self.count_ahead(line, claim)
-        scene = replace(line.scene, ahead=ahead)
-        if scene.code == "full" and scene.places.open and not scene.wanted.selector:
-            scene = replace(scene, code="next")
-        if scene.code == "not_enough" and scene.places.open >= scene.wanted.size:
-            scene = replace(scene, code="next")
-        if scene.code == "no_pair" and scene.pairs >= scene.wanted.size:
-            scene = replace(scene, code="next")
-        if scene.code == "next":
-            scene = replace(scene, strict=self.strict_ahead(line, claim))
-        said = describe_wait(scene)
-        band = self.estimate(claim.shape_id, line, scene)
-        start = (band.start, band.end) if band.start is not None and band.end is not None else None
+        queue = self.queues.get(claim.shape_id)
+        if queue is None:
+            queue = self.queues[claim.shape_id] = self.read_queue(claim)
+        ahead = place - 1 if place is not None else self.count_ahead(queue, claim)
+        context = replace(queue.context, ahead=ahead)
+        is_served_next = (
+            (context.code == "full" and context.places.open and not context.wanted.selector)
+            or (context.code == "not_enough" and context.places.open >= context.wanted.size)
+            or (context.code == "no_pair" and context.pairs >= context.wanted.size)
+        )
+        if is_served_next or context.code == "next":
+            context = replace(context, code="next", strict=self.strict_ahead(queue, claim))
+        message = describe_wait(context)
+        band = self.estimate(claim.shape_id, queue, context)
         return Wait(
-            code=scene.code if scene.strict is None else "behind_head",
-            text=said.text,
-            unblock=said.unblock,
+            code=context.code if context.strict is None else "behind_head",
+            text=message.text,
+            unblock=message.unblock,
             place=ahead + 1,
-            start=start,
+            start=band.span,
             start_note=band.note,
-            blockers=list(scene.blockers if scene.strict is None else (scene.strict,)),
-            facts=_facts_of(scene),
+            blockers=list(context.blockers if context.strict is None else (context.strict,)),
+            facts=_facts_of(context),
         )
 
-    def read_line(self, claim: ClaimView) -> _Line:
+    def read_queue(self, claim: ClaimView) -> _QueueFacts:
         names = [name for name in claim.pools if name not in self.pools]
         if names:
             self.pools |= find_pools(names)
         pools = tuple(self.pools.get(name) for name in claim.pools)
         kind = kind_in(pools, claim.kind)
         lanes = lanes_in(pools, kind)
-        wanted = slot_demand_in(slot_demand_of(claim.size, dict(claim.terms)), pools, kind)
+        wanted = slot_demand_in(slot_demand_of(claim.size, claim.terms), pools, kind)
         found = [pool for pool in pools if pool is not None]
         refusals = {
             pool.name: find_refusal(wanted, [offer_of(pool, kind, with_members=claim.size > 1)])
@@ -136,7 +173,7 @@ class _ReadCache:
         code, at = self.find_trouble(wanted, pools, kind, refusals)
         name = claim.pools[at]
         trouble = pools[at]
-        scene = WaitContext(
+        context = WaitContext(
             pool=name,
             code=code,
             lanes=tuple(lanes),
@@ -145,17 +182,20 @@ class _ReadCache:
             refusal=refusals.get(name),
         )
         if trouble is not None:
-            scene = self.read_scene(scene, trouble, kind)
+            context = self.read_context(context, trouble, kind)
         labels = json.dumps(dict(wanted.selector))
         rivals = claims_sql.rivals(pools=claim.pools, lanes=lanes, labels=labels) if lanes else []
-        ahead = tuple(row for row in rivals if row.holds_back and row.head is not None)
-        return _Line(
-            scene,
-            tuple(found),
-            tuple(row.id for row in rivals) or (claim.shape_id,),
-            ahead,
-            trouble,
+        ahead = tuple(
+            (
+                row.id,
+                row.rank or 0,
+                WaitingHead(row.head, row.size or 1, row.passed or 0, row.waited or 0.0),
+            )
+            for row in rivals
+            if row.holds_back and row.head is not None
         )
+        ids = tuple(row.id for row in rivals) or (claim.shape_id,)
+        return _QueueFacts(context, tuple(found), ids, ahead, trouble)
 
     def find_trouble(
         self,
@@ -164,8 +204,15 @@ class _ReadCache:
         kind: str,
         refusals: dict[str, Refusal | None],
     ) -> tuple[str, int]:
-        """The code, and which of the pools it is about."""
-        states = [self.pool_state(pool, wanted, kind, refusals) for pool in pools]
+        """The code of the reason, and the index of the pool that it is about."""
+        states = [
+            PoolState()
+            if pool is None
+            else read_pool_state(
+                pool, read_pool_row(pool.id, self.states), wanted, kind, refusals.get(pool.name)
+            )
+            for pool in pools
+        ]
         for at, state in enumerate(states):
             code = find_reason(wanted, [state])
             if code not in HOLDERS_LEAVE or code == "full":
@@ -180,72 +227,41 @@ class _ReadCache:
             (at for at, row in enumerate(counts) if row is not None and row.both < wanted.size), 0
         )
 
-    def count_pairs(self, pool: PoolFacts, wanted: SlotDemand, kind: str) -> Any:
-        """Numbers that are free in TCP and UDP. None: there is but one slot a number."""
+    def count_pairs(
+        self, pool: PoolFacts, wanted: SlotDemand, kind: str
+    ) -> pairs_sql.CountPairsRow | None:
+        """Numbers that are free in TCP and UDP. None: each number of the pool has one slot."""
         pair = pool.pair_for(kind)
+        if pair is None:
+            return None
         labels = json.dumps(dict(wanted.selector))
-        key = ("pairs", pool.id, labels)
-        return pair and _cached(
-            key,
+        return _pair_counts.get(
+            (pool.id, labels),
             lambda: pairs_sql.count_pairs(pool=pool.id, lane=pair[0], other=pair[1], labels=labels),
         )
 
-    def pool_state(
-        self,
-        pool: PoolFacts | None,
-        wanted: SlotDemand,
-        kind: str,
-        refusals: dict[str, Refusal | None],
-    ) -> PoolState:
-        if pool is None:
-            return PoolState()
-        row = self.state_row(pool.id)
-        refusal = refusals.get(pool.name)
-        has_labels = is_willing = True
-        if wanted.selector:
-            found = claims_sql.label_states(pool=pool.id, labels=json.dumps(dict(wanted.selector)))
-            has_labels, is_willing = (
-                bool(found and found.has_labels),
-                bool(found and found.is_labelled_willing),
-            )
-        return PoolState(
-            state=row.state,
-            is_paused=row.is_paused,
-            refusal=refusal.code if refusal else "",
-            has_member=row.has_member,
-            has_labels=has_labels,
-            is_any_willing=row.is_any_willing,
-            is_labelled_willing=is_willing,
-            is_free=bool(claims_sql.is_any_free(pool=pool.id, lanes=pool.lanes_for(kind))),
-        )
-
     def limits_of(self, pool: PoolFacts) -> MemberLimits | None:
-        """Of its scaler, at this moment: what people and clocks say."""
+        """The limits of the pool's scaler at this moment; None: the pool has no scaler."""
         if pool.spec.scaling is None:
             return None
         row = claims_sql.read_limits(pool=pool.id)
         return None if row is None else limits_of(row, pool.spec)[0]
 
-    def state_row(self, pool_id: int) -> Any:
-        if pool_id not in self.states:
-            self.states[pool_id] = claims_sql.pool_states(pools=[pool_id])
-        return self.states[pool_id]
-
-    def read_scene(self, scene: WaitContext, pool: PoolFacts, kind: str) -> WaitContext:
-        """The numbers and names behind the code."""
-        row = self.state_row(pool.id)
-        labels = json.dumps(dict(scene.wanted.selector))
+    def read_context(self, context: WaitContext, pool: PoolFacts, kind: str) -> WaitContext:
+        """Adds the numbers and names that the message needs."""
+        row = read_pool_row(pool.id, self.states)
+        labels = json.dumps(dict(context.wanted.selector))
         lanes = pool.lanes_for(kind)
-        places = _cached(
-            ("places", pool.id, labels),
-            lambda: claims_sql.count_places(pool=pool.id, labels=labels),
+        places = _slot_counts.get(
+            (pool.id, labels), lambda: claims_sql.count_places(pool=pool.id, labels=labels)
         )
         unwilling = claims_sql.unwilling_members(NAMED, pool=pool.id, lanes=lanes, labels=labels)
         offer = offer_of(pool, kind, with_members=True)
-        scene = replace(
-            scene,
+        selector = context.wanted.selector
+        context = replace(
+            context,
             limits=self.limits_of(pool),
-            is_carried=dict(scene.wanted.selector).items() <= dict(pool.spec.member_labels).items(),
+            is_carried=selector.items() <= dict(pool.spec.member_labels).items(),
             lanes=tuple(lanes),
             places=_places_of(places, lanes),
             members=len(offer.members),
@@ -261,31 +277,30 @@ class _ReadCache:
                 if m.is_cordoned and not m.is_leaving and m.state == "ready"
             ),
         )
-        if scene.code in HOLDERS_LEAVE:
-            scene = self.read_holders(scene, pool, lanes, labels)
-            pairs = self.count_pairs(pool, scene.wanted, kind)
+        if context.code in HOLDERS_LEAVE:
+            context = self.read_holders(context, pool, lanes, labels)
+            pairs = self.count_pairs(pool, context.wanted, kind)
             if pairs is not None:
-                scene = replace(scene, pairs=pairs.both, apart=(pairs.one, pairs.other))
-            if scene.code in ("not_contiguous", "not_together"):
-                scene = self.read_longest(scene, pool, lanes, labels, pool.pair_for(kind))
-                if scene.longest >= scene.wanted.size:  # there is room since it was tried last
-                    scene = replace(scene, code="next")
-        return scene
+                context = replace(context, pairs=pairs.both, apart=(pairs.one, pairs.other))
+            if context.code in ("not_contiguous", "not_together"):
+                context = self.read_longest(context, pool, lanes, labels, pool.pair_for(kind))
+                # Slots were released since the allocator has tried the queue.
+                if context.longest >= context.wanted.size:
+                    context = replace(context, code="next")
+        return context
 
     def read_holders(
-        self, scene: WaitContext, pool: PoolFacts, lanes: list[str], labels: str
+        self, context: WaitContext, pool: PoolFacts, lanes: list[str], labels: str
     ) -> WaitContext:
         rows = self.holders(pool.id, lanes, labels)
         ids = list(dict.fromkeys(row.id for row in rows))
         kept = sorted(
             (row for row in rows if row.state == "reserved"), key=lambda row: -(row.waited or 0.0)
         )
-        if kept:
-            scene = replace(
-                scene, undecided=tuple(row.id for row in kept[:NAMED]), kept=kept[0].waited or 0.0
-            )
         return replace(
-            scene,
+            context,
+            undecided=tuple(row.id for row in kept[:NAMED]),
+            kept=kept[0].waited or 0.0 if kept else 0.0,
             holders=len(ids),
             one_holder=ids[0] if len(ids) == 1 else None,
             blockers=tuple(ids[:10]),
@@ -293,113 +308,90 @@ class _ReadCache:
 
     def read_longest(
         self,
-        scene: WaitContext,
+        context: WaitContext,
         pool: PoolFacts,
         lanes: list[str],
         labels: str,
         pair: tuple[str, str] | None,
     ) -> WaitContext:
-        is_run = scene.code == "not_contiguous"
-        if pair is None:
-            find = _longest_free_run if is_run else _most_on_one
-            found = _cached(
-                (find.__name__, pool.id, labels, tuple(lanes)), lambda: find(pool, labels, lanes)
-            )
-        else:
-            search = _longest_paired_run if is_run else _most_paired_on_one
-            found = _cached((search.__name__, pool.id, labels), lambda: search(pool, labels, *pair))
-        if found is None:
-            return scene
-        return replace(
-            scene,
-            longest=found.length,
-            longest_on=claims_sql.member_name(member=found.member_id) or "",
+        is_run = context.code == "not_contiguous"
+        found = _longest.get(
+            (pool.id, labels, tuple(lanes), is_run),
+            lambda: _find_longest(pool, lanes, labels, pair, is_run=is_run),
         )
+        if found is None:
+            return context
+        name = claims_sql.member_name(member=found.member_id) or ""
+        return replace(context, longest=found.length, longest_on=name)
 
-    def holders(self, pool_id: int, lanes: list[str], labels: str) -> list[Any]:
-        key = ("holders", pool_id, tuple(lanes), labels)
-        return _cached(
-            key, lambda: claims_sql.holders(SAMPLE, pool=pool_id, lanes=lanes, labels=labels)
+    def holders(self, pool_id: int, lanes: list[str], labels: str) -> list[claims_sql.HoldersRow]:
+        return _holders.get(
+            (pool_id, tuple(lanes), labels),
+            lambda: claims_sql.holders(SAMPLE, pool=pool_id, lanes=lanes, labels=labels),
         )
 
     def holds(self, pool_id: int) -> HoldTimes:
-        rows = _cached(("holds", pool_id), lambda: claims_sql.recent_holds(RECENT, pool=pool_id))
-        return HoldTimes([row.seconds for row in rows])
+        rows = _holds.get(pool_id, lambda: claims_sql.recent_holds(RECENT, pool=pool_id))
+        return HoldTimes([row.seconds or 0.0 for row in rows])
 
-    def count_ahead(self, line: _Line, claim: ClaimView) -> int:
-        return int(
-            claims_sql.place_in_line(rivals=list(line.rivals), rank=claim.rank, claim=claim.id) or 0
-        )
+    def count_ahead(self, queue: _QueueFacts, claim: ClaimView) -> int:
+        return claims_sql.place_in_queue(rivals=list(queue.rivals), rank=claim.rank, claim=claim.id)
 
-    def strict_ahead(self, line: _Line, claim: ClaimView) -> int | None:
-        """The first claim that goes before this one and may not be passed by it."""
+    def strict_ahead(self, queue: _QueueFacts, claim: ClaimView) -> int | None:
+        """The first claim that goes before this claim and may not be passed by it."""
         ahead = [
-            (row.rank, row.head)
-            for row in line.ahead
-            if row.id != claim.shape_id
-            and (row.rank, row.head) < (claim.rank, claim.id)
-            and not WaitingHead(row.head, row.size, row.passed, row.waited).may_be_passed(
-                claim.total, 1
-            )
+            (rank, head.claim)
+            for shape, rank, head in queue.ahead
+            if shape != claim.shape_id
+            and (rank, head.claim) < (claim.rank, claim.id)
+            and not head.may_be_passed(claim.total, 1)
         ]
         return min(ahead)[1] if ahead else None
 
-    def estimate(self, shape: int, line: _Line, scene: WaitContext) -> Band:
-        """Only where holders leave by themselves; what depends on a person, a member or a run of
-        numbers has no honest time.
+    def estimate(self, shape: int, queue: _QueueFacts, context: WaitContext) -> Band:
+        """An estimate needs holders that leave by themselves. A start that depends on a person, a
+        member or a run of numbers gets a note.
         """
-        if scene.code == "pool_paused" and scene.paused_until is not None:
-            return Band(None, None, f"not before {moment(scene.paused_until)}")
-        if scene.code == "next" and scene.strict is None:
-            need = (scene.ahead + 1) * scene.wanted.size - scene.places.open
-            if need <= 0:
-                return Band(0.0, 1.0)
-        if scene.code == "pool_not_found":
-            return Band(None, None, "when it is created")
+        code, need = context.code, (context.ahead + 1) * context.wanted.size - context.places.open
+        if code == "pool_paused" and context.paused_until is not None:
+            return Band(None, None, f"not before {moment(context.paused_until)}")
+        if code == "next" and context.strict is None and need <= 0:
+            return Band(0.0, 1.0)
         if (
-            scene.code not in ("full", "not_enough", "next")
-            or line.trouble is None
-            or len(line.pools) > 1
+            code not in ("full", "not_enough", "next")
+            or queue.trouble is None
+            or len(queue.pools) > 1
         ):
-            return Band(
-                None,
-                None,
-                _NOTES.get(
-                    scene.code,
-                    "depends on which claims end"
-                    if scene.code in HOLDERS_LEAVE
-                    else "depends on a person",
-                ),
-            )
-        if scene.strict is not None:
-            return Band(None, None, f"depends on claim {scene.strict}")
+            default = "which claims end" if code in HOLDERS_LEAVE else "a person"
+            return Band(None, None, _NOTES.get(code, f"depends on {default}"))
+        if context.strict is not None:
+            return Band(None, None, f"depends on claim {context.strict}")
         if shape not in self.forecasts:
-            self.forecasts[shape] = self.forecast(line.trouble.id, scene)
+            self.forecasts[shape] = self.forecast(queue.trouble.id, context)
         forecast = self.forecasts[shape]
         if forecast is None:
             return Band(None, None, "depends on a person")
-        return forecast.start(
-            (scene.ahead + 1) * scene.wanted.size - scene.places.open - scene.places.draining
-        )
+        return forecast.start(need - context.places.draining)
 
-    def forecast(self, pool_id: int, scene: WaitContext) -> Forecast | None:
-        rows = self.holders(pool_id, list(scene.lanes), json.dumps(dict(scene.wanted.selector)))
-        ages = [row.age for row in rows if row.state == "bound"]
+    def forecast(self, pool_id: int, context: WaitContext) -> Forecast | None:
+        labels = json.dumps(dict(context.wanted.selector))
+        rows = self.holders(pool_id, list(context.lanes), labels)
+        ages = [row.age or 0.0 for row in rows if row.state == "bound"]
         if rows and not ages:
             return None
-        return Forecast(
-            ages, self.holds(pool_id), weight=max(1.0, scene.places.held / max(1, len(rows)))
-        )
+        weight = max(1.0, context.places.held / max(1, len(rows)))
+        return Forecast(ages, self.holds(pool_id), weight=weight)
 
 
 _NOTES = {
+    "pool_not_found": "when it is created",
     "no_member": "when a member is there",
     "no_member_with_labels": "when a member with the labels is there",
     "no_member_willing": "when a member is ready again",
 }
 
 
-def _places_of(rows: Sequence[Any], lanes: Sequence[str]) -> SlotCounts:
+def _places_of(rows: Sequence[claims_sql.CountPlacesRow], lanes: Sequence[str]) -> SlotCounts:
     n: dict[str, int] = dict.fromkeys(
         ("total", "open", "held", "reserved", "draining", "offline", "closed"), 0
     )
@@ -416,23 +408,23 @@ def _places_of(rows: Sequence[Any], lanes: Sequence[str]) -> SlotCounts:
     return SlotCounts(**n)
 
 
-def _facts_of(scene: WaitContext) -> dict[str, Any]:
-    """For programs, and for pages that draw them."""
-    p = scene.places
-    facts: dict[str, Any] = {
-        "pool": scene.pool, "lanes": list(scene.lanes), "ahead": scene.ahead, "total": p.total,
-        "open": p.open, "held": p.held, "reserved": p.reserved, "draining": p.draining,
-        "offline": p.offline, "closed": p.closed, "members": scene.members,
-        "max_members": scene.max_members,
+def _facts_of(context: WaitContext) -> dict[str, object]:
+    """The `facts` of the API, which pages draw."""
+    p = context.places
+    facts: dict[str, object] = {
+        "pool": context.pool, "lanes": list(context.lanes), "ahead": context.ahead,
+        "total": p.total, "open": p.open, "held": p.held, "reserved": p.reserved,
+        "draining": p.draining, "offline": p.offline, "closed": p.closed,
+        "members": context.members, "max_members": context.max_members,
     }  # fmt: skip
-    if scene.code in ("not_contiguous", "not_together"):
-        facts |= {"longest": scene.longest, "longest_on": scene.longest_on}
-    if scene.wanted.is_paired:
-        facts |= {"pairs": scene.pairs}
-    if scene.undecided:
-        facts |= {"undecided": list(scene.undecided), "kept_s": round(scene.kept, 1)}
-    if scene.paused_until is not None:
-        facts["paused_until"] = rfc3339(scene.paused_until)
+    if context.code in ("not_contiguous", "not_together"):
+        facts |= {"longest": context.longest, "longest_on": context.longest_on}
+    if context.wanted.is_paired:
+        facts["pairs"] = context.pairs
+    if context.undecided:
+        facts |= {"undecided": list(context.undecided), "kept_s": round(context.kept, 1)}
+    if context.paused_until is not None:
+        facts["paused_until"] = rfc3339(context.paused_until)
     return facts
 
 
@@ -442,36 +434,30 @@ def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
         row = rows.get(claim.id)
         if row is None:
             continue
-        word = (
-            {"plan": "running", "apply": "applying"}.get(row.holder_step or "", "bound")
-            if row.holder_state == "bound"
-            else row.holder_state
-        )
-        code, said = describe_blocked(
+        code, message = describe_blocked(
             workspace=row.name or "",
-            is_locked=bool(row.is_locked),
+            is_locked=row.is_locked,
             locked_by=row.locked_by or "",
             lock_reason=row.lock_reason or "",
             holder=row.holder,
-            holder_word="apply_pending" if word in ("reserved", "parked") else word or "",
+            holder_word=claim_class(row.holder_state or "", step=row.holder_step or ""),
             back_off=row.due_in,
             ahead=row.ahead if claim.is_serial else 0,
             lost_claim=row.lost_claim_id,
         )
         band = _estimate_blocked(code, row, reader)
-        start = (band.start, band.end) if band.start is not None and band.end is not None else None
         blockers = [row.holder] if row.holder is not None and code == "workspace_busy" else []
         claim.wait = Wait(
             code=code,
-            text=said.text,
-            unblock=said.unblock,
-            start=start,
+            text=message.text,
+            unblock=message.unblock,
+            start=band.span,
             start_note=band.note,
             blockers=blockers,
         )
 
 
-def _estimate_blocked(code: str, row: Any, reader: _ReadCache) -> Band:
+def _estimate_blocked(code: str, row: claims_sql.BlockedByRow, reader: _ReadCache) -> Band:
     if code == "back_off":
         return Band(None, None, "then it is queued")
     if (
@@ -480,7 +466,7 @@ def _estimate_blocked(code: str, row: Any, reader: _ReadCache) -> Band:
         and row.holder_pool is not None
         and not row.ahead
     ):
-        return estimate_start(1, [row.holder_age], reader.holds(row.holder_pool))
+        return estimate_start(1, [row.holder_age or 0.0], reader.holds(row.holder_pool))
     if code == "workspace_busy" and row.holder_state in ("bound", "waiting"):
         return Band(None, None, f"depends on claim {row.holder}")
     return Band(
@@ -488,39 +474,19 @@ def _estimate_blocked(code: str, row: Any, reader: _ReadCache) -> Band:
     )
 
 
-def _cached(key: Any, read: Callable[[], Any]) -> Any:
-    known = _kept.get(key)
-    started = time.monotonic()
-    if known is not None and known[0] > started:
-        return known[1]
-    found = read()
-    cost = time.monotonic() - started
-    if cost >= WORTH_KEEPING:
-        if len(_kept) > 1000:
-            _kept.clear()
-        _kept[key] = (started + cost * COST_SHARE, found)
-    return found
-
-
-def _longest_free_run(
-    pool: PoolFacts, labels: str, lanes: list[str]
-) -> claims_sql.LongestFreeRunRow | None:
-    return claims_sql.longest_free_run(pool=pool.id, labels=labels, lanes=lanes, step=pool.step)
-
-
-def _most_on_one(pool: PoolFacts, labels: str, lanes: list[str]) -> claims_sql.MostOnOneRow | None:
-    return claims_sql.most_on_one(pool=pool.id, labels=labels, lanes=lanes)
-
-
-def _longest_paired_run(
-    pool: PoolFacts, labels: str, lane: str, other: str
-) -> pairs_sql.LongestPairedRunRow | None:
-    return pairs_sql.longest_paired_run(
-        pool=pool.id, labels=labels, lane=lane, other=other, step=pool.step
-    )
-
-
-def _most_paired_on_one(
-    pool: PoolFacts, labels: str, lane: str, other: str
-) -> pairs_sql.MostPairedOnOneRow | None:
+def _find_longest(
+    pool: PoolFacts, lanes: list[str], labels: str, pair: tuple[str, str] | None, *, is_run: bool
+) -> LongestRow | None:
+    """The member with the longest free run, or with the most free numbers."""
+    if pair is None:
+        if is_run:
+            return claims_sql.longest_free_run(
+                pool=pool.id, labels=labels, lanes=lanes, step=pool.step
+            )
+        return claims_sql.most_on_one(pool=pool.id, labels=labels, lanes=lanes)
+    lane, other = pair
+    if is_run:
+        return pairs_sql.longest_paired_run(
+            pool=pool.id, labels=labels, lane=lane, other=other, step=pool.step
+        )
     return pairs_sql.most_paired_on_one(pool=pool.id, labels=labels, lane=lane, other=other)

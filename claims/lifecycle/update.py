@@ -148,9 +148,10 @@ def record_claim_heartbeat(*, claim_id: int, generation: int) -> ClaimView:
 
 def _queue_of(claim: ClaimView, size: int) -> int:
     """The id of the queue for claims of this size, which the claim joins if it waits again."""
-    terms = {
-        k: v for k, v in claim.terms.items() if size > 1 or k not in ("contiguous", "on_one_member")
-    }
+    terms = claim.terms.copy()
+    if size == 1:
+        terms.pop("contiguous", None)
+        terms.pop("on_one_member", None)
     digest = shape_digest(tuple(claim.pools), claim.kind, size, terms)
     row = claims_sql.shape_by_digest(digest=digest)
     if row is not None:

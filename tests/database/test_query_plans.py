@@ -37,8 +37,7 @@ WALK = re.compile(
 # Walking an index from end to end is a scan by another name. Allowed where the index holds only
 # what waits, and the walk hops or stops.
 WALKS = {
-    ("claims/statements.sql", "lines_with_work"): "hops from line to line",
-    ("claims/statements.sql", "lines"): "hops from line to line",
+    ("claims/statements.sql", "queues_with_work"): "hops from queue to queue",
     ("claims/statements.sql", "queue_blocked"): "for a page: what is blocked, in its order",
     (
         "claims/statements.sql",

@@ -20,7 +20,7 @@ from claims.states import CLAIM, OUTCOMES
 from project.kernel.validation import LONGEST_REASON
 
 Shape = serializers.Serializer[Any]
-Json = dict[str, Any]
+Json = dict[str, object]
 
 CLAIM_STATES = tuple(CLAIM.states)
 OUTCOME_NAMES = ("", *OUTCOMES)

@@ -1,3 +1,1 @@
-"""The allocator, which serves the queues of waiting claims, and the clean-up of queues that
-nobody uses.
-"""
+"""The allocator, which serves the queues of waiting claims, and the clean-up of unused queues."""

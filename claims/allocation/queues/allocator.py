@@ -1,11 +1,10 @@
-"""Matching those who wait with what is free. One step looks at the lines that have work, never at
-everybody in them.
+"""Binds waiting claims to free slots. One step reads the queues that have work, not their claims.
 
-Lines of simple claims are served in batches: one statement takes the heads of all lines that accept
-a lane, in the order of their turns, and as many free slots. A claim that is not simple is tried by
-itself when its turn comes among them. If it does not fit, smaller claims may pass it: they take no
-more slots than it needs, counted on its row (`passed`). Row locks are the coordination: any number
-of allocators may run.
+Queues of simple claims are served in batches: one statement takes the first claims of all queues
+that accept a lane, in the order of their turns, and the same number of free slots. A claim that is
+not simple is tried alone when its turn comes. If it does not fit, smaller claims may pass it; the
+slots that they take are counted on its row (`passed`) and never exceed its size. Row locks
+coordinate any number of allocators.
 """
 
 import json
@@ -14,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.db import transaction
 
@@ -39,38 +37,40 @@ from claims.allocation.requests.policy import (
 from claims.allocation.requests.resolve import (
     PoolFacts,
     find_pools,
+    find_pools_by_id,
     kind_in,
     lanes_in,
     offer_of,
+    read_pool_row,
+    read_pool_state,
     slot_demand_in,
     slot_demand_of,
 )
 from claims.allocation.scale_request import request_scaling
 from claims.statements import repeat
 from pools.config.layout import PAIRED
-from pools.lifecycle.selectors import read_stored
 from project.kernel.actor import current_actor
 from project.kernel.events.notify import publish
 
 BoundRow = claims_sql.BindBatchRow | claims_sql.BindBatchBeforeRow | claims_sql.BindBatchPastRow
 BATCH = 200  # claims in one statement: below 20 ms, and an eighth less work for each than with 100
-BATCHES = 10  # of one lane in one step; then the other pools have their turn
-# Seconds of serving in one step: then whoever was served is heard of, and a wish to stop is heard.
+BATCHES = 10  # of one lane in one step; then the allocator serves the other pools
+# Seconds of serving in one step. After a step, notifications are sent and the process may stop.
 LONGEST = 0.5
-TRIED_BY_ONE = 40  # heads that are not simple, of one pool in one step
-STALE = 20.0  # seconds after which a line is looked at though nothing is free for it
-SETTLED = 1.0  # between two notes that a line was tried: whose turn it is to be tried rests on them
+TRIED_BY_ONE = 40  # claims that are not simple, of one pool in one step
+STALE = 20.0  # seconds after which a queue is tried although no slot is free for it
+SETTLED = 1.0  # seconds between two writes of `tried_at`, which orders the queues of choose_heads
 ADOPTED = 500
-LAST = (2**15 - 1, 2**63 - 1)  # behind every claim: rank and id
+LAST = (2**15 - 1, 2**63 - 1)  # a rank and id behind every claim
 
-# Called in this order before the queues are served. Each binds claims that go first, and returns
-# how many it has bound.
+# Called in this order before the queues are served. Each function binds claims that go first, and
+# returns their number.
 served_first: list[Callable[[], int]] = []
 
 
 @dataclass
 class WaitQueue:
-    """Those who ask for the same, as their head stands now."""
+    """The claims with the same request, and the state of the first of them."""
 
     shape: int
     names: list[str]
@@ -82,16 +82,16 @@ class WaitQueue:
     pool_id: int | None
     waited: float
     tried: float | None
-    noted: Mapping[str, Any] | None
+    stored_reason: Mapping[str, object] | None
     stored_lanes: list[str]
-    total: int = 1  # slots of the head in all its pools
+    total: int = 1  # slots of the first claim in all its pools
     passed: int = 0
-    free_lanes: set[str] = field(default_factory=set)  # of its first pool, as they were read
+    free_lanes: set[str] = field(default_factory=set)  # of its first pool, when the step began
     is_free: bool = False
     pools: tuple[PoolFacts | None, ...] = ()
-    is_done: bool = False  # its head was bound in this step
+    is_done: bool = False  # its first claim was bound in this step
     was_tried: bool = False
-    code: str = ""  # why it waits, once that was asked
+    code: str = ""  # the wait reason, once it is known
 
     @property
     def found(self) -> list[PoolFacts]:
@@ -103,8 +103,8 @@ class WaitQueue:
 
     @property
     def known_name(self) -> str:
-        """Of its first pool, "" while that does not exist: a label of metrics is never a
-        caller's own word.
+        """Name of its first pool, "" while that pool does not exist: a metric has no labels that
+        callers choose.
         """
         return self.found[0].name if self.found else ""
 
@@ -124,27 +124,27 @@ class WaitQueue:
 
 @dataclass
 class AllocationResult:
-    """What one step did and found out."""
+    """The result of one step, and the facts that it has read."""
 
     bound: int = 0
     is_more: bool = False
-    states: dict[int, Any] = field(default_factory=dict)
+    states: dict[int, claims_sql.PoolStateRow] = field(default_factory=dict)
     offers: dict[tuple[int, int, str, bool], Offer] = field(default_factory=dict)
     bound_pools: set[int] = field(default_factory=set)
     has_operations: bool = False
 
 
 def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
-    """One step. `only_pools`: no others are served; their reasons are not looked at either."""
+    """One step. `only_pools`: serves only these pools and writes no wait reasons."""
     step = AllocationResult()
     if only_pools is None:
         step.bound += sum(serve() for serve in served_first)
-    lines = _read_queues()
+    queues = _read_queues()
     if only_pools is not None:
         wanted = set(only_pools)
-        lines = [line for line in lines if line.pool_id in wanted]
-    lines = _resolve_pools(lines)
-    reached = _serve(lines, step)
+        queues = [queue for queue in queues if queue.pool_id in wanted]
+    _resolve_pools(queues)
+    reached = _serve(queues, step)
     if only_pools is None:
         _write_reasons(reached, step)
     if step.bound:
@@ -158,21 +158,20 @@ def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
 
 def _read_queues() -> list[WaitQueue]:
     found = []
-    for row in claims_sql.lines(stale=STALE):
-        terms = json.loads(row.terms)
+    for row in claims_sql.queues_with_work(stale=STALE):
         found.append(
             WaitQueue(
                 shape=row.shape,
                 names=row.pools,
                 kind=row.kind,
                 lanes=row.lanes,
-                wanted=slot_demand_of(row.size, terms),
+                wanted=slot_demand_of(row.size, json.loads(row.terms)),
                 is_simple=row.is_simple,
                 turn=Turn(row.rank, row.claim),
                 pool_id=row.pool_id,
                 waited=row.waited,
                 tried=row.tried,
-                noted=None if row.wait_reason is None else json.loads(row.wait_reason),
+                stored_reason=None if row.wait_reason is None else json.loads(row.wait_reason),
                 stored_lanes=row.lanes,
                 total=row.total,
                 passed=row.passed,
@@ -183,87 +182,72 @@ def _read_queues() -> list[WaitQueue]:
     return found
 
 
-def _resolve_pools(lines: list[WaitQueue]) -> list[WaitQueue]:
-    """Gives every line its pools as they are now: found by id for the simple ones, by name where
-    there are several or none yet.
+def _resolve_pools(queues: list[WaitQueue]) -> None:
+    """Sets the present pools of each queue: found by id for queues of one pool, by name for queues
+    of several pools and for those whose pool did not exist.
     """
-    by_id = _read_pools({line.pool_id for line in lines if line.pool_id is not None})
-    names = {
-        name for line in lines if len(line.names) > 1 or line.pool_id is None for name in line.names
-    }
-    names |= {
-        line.names[0]
-        for line in lines
-        if line.pool_id is not None and by_id[line.pool_id].state == "gone"
-    }
+    by_id = find_pools_by_id({queue.pool_id for queue in queues if queue.pool_id is not None})
+    names = set[str]()
+    for queue in queues:
+        if len(queue.names) > 1 or queue.pool_id is None:
+            names.update(queue.names)
+        elif by_id[queue.pool_id].state == "gone":
+            names.add(queue.names[0])
     by_name = find_pools(names) if names else {}
-    for line in lines:
-        first = None if line.pool_id is None else by_id[line.pool_id]
+    for queue in queues:
+        first = None if queue.pool_id is None else by_id[queue.pool_id]
         if first is None or first.state == "gone":
-            first = _change_pool(line, first, by_name.get(line.names[0]))
-        line.pools = (first, *(by_name.get(name) for name in line.names[1:]))
-        line.kind = kind_in(line.pools, line.kind)
-        line.lanes = lanes_in(line.pools, line.kind)
-        _pair(line)
-        if line.lanes != line.stored_lanes:
-            line.is_free, line.free_lanes = True, set(line.lanes)  # worth a try
-    return lines
+            first = _change_pool(queue, first, by_name.get(queue.names[0]))
+        queue.pools = (first, *(by_name.get(name) for name in queue.names[1:]))
+        queue.kind = kind_in(queue.pools, queue.kind)
+        queue.lanes = lanes_in(queue.pools, queue.kind)
+        _update_pairing(queue)
+        if queue.lanes != queue.stored_lanes:
+            queue.is_free, queue.free_lanes = True, set(queue.lanes)  # try it in this step
 
 
-def _pair(line: WaitQueue) -> None:
-    """Whether its numbers take two slots each is said by its pools, and they may have come later
-    than the line.
+def _update_pairing(queue: WaitQueue) -> None:
+    """The pools of the queue decide whether each number takes two slots. They may be newer than the
+    queue.
     """
-    if line.kind not in PAIRED:
+    if queue.kind not in PAIRED:
         return
-    wanted = line.wanted = slot_demand_in(line.wanted, line.pools, line.kind)
+    wanted = queue.wanted = slot_demand_in(queue.wanted, queue.pools, queue.kind)
     is_simple = (
-        wanted.size == 1 and len(line.names) == 1 and not wanted.selector and not wanted.is_paired
+        wanted.size == 1 and len(queue.names) == 1 and not wanted.selector and not wanted.is_paired
     )
-    if is_simple != line.is_simple:
-        pairs_sql.mark_simple(shape=line.shape, is_simple=is_simple)
-        line.is_simple = is_simple
-
-
-def _read_pools(ids: Iterable[int]) -> dict[int, PoolFacts]:
-    rows = claims_sql.pools_by_id(pools=list(ids))
-    return {
-        r.id: PoolFacts(
-            r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)
-        )
-        for r in rows
-    }
+    if is_simple != queue.is_simple:
+        pairs_sql.mark_simple(shape=queue.shape, is_simple=is_simple)
+        queue.is_simple = is_simple
 
 
 def _change_pool(
-    line: WaitQueue, before: PoolFacts | None, after: PoolFacts | None
+    queue: WaitQueue, before: PoolFacts | None, after: PoolFacts | None
 ) -> PoolFacts | None:
-    """A pool has appeared under the name the line waits for, or the one it waited in is gone."""
+    """Moves the queue from a deleted pool to the new pool of the same name, if there is one."""
+    actor = current_actor()
     if before is not None:
         while (
-            len(claims_sql.disown(ADOPTED, shape=line.shape, pool=before.id, actor=current_actor()))
+            len(claims_sql.disown(ADOPTED, shape=queue.shape, pool=before.id, actor=actor))
             == ADOPTED
         ):
             pass
-        line.pool_id = None
+        queue.pool_id = None
         publish("events")
     if after is None or after.state == "deleting":
         return None
     lease = after.spec.lease
     limits = {"acknowledge": lease.acknowledge, "heartbeat": lease.heartbeat, "hold": lease.hold}
     text = json.dumps({name: seconds for name, seconds in limits.items() if seconds is not None})
-    values: dict[str, Any] = {
-        "shape": line.shape,
-        "pool": after.id,
-        "lease": text,
-        "actor": current_actor(),
-    }
-    while len(claims_sql.adopt(ADOPTED, **values)) == ADOPTED:
+    while (
+        len(claims_sql.adopt(ADOPTED, shape=queue.shape, pool=after.id, lease=text, actor=actor))
+        == ADOPTED
+    ):
         pass
-    if not line.kind:
-        claims_sql.name_kind(shape=line.shape, kind=kind_in([after], ""))
-    line.pool_id = after.id
-    line.is_free, line.free_lanes = True, set(after.lanes_for(line.kind))  # worth a try
+    if not queue.kind:
+        claims_sql.name_kind(shape=queue.shape, kind=kind_in([after], ""))
+    queue.pool_id = after.id
+    queue.is_free, queue.free_lanes = True, set(after.lanes_for(queue.kind))  # try it in this step
     publish("events")
     return after
 
@@ -271,68 +255,68 @@ def _change_pool(
 # -- serving ---------------------------------------------------------------------------------------
 
 
-def _serve(lines: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueue]:
-    """Pool by pool, until it has taken long enough; the lines of pools that it did not reach are
-    left out of the answer.
+def _serve(queues: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueue]:
+    """Serves pool by pool until LONGEST is over. Returns the queues without those of the pools that
+    it did not reach.
     """
     began = time.monotonic()
     by_pool: dict[int, list[WaitQueue]] = defaultdict(list)
-    for line in lines:
-        if line.is_whole and line.lanes:
-            for pool in line.found:
-                by_pool[pool.id].append(line)
+    for queue in queues:
+        if queue.is_whole and queue.lanes:
+            for pool in queue.found:
+                by_pool[pool.id].append(queue)
     pool_ids = list(by_pool)
-    random.shuffle(pool_ids)  # several allocators begin at different ends
+    random.shuffle(pool_ids)  # several allocators begin with different pools
     while pool_ids and time.monotonic() - began < LONGEST:
         pool_id = pool_ids.pop()
         _serve_pool(pool_id, by_pool[pool_id], step)
     step.is_more = step.is_more or bool(pool_ids)
-    missed = {id(line) for pool_id in pool_ids for line in by_pool[pool_id]}
-    return [line for line in lines if id(line) not in missed]
+    missed = {id(queue) for pool_id in pool_ids for queue in by_pool[pool_id]}
+    return [queue for queue in queues if id(queue) not in missed]
 
 
-def _serve_pool(pool_id: int, lines: list[WaitQueue], step: AllocationResult) -> None:
-    """Everybody in the order of their turns: batches of simple ones up to the next that is not,
-    then that one by itself.
+def _serve_pool(pool_id: int, queues: list[WaitQueue], step: AllocationResult) -> None:
+    """Serves all claims in the order of their turns: a batch of simple claims, then the next claim
+    that is not simple, and so on.
     """
     serving = _Serving(
-        next(p for p in lines[0].found if p.id == pool_id),
-        [line for line in lines if line.is_simple],
+        next(p for p in queues[0].found if p.id == pool_id),
+        [queue for queue in queues if queue.is_simple],
         step,
     )
-    others = sorted((line for line in lines if not line.is_simple), key=lambda line: line.turn)
+    rest = sorted((queue for queue in queues if not queue.is_simple), key=lambda queue: queue.turn)
     chosen = {
         head.shape
-        for head in choose_heads([line.head() for line in others if line.is_free], TRIED_BY_ONE)
+        for head in choose_heads([queue.head() for queue in rest if queue.is_free], TRIED_BY_ONE)
     }
-    for line in others:
-        serving.serve_before(line.turn)
-        if line.is_done:
+    for queue in rest:
+        serving.serve_before(queue.turn)
+        if queue.is_done:
             continue
-        if line.shape in chosen and line.found[0].id == pool_id and _try_one(line, step):
+        if queue.shape in chosen and queue.found[0].id == pool_id and _try_one(queue, step):
             continue
-        if _reason_of(line, step) in HOLDERS_LEAVE:
-            serving.waiters.append(line.waiter())
+        if _reason_of(queue, step) in HOLDERS_LEAVE:
+            serving.waiters.append(queue.waiter())
     serving.serve_before(None)
 
 
 class _Serving:
-    """The simple lines of one pool in one step."""
+    """The simple queues of one pool in one step."""
 
-    def __init__(self, pool: PoolFacts, lines: list[WaitQueue], step: AllocationResult) -> None:
+    def __init__(self, pool: PoolFacts, queues: list[WaitQueue], step: AllocationResult) -> None:
         self.pool, self.step = pool, step
-        self.heads: dict[int, Turn] = {line.shape: line.turn for line in lines}
-        # Of lanes that were free when the lines were read: every line that takes slots of these was
-        # read, too.
+        self.heads: dict[int, Turn] = {queue.shape: queue.turn for queue in queues}
+        # Only lanes that were free when the queues were read: all queues that accept such a lane
+        # were read then.
         self.shapes = {
-            lane: [line.shape for line in lines if lane in line.free_lanes]
+            lane: [queue.shape for queue in queues if lane in queue.free_lanes]
             for lane in _lanes_in_order(pool)
         }
-        self.waiters: list[WaitingHead] = []  # that were not served, in the order of their turns
+        self.waiters: list[WaitingHead] = []  # claims that were not served, by their turns
 
     def serve_before(self, before: Turn | None) -> None:
-        """The lanes pickiest first, so that claims that fit few slots elsewhere fill these
-        before they compete for the others.
+        """Serves the claims whose turn comes before `before`. Lanes that accept few kinds come
+        first, so claims fill them before they compete for the other lanes.
         """
         for lane, shapes in self.shapes.items():
             if not self._stands_before(before, shapes):
@@ -340,7 +324,7 @@ class _Serving:
             self._serve_lane(lane, before)
             if before is not None:
                 self._read_heads()
-                # Nothing is left of this lane for those behind either.
+                # The lane has no slot left, so the claims behind get none either.
                 if self._stands_before(before, shapes):
                     self.shapes[lane] = []
 
@@ -349,7 +333,7 @@ class _Serving:
         return bool(heads) and (before is None or min(heads) < before)
 
     def _read_heads(self) -> None:
-        rows = claims_sql.heads_of_lines(shapes=list(self.heads))
+        rows = claims_sql.heads_of_queues(shapes=list(self.heads))
         self.heads = {row.shape: Turn(row.rank, row.claim) for row in rows}
 
     def _serve_lane(self, lane: str, before: Turn | None) -> None:
@@ -367,28 +351,29 @@ class _Serving:
                 self.step.is_more = True
 
     def _bind_batch(self, lane: str, before: Turn | None, passing: Passing | None) -> int:
-        pool = self.pool
-        values: dict[str, Any] = {
-            "shapes": self.shapes[lane],
-            "pool": pool.id,
-            "lane": lane,
-            "queue": pool.queue,
-            "actor": current_actor(),
-        }
-        bind: Callable[..., Sequence[BoundRow]] = claims_sql.bind_batch
-        if passing is not None:
-            rank, claim = LAST if before is None else (before.rank, before.claim)
-            kept = [json.dumps(dict(labels)) for labels in passing.kept]
-            values |= {"waiters": passing.waiters, "kept": kept, "rank": rank, "claim": claim}
-            bind = claims_sql.bind_batch_past
-        elif before is not None:
-            values |= {"rank": before.rank, "claim": before.claim}
-            bind = claims_sql.bind_batch_before
-        rows = repeat(lambda: bind(BATCH, **values))
-        waited = WAITED.labels(pool.name)
+        rows = repeat(lambda: self._bind(lane, before, passing))
+        waited = WAITED.labels(self.pool.name)
         for row in rows:
             waited.observe(row.waited)
         return len(rows)
+
+    def _bind(self, lane: str, before: Turn | None, passing: Passing | None) -> Sequence[BoundRow]:
+        pool, shapes, actor = self.pool, self.shapes[lane], current_actor()
+        rank, claim = LAST if before is None else (before.rank, before.claim)
+        if passing is not None:
+            kept = [json.dumps(dict(labels)) for labels in passing.kept]
+            return claims_sql.bind_batch_past(
+                BATCH, shapes=shapes, pool=pool.id, lane=lane, queue=pool.queue, actor=actor,
+                rank=rank, claim=claim, waiters=passing.waiters, kept=kept,
+            )  # fmt: skip
+        if before is not None:
+            return claims_sql.bind_batch_before(
+                BATCH, shapes=shapes, pool=pool.id, lane=lane, queue=pool.queue, actor=actor,
+                rank=rank, claim=claim,
+            )  # fmt: skip
+        return claims_sql.bind_batch(
+            BATCH, shapes=shapes, pool=pool.id, lane=lane, queue=pool.queue, actor=actor
+        )
 
 
 def _lanes_in_order(pool: PoolFacts) -> list[str]:
@@ -396,96 +381,75 @@ def _lanes_in_order(pool: PoolFacts) -> list[str]:
     return [c.lane for c in sorted(classes, key=lambda c: len(c.accepts))]
 
 
-def _try_one(line: WaitQueue, step: AllocationResult) -> bool:
-    """The head of a line that is not simple: all it asks for, or nothing."""
+def _try_one(queue: WaitQueue, step: AllocationResult) -> bool:
+    """Binds the first claim of a queue that is not simple to all its slots, or to none."""
 
     def bind() -> bool:
         with transaction.atomic():
-            return bind_claim(line.turn.claim, line.wanted, line.found, line.kind, may_pass=True)
+            return bind_claim(
+                queue.turn.claim, queue.wanted, queue.found, queue.kind, may_pass=True
+            )
 
-    line.was_tried = True
+    queue.was_tried = True
     if not repeat(bind):
         return False
-    line.is_done = True
+    queue.is_done = True
     step.bound += 1
-    step.bound_pools |= {pool.id for pool in line.found}
-    WAITED.labels(line.known_name).observe(line.waited)
+    step.bound_pools |= {pool.id for pool in queue.found}
+    WAITED.labels(queue.known_name).observe(queue.waited)
     return True
 
 
-# -- saying why ------------------------------------------------------------------------------------
+# -- wait reasons ----------------------------------------------------------------------------------
 
 
-def _write_reasons(lines: Sequence[WaitQueue], step: AllocationResult) -> None:
-    """The reason of every line that was looked at: one write a line, and only where it says
-    something new or is getting old.
+def _write_reasons(queues: Sequence[WaitQueue], step: AllocationResult) -> None:
+    """Writes the wait reason of each queue if it has changed or is old, and asks the scaler for
+    more members.
     """
     shapes, reasons, lanes, asking = [], [], [], set()
-    for line in lines:
-        if line.is_done:
+    for queue in queues:
+        if queue.is_done:
             continue
-        if step.bound_pools & {pool.id for pool in line.found}:
-            line.code = ""  # what it found free may be taken by now
-        code = _reason_of(line, step)
-        reason = {"code": code, "passable": is_passable(code, is_simple=line.is_simple)}
-        is_old = line.tried is None or line.tried >= (SETTLED if line.was_tried else STALE)
-        if line.noted is None or line.noted.get("code") != code:
-            FAILED.labels(line.known_name, code).inc()
-        if is_old or reason != line.noted or line.lanes != line.stored_lanes:
-            shapes.append(line.shape)
+        if step.bound_pools & {pool.id for pool in queue.found}:
+            queue.code = ""  # the slots that it found free may be taken by now
+        code = _reason_of(queue, step)
+        reason = {"code": code, "passable": is_passable(code, is_simple=queue.is_simple)}
+        is_old = queue.tried is None or queue.tried >= (SETTLED if queue.was_tried else STALE)
+        if queue.stored_reason is None or queue.stored_reason.get("code") != code:
+            FAILED.labels(queue.known_name, code).inc()
+        if is_old or reason != queue.stored_reason or queue.lanes != queue.stored_lanes:
+            shapes.append(queue.shape)
             reasons.append(json.dumps(reason))
-            lanes.append(json.dumps(line.lanes))
-        asking |= {
-            pool.id
-            for pool in line.found
-            if code not in ("next", "pool_paused") and not _state_row(pool.id, step).is_asked
-        }
+            lanes.append(json.dumps(queue.lanes))
+        if code not in ("next", "pool_paused"):
+            asking |= {
+                pool.id for pool in queue.found if not read_pool_row(pool.id, step.states).is_asked
+            }
     if shapes:
-        repeat(lambda: claims_sql.note_lines(shapes=shapes, reasons=reasons, lanes=lanes))
+        repeat(lambda: claims_sql.write_reasons(shapes=shapes, reasons=reasons, lanes=lanes))
     if asking:
         request_scaling(asking)
 
 
-def _reason_of(line: WaitQueue, step: AllocationResult) -> str:
-    line.code = line.code or find_reason(
-        line.wanted, [_state_of(line, pool, step) for pool in line.pools]
+def _reason_of(queue: WaitQueue, step: AllocationResult) -> str:
+    queue.code = queue.code or find_reason(
+        queue.wanted, [_state_of(queue, pool, step) for pool in queue.pools]
     )
-    return line.code
+    return queue.code
 
 
-def _state_of(line: WaitQueue, pool: PoolFacts | None, step: AllocationResult) -> PoolState:
+def _state_of(queue: WaitQueue, pool: PoolFacts | None, step: AllocationResult) -> PoolState:
     if pool is None:
         return PoolState()
-    row = _state_row(pool.id, step)
-    refusal = find_refusal(line.wanted, [_offer_of(line, pool, step)])
-    has_labels = is_willing = True
-    if line.wanted.selector:
-        found = claims_sql.label_states(pool=pool.id, labels=json.dumps(dict(line.wanted.selector)))
-        has_labels, is_willing = (
-            bool(found and found.has_labels),
-            bool(found and found.is_labelled_willing),
-        )
-    return PoolState(
-        state=row.state,
-        is_paused=row.is_paused,
-        refusal=refusal.code if refusal else "",
-        has_member=row.has_member,
-        is_any_willing=row.is_any_willing,
-        has_labels=has_labels,
-        is_labelled_willing=is_willing,
-        is_free=bool(claims_sql.is_any_free(pool=pool.id, lanes=pool.lanes_for(line.kind))),
-    )
+    refusal = find_refusal(queue.wanted, [_offer_of(queue, pool, step)])
+    row = read_pool_row(pool.id, step.states)
+    return read_pool_state(pool, row, queue.wanted, queue.kind, refusal)
 
 
-def _state_row(pool_id: int, step: AllocationResult) -> Any:
-    if pool_id not in step.states:
-        step.states[pool_id] = claims_sql.pool_states(pools=[pool_id])
-    return step.states[pool_id]
-
-
-def _offer_of(line: WaitQueue, pool: PoolFacts, step: AllocationResult) -> Offer:
-    with_members = line.wanted.size > 1
-    key = (pool.id, pool.revision, line.kind, with_members)
+def _offer_of(queue: WaitQueue, pool: PoolFacts, step: AllocationResult) -> Offer:
+    with_members = queue.wanted.size > 1
+    key = (pool.id, pool.revision, queue.kind, with_members)
     if key not in step.offers:
-        step.offers[key] = offer_of(pool, line.kind, with_members=with_members)
+        step.offers[key] = offer_of(pool, queue.kind, with_members=with_members)
     return step.offers[key]

@@ -1,1 +1,1 @@
-"""What a claim asks for, which pools and lanes it resolves to, and the pure decisions about it."""
+"""The request of a claim, the pools and lanes that it resolves to, and pure decisions about it."""

@@ -1,5 +1,5 @@
-"""What somebody asks for: read from the body of a call, a form or a file, with every fault at
-once. Pure.
+"""Parses the request of a claim from the body of a call, a form or a file, and reports all faults
+at once. Pure.
 """
 
 import hashlib
@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
+from claims.allocation.requests.policy import Terms
 from claims.kinds import Work, list_kinds
 from pools.config.durations import format_duration
 from pools.config.layout_spec import KIND
@@ -28,9 +29,9 @@ from pools.config.spec import DAY, NAME, NAME_RULE, SECOND, LeaseSpec
 from project.kernel.errors import FieldError, Invalid
 
 TASKS = ("plan", "plan_and_apply", "drift_check")
-SERIAL = "plan_and_apply"  # one at a time in a workspace
+SERIAL = "plan_and_apply"  # one claim at a time in a workspace
 MOST_POOLS = 16
-MOST_SLOTS = 1000  # that one claim holds, in all its pools
+MOST_SLOTS = 1000  # of one claim in all its pools
 MOST_LABELS = 16
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
 WORKSPACE_RULE = (
@@ -45,12 +46,24 @@ FIELDS = (
 )  # fmt: skip
 
 
+class ClaimSpec(TypedDict, total=False):
+    """The fields that a claim stores beside its queue. Limits are in seconds."""
+
+    acknowledge: float
+    heartbeat: float
+    hold: float
+    due_in: float  # the shortest limit
+    task: str
+    retry: bool
+    rank: int  # of a claim that an approval has moved to the head of its queue
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A claim as it is asked for. `size` slots in each of the pools, all or none of them."""
+    """The request of a claim. The claim gets `size` slots in each pool, or none."""
 
     pools: tuple[str, ...] = ()
-    kind: str = ""  # empty: the only one the pool knows
+    kind: str = ""  # empty: the only kind of the pool
     size: int = 1
     owner: str = ""
     key: str | None = None  # makes the call safe to repeat
@@ -61,14 +74,14 @@ class ClaimRequest:
     selector: tuple[tuple[str, str], ...] = ()  # labels of the member
     workspace: str = ""
     task: str = ""
-    acknowledge_within: float | None = None  # seconds; None: what the pool says
+    acknowledge_within: float | None = None  # seconds; None: the limit of the pool
     heartbeat_within: float | None = None
     hold_for: float | None = None
-    # Once its member is lost: stand in line again. None: a plan does, others do not.
+    # Whether the claim waits again after its member is lost. None: only a plan does.
     retry: bool | None = None
     requested_by: str = ""
-    slot: int | None = None  # this one and no other
-    work: Work | None = None  # from its kind; None: the claim only holds slots
+    slot: int | None = None  # the only slot that the claim accepts
+    work: Work | None = None  # parsed by its kind; None: the claim only holds slots
 
     @property
     def is_serial(self) -> bool:
@@ -81,7 +94,7 @@ class ClaimRequest:
 
     @property
     def rank(self) -> int:
-        """Smaller goes first; 0 is for what people have approved."""
+        """The smaller rank goes first. Approved claims have rank 0."""
         return 100 - self.priority
 
     @property
@@ -93,11 +106,13 @@ class ClaimRequest:
         return bool(self.task) if self.retry is None else self.retry
 
     @property
-    def terms(self) -> dict[str, Any]:
-        """What a slot must satisfy beside its lane, in the form the shape keeps."""
-        found: dict[str, Any] = {}
-        if self.size > 1:
-            found |= {name: True for name in ("contiguous", "on_one_member") if getattr(self, name)}
+    def terms(self) -> Terms:
+        """The conditions on slots beside the lane, as the queue stores them."""
+        found: Terms = {}
+        if self.size > 1 and self.contiguous:
+            found["contiguous"] = True
+        if self.size > 1 and self.on_one_member:
+            found["on_one_member"] = True
         if self.same_number:
             found["same_number"] = True
         if self.selector:
@@ -105,34 +120,28 @@ class ClaimRequest:
         return found
 
     def digest(self) -> bytes:
-        """Of everything but the key and who asks: a key used again must bring the same."""
-        values: tuple[Any, ...] = (
+        """Digest of all fields but key and requester. A repeated key must bring the same digest."""
+        values: tuple[object, ...] = (
             self.pools, self.kind, self.size, self.owner, self.priority, self.contiguous,
             self.on_one_member, self.same_number, self.selector, self.workspace, self.task,
             self.acknowledge_within, self.heartbeat_within, self.hold_for, self.retry, self.slot,
         )  # fmt: skip
-        if self.work is not None:  # digests of claims without work are older than kinds
+        if self.work is not None:  # stored digests of claims without work do not contain it
             values = (*values, self.work.digest())
         return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
 
     def spec(self, lease: LeaseSpec) -> str:
-        """What the claim keeps beside its shape, as JSON: limits in seconds (its own, else the
-        pool's), and what is odd about it.
-        """
-        limits = {
-            "acknowledge": lease.acknowledge
-            if self.acknowledge_within is None
-            else self.acknowledge_within,
-            "heartbeat": lease.heartbeat
-            if self.heartbeat_within is None
-            else self.heartbeat_within,
-            "hold": lease.hold if self.hold_for is None else self.hold_for,
-        }
-        found: dict[str, Any] = {
-            name: seconds for name, seconds in limits.items() if seconds is not None
-        }
-        if found:
-            found["due_in"] = min(found.values())
+        """The `ClaimSpec` as JSON. A limit that the request does not set is the pool's."""
+        limits = (
+            ("acknowledge", self.acknowledge_within, lease.acknowledge),
+            ("heartbeat", self.heartbeat_within, lease.heartbeat),
+            ("hold", self.hold_for, lease.hold),
+        )
+        chosen = {name: of_pool if own is None else own for name, own, of_pool in limits}
+        seconds = {name: value for name, value in chosen.items() if value is not None}
+        found: dict[str, float | str | bool] = {**seconds}
+        if seconds:
+            found["due_in"] = min(seconds.values())
         if self.task:
             found["task"] = self.task
         if self.is_retried:
@@ -140,14 +149,16 @@ class ClaimRequest:
         return json.dumps(found) if found else "{}"
 
 
-def shape_digest(pools: tuple[str, ...], kind: str, size: int, terms: Mapping[str, Any]) -> bytes:
-    """Equal requests have one line. `size` counts the slots in each pool."""
+def shape_digest(pools: tuple[str, ...], kind: str, size: int, terms: Terms) -> bytes:
+    """Key of the queue that equal requests share. `size` counts the slots in each pool."""
     text = json.dumps([pools, kind, size, terms], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def parse_claim(body: Any, *, requested_by: str, key: str | None = None) -> ClaimRequest:
-    """`key` as the caller's header gives it; it may stand in the body instead."""
+def parse_claim(body: object, *, requested_by: str, key: str | None = None) -> ClaimRequest:
+    """Raises `Invalid` with all faults of the body. `key` is the value of the header; the body may
+    contain the key instead.
+    """
     request, faults = read_claim(body, requested_by=requested_by, key=key)
     if request is None:
         raise Invalid(fields=faults)
@@ -155,7 +166,7 @@ def parse_claim(body: Any, *, requested_by: str, key: str | None = None) -> Clai
 
 
 def read_claim(
-    body: Any, *, requested_by: str, key: str | None = None
+    body: object, *, requested_by: str, key: str | None = None
 ) -> tuple[ClaimRequest | None, list[FieldError]]:
     faults = Faults()
     kinds = list_kinds()
@@ -196,14 +207,14 @@ def read_claim(
     return (None, faults.found) if faults.found else (request, [])
 
 
-def _read_pools(given: Mapping[str, Any], faults: Faults, *, is_needed: bool) -> tuple[str, ...]:
+def _read_pools(given: Mapping[str, object], faults: Faults, *, is_needed: bool) -> tuple[str, ...]:
     one, many = given.get("pool"), given.get("pools")
     if one is not None and many is not None:
-        faults.add("pools", "There is a pool and a list of pools.", "Give one of them.")
+        faults.add("pools", "The fields pool and pools exclude each other.", "Give one of them.")
         return ()
     if one is None and many is None:
         if is_needed:
-            faults.add("pool", "It is not said which pool.", "Name a pool, or several as pools.")
+            faults.add("pool", "A pool is required.", "Name a pool, or several as pools.")
         return ()
     field = "pool" if many is None else "pools"
     names = [one] if many is None else many
@@ -226,13 +237,13 @@ def _read_pools(given: Mapping[str, Any], faults: Faults, *, is_needed: bool) ->
         elif name in names[:i]:
             faults.add(
                 where,
-                f"{name} is there twice.",
+                f"{name} is named twice.",
                 "Name each pool once; for more slots in it raise size.",
             )
     return tuple(name for name in names if isinstance(name, str))
 
 
-def _read_kind(given: Mapping[str, Any], task: str, faults: Faults) -> str:
+def _read_kind(given: Mapping[str, object], task: str, faults: Faults) -> str:
     kind = given.get("kind")
     if kind is None or kind == "":
         return task
@@ -244,11 +255,11 @@ def _read_kind(given: Mapping[str, Any], task: str, faults: Faults) -> str:
         )
         return ""
     if task and kind != task:
-        faults.add("kind", f"A task of {task} is of that kind, not {kind}.", "Leave kind out.")
+        faults.add("kind", f"The kind of a task {task} is {task}, not {kind}.", "Leave kind out.")
     return kind
 
 
-def _read_key(given: Mapping[str, Any], key: str | None, faults: Faults) -> str | None:
+def _read_key(given: Mapping[str, object], key: str | None, faults: Faults) -> str | None:
     inside = read_text(given, "", "key", faults, 120) or None
     if key is not None and len(key) > 120:
         faults.add("Idempotency-Key", f"{len(key)} characters are too many.", "Use 120 at most.")
@@ -258,7 +269,7 @@ def _read_key(given: Mapping[str, Any], key: str | None, faults: Faults) -> str 
     return key or inside
 
 
-def _read_workspace(given: Mapping[str, Any], task: str, faults: Faults) -> str:
+def _read_workspace(given: Mapping[str, object], task: str, faults: Faults) -> str:
     name = read_text(given, "", "workspace", faults, 120)
     if name and not WORKSPACE.fullmatch(name):
         faults.add(
@@ -267,14 +278,14 @@ def _read_workspace(given: Mapping[str, Any], task: str, faults: Faults) -> str:
     if task == SERIAL and not name:
         faults.add(
             "workspace",
-            f"{SERIAL} changes a workspace, and none is named.",
-            "Name it, or ask for a plan.",
+            f"{SERIAL} needs a workspace.",
+            "Name the workspace, or ask for a plan.",
         )
     return name
 
 
 def _check_together(request: ClaimRequest, faults: Faults) -> None:
-    """What is right on its own and makes no sense together."""
+    """Adds faults for fields that exclude each other."""
     add = faults.add
     if request.total > MOST_SLOTS:
         add(
@@ -285,13 +296,13 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
     if request.same_number and len(request.pools) == 1:
         add(
             "same_number",
-            "There is one pool, so nothing to compare its number with.",
+            "The number is compared between pools, and one pool is named.",
             "Leave it out, or name several pools.",
         )
     if request.slot is not None:
         for name in ("contiguous", "on_one_member", "same_number", "selector"):
             if getattr(request, name):
-                add(name, "A named slot leaves nothing to search for.", "Leave it out.")
+                add(name, "A claim of a named slot has no conditions.", "Leave it out.")
         if request.size != 1 or len(request.pools) > 1:
             add("slot", "A named slot is one slot.", "Leave out size, and name one pool at most.")
     for name, seconds in (
@@ -303,4 +314,4 @@ def _check_together(request: ClaimRequest, faults: Faults) -> None:
                 f"{format_duration(seconds)} is not shorter than hold_for, "
                 f"{format_duration(request.hold_for)}."
             )
-            add(name, what, "It would never count: shorten it.")
+            add(name, what, "Shorten it.")

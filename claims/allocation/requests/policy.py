@@ -4,7 +4,7 @@ which claim may pass another. Pure.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 STRICT_AFTER = 600.0  # seconds during which smaller claims may pass a claim that does not fit
 
@@ -68,6 +68,15 @@ class SlotDemand:
     selector: Mapping[str, str] = field(default_factory=dict)
     # One of the pools has separate slots for TCP and UDP, so each number takes two slots there.
     is_paired: bool = False
+
+
+class Terms(TypedDict, total=False):
+    """Stored fields of a `SlotDemand`. Fields with their default value are left out."""
+
+    contiguous: bool
+    on_one_member: bool
+    same_number: bool
+    selector: dict[str, str]
 
 
 class Refusal(NamedTuple):

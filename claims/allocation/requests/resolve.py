@@ -1,18 +1,25 @@
-"""Where a request goes: its pools, the lanes that serve it, and the line it stands in.
+"""Resolves a request to its pools, the lanes that serve it, and its queue.
 
-Each process remembers what it found; the statements that use it check it (revision of the pool,
-digest and lanes of the line) and answer with no row when it is old. So a hand-over costs one
-statement, and a memory is never trusted.
+Each process caches the routes it has found. A statement that uses a cached route checks the
+revision of the pool and the digest and lanes of the queue, and returns no row for an outdated
+route. So a hand-over costs one statement, and an outdated cache does no harm.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from claims import claims_sql, pairs_sql
 from claims.allocation.requests.claim_request import MOST_SLOTS, ClaimRequest, shape_digest
-from claims.allocation.requests.policy import Offer, SlotDemand, find_refusal, longest_run
+from claims.allocation.requests.policy import (
+    Offer,
+    PoolState,
+    Refusal,
+    SlotDemand,
+    Terms,
+    find_refusal,
+    longest_run,
+)
 from pools.config.layout import (
     NO_OWN_SLOTS,
     Layout,
@@ -51,7 +58,7 @@ class PoolFacts:
         return pair_for(self.spec.layout, kind)
 
     def width_of(self, kind: str) -> int:
-        """Slots that a number takes."""
+        """Number of slots that each number takes."""
         return 1 if self.pair_for(kind) is None else 2
 
     @property
@@ -61,12 +68,14 @@ class PoolFacts:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Of a line. `pools` stands in the order asked for; None: there is none of that name yet."""
+    """The queue of a request, and its pools in the order of the request. None: no pool has this
+    name yet.
+    """
 
     shape: int
     digest: bytes
     kind: str
-    lanes: list[str]  # of all its pools; empty as long as none is there
+    lanes: list[str]  # of all its pools; empty while none of them exists
     pools: tuple[PoolFacts | None, ...]
     names: tuple[str, ...]
     wanted: SlotDemand
@@ -74,7 +83,7 @@ class Route:
 
     @property
     def total(self) -> int:
-        """Slots that it takes in all its pools; of one that is not there yet, the least."""
+        """Slots that a claim takes in all pools. A missing pool counts one slot for each number."""
         return self.wanted.size * sum(
             1 if pool is None else pool.width_of(self.kind) for pool in self.pools
         )
@@ -88,7 +97,7 @@ class Route:
         return [pool for pool in self.pools if pool is not None]
 
 
-_routes: dict[Any, Route] = {}
+_routes: dict[tuple[object, ...], Route] = {}
 
 
 def forget_routes() -> None:
@@ -96,7 +105,9 @@ def forget_routes() -> None:
 
 
 def find_route(request: ClaimRequest, *, fresh: bool = False) -> Route:
-    """Refuses what could never be served. `fresh`: what is remembered was wrong."""
+    """The route of a request. Raises a `BerthError` for a request that no pool could ever serve.
+    `fresh`: ignores the cached route, because a statement has found it outdated.
+    """
     key = _key_of(request)
     if not fresh and (known := _routes.get(key)) is not None:
         return known
@@ -111,11 +122,11 @@ def find_route(request: ClaimRequest, *, fresh: bool = False) -> Route:
 
 
 def find_cached_route(request: ClaimRequest) -> Route | None:
-    """As it was found before, all its pools there; nothing is asked."""
+    """The cached route, if there is one. Reads nothing from the database."""
     return _routes.get(_key_of(request))
 
 
-def _key_of(request: ClaimRequest) -> Any:
+def _key_of(request: ClaimRequest) -> tuple[object, ...]:
     if request.is_simple:
         return request.pools[0], request.kind
     return (
@@ -130,17 +141,56 @@ def _key_of(request: ClaimRequest) -> Any:
 
 
 def find_pools(names: Iterable[str]) -> dict[str, PoolFacts]:
-    """Those that are not gone, by name."""
-    rows = claims_sql.pools_by_name(names=list(names))
-    return {
-        r.name: PoolFacts(
-            r.id, r.name, r.revision, r.state, r.queue, r.provider, read_stored(r.name, r.spec)
-        )
-        for r in rows
-    }
+    """Existing pools by name."""
+    return {row.name: _facts_of(row) for row in claims_sql.pools_by_name(names=list(names))}
 
 
-def slot_demand_of(size: int, terms: dict[str, Any]) -> SlotDemand:
+def find_pools_by_id(ids: Iterable[int]) -> dict[int, PoolFacts]:
+    """Pools by id, also deleted ones."""
+    return {row.id: _facts_of(row) for row in claims_sql.pools_by_id(pools=list(ids))}
+
+
+def _facts_of(row: claims_sql.PoolsByNameRow | claims_sql.PoolsByIdRow) -> PoolFacts:
+    spec = read_stored(row.name, row.spec)
+    return PoolFacts(row.id, row.name, row.revision, row.state, row.queue, row.provider, spec)
+
+
+def read_pool_row(
+    pool_id: int, known: dict[int, claims_sql.PoolStateRow]
+) -> claims_sql.PoolStateRow:
+    """The facts about a pool that all queues share. Keeps them in `known`."""
+    if pool_id not in known:
+        row = claims_sql.pool_state(pool=pool_id)
+        assert row is not None  # the row of a deleted pool remains
+        known[pool_id] = row
+    return known[pool_id]
+
+
+def read_pool_state(
+    pool: PoolFacts,
+    row: claims_sql.PoolStateRow,
+    wanted: SlotDemand,
+    kind: str,
+    refusal: Refusal | None,
+) -> PoolState:
+    """The state of a pool for one queue. `row` holds the facts that all queues share."""
+    has_labels = is_willing = True
+    if wanted.selector:
+        labels = claims_sql.label_states(pool=pool.id, labels=json.dumps(dict(wanted.selector)))
+        has_labels, is_willing = labels.has_labels, labels.is_labelled_willing
+    return PoolState(
+        state=row.state,
+        is_paused=row.is_paused,
+        refusal=refusal.code if refusal else "",
+        has_member=row.has_member,
+        is_any_willing=row.is_any_willing,
+        has_labels=has_labels,
+        is_labelled_willing=is_willing,
+        is_free=claims_sql.is_any_free(pool=pool.id, lanes=pool.lanes_for(kind)),
+    )
+
+
+def slot_demand_of(size: int, terms: Terms) -> SlotDemand:
     return SlotDemand(
         size=size,
         contiguous=bool(terms.get("contiguous")),
@@ -151,8 +201,8 @@ def slot_demand_of(size: int, terms: dict[str, Any]) -> SlotDemand:
 
 
 def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
-    """What the pool could give to this kind. Its members count only where their own slots make
-    a difference.
+    """The capacity of the pool for this kind. `with_members`: counts its present members, whose own
+    slots may differ from the pool's layout.
     """
     layout = pool.spec.layout
     kind = kind or default_kind(layout) or ""
@@ -182,16 +232,16 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
 
 
 def slot_demand_in(wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str) -> SlotDemand:
-    """The same as these pools take it: where TCP and UDP are separate, what asks for both takes
-    two slots a number.
+    """The demand in these pools. Where TCP and UDP have separate slots, a demand for both takes two
+    slots for each number.
     """
     is_paired = any(pool.pair_for(kind) for pool in pools if pool is not None)
     return wanted if is_paired == wanted.is_paired else replace(wanted, is_paired=is_paired)
 
 
 def kind_in(pools: Sequence[PoolFacts | None], kind: str) -> str:
-    """A claim that names no kind has the only one of its first pool; empty: that is not
-    known yet.
+    """The kind of a claim: as named, or else the only kind of its first pool. Empty while that pool
+    does not exist.
     """
     first = pools[0]
     return kind or (default_kind(first.spec.layout) or "" if first is not None else "")
@@ -204,7 +254,7 @@ def lanes_in(pools: Sequence[PoolFacts | None], kind: str) -> list[str]:
 
 
 def _room(layout: Layout, kind: str, own: OwnSlots) -> tuple[int, int]:
-    """What a member has that serves the kind, and its longest run in one lane."""
+    """The number of slots of a member that serve the kind, and its longest run in one lane."""
     numbers = numbers_for(layout, kind, own).values()
     step = step_of(layout)
     return sum(map(len, numbers)), max((longest_run(each, step) for each in numbers), default=0)
@@ -246,10 +296,12 @@ def _queue_of(
     request: ClaimRequest,
     kind: str,
     lanes: list[str],
-    terms: dict[str, Any],
+    terms: Terms,
     is_simple: bool,
 ) -> int:
-    """The id of the line, made if it is new, mended if its pool has another layout by now."""
+    """The id of the queue. Creates a missing queue, and updates the lanes of a queue whose pool has
+    changed its layout.
+    """
     while (row := claims_sql.shape_by_digest(digest=digest)) is None:
         made = claims_sql.add_shape(
             digest=digest,
@@ -261,10 +313,10 @@ def _queue_of(
             is_simple=is_simple,
         )
         if made is not None:
-            return int(made)
-        # Whoever made it has committed, or we would have waited. Gone again: the clean-up of unused
-        # lines was between.
+            return made
+        # Another transaction has created the queue and committed, so the next read finds it,
+        # unless the clean-up of unused queues deletes it in between.
     if row.lanes != lanes and lanes:
         claims_sql.mend_shape(shape=row.id, lanes=lanes)
         pairs_sql.mark_simple(shape=row.id, is_simple=is_simple)
-    return int(row.id)
+    return row.id

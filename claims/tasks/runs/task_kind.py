@@ -84,7 +84,8 @@ class TaskKind(ClaimKind):
             faults = find_faults(
                 found, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule
             )
-            claim.approval = {**(claim.approval or {}), "given": faults.count("")}
+            if claim.approval is not None:
+                claim.approval["given"] = faults.count("")
 
 
 register_kind(TaskKind())
