@@ -1,1 +1,3 @@
-"""The only package that may know a cloud's libraries."""
+"""One package for each provider, found by its name (`BERTH_PROVIDERS`). Only these packages may
+import libraries of a cloud.
+"""

@@ -323,14 +323,9 @@ BERTH_CONTROLLERS: list[str] = [
     "claims.controllers.Scaler",
     "slots.sync.watcher.Watcher",
 ]
-# Classes of pools.providers.base.Provider, by dotted name: what a pool may name as its provider.
-# The form of a new pool lists them in this order.
-BERTH_PROVIDERS = [
-    "pools.providers.static.StaticProvider",
-    "pools.providers.local.provider.LocalProvider",
-    "pools.providers.agents.AgentsProvider",
-    "pools.providers.kubernetes.provider.KubernetesProvider",
-]
+# Dotted names of the provider classes that pools may use, in the order of the form of a new pool.
+# Each package below pools/providers is found by itself; an installation may add classes.
+BERTH_PROVIDERS = env.list_providers()
 # Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all
 # of BERTH_PROVIDERS.
 BERTH_ALLOWED_PROVIDERS = env.list_words("BERTH_ALLOWED_PROVIDERS")

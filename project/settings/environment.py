@@ -1,5 +1,5 @@
-"""What the environment and the state folder say. Standard library only: `up` reads it before
-Django is there.
+"""Settings from the environment and the state folder. Standard library only, because `up` reads
+them before Django is installed.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
-
+FIRST_PROVIDERS = ("static", "local", "agents")  # in the form of a new pool
 HOT = {
     "lock_timeout": "2s",
     "statement_timeout": "5s",
@@ -33,15 +33,14 @@ def home() -> Path:
 
 
 def files() -> Path:
-    """Where sealed files are: plans, sources."""
+    """The folder of sealed files: plans and sources."""
     return Path(os.environ.get("BERTH_FILES") or home() / "files").absolute()
 
 
 def work() -> Path:
-    """Where agents and the sample of root have folders that other users may enter; those in a
-    private home are out of their reach.
+    """The folder for working folders of agents and of the sample, where Berth runs as root: other
+    users cannot enter a private home. Users of a folder check its owner.
     """
-    # Each folder's owner is checked.
     return Path(os.environ.get("BERTH_WORK") or "/var/tmp").absolute()  # noqa: S108
 
 
@@ -58,9 +57,21 @@ def list_words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]
 
 
+def list_providers(folder: Path = ROOT / "pools" / "providers") -> list[str]:
+    """Dotted names of the provider classes below a folder: package `<kind>` has a module `provider`
+    with a class `<Kind>Provider`.
+    """
+    found = sorted(path.parent.name for path in folder.glob("*/provider.py"))
+    kinds = [kind for kind in FIRST_PROVIDERS if kind in found]
+    kinds += [kind for kind in found if kind not in FIRST_PROVIDERS]
+    return [
+        f"pools.providers.{kind}.provider.{kind.title().replace('_', '')}Provider" for kind in kinds
+    ]
+
+
 def running() -> dict[str, str]:
-    """The URLs of the embedded services of this state folder, as `up` wrote them (0600): other
-    commands find them here.
+    """The URLs of the embedded services of this state folder. `up` writes them for other commands,
+    into a file that only its owner may read.
     """
     try:
         found: dict[str, str] = json.loads((home() / "services.json").read_text())
@@ -78,14 +89,14 @@ def redis_url() -> str:
 
 
 def secret(name: str, size: int = 48) -> str:
-    """A random secret of this installation, kept in the state folder for its owner alone."""
+    """A random secret of this installation, stored in the state folder for its owner only."""
     file = home() / name
     if not file.exists():
         home().mkdir(mode=0o700, parents=True, exist_ok=True)
         scratch = file.with_name(f"{name}.{os.getpid()}")
         with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
             new.write(secrets.token_urlsafe(size))
-        # Several processes start at once: the first one's counts, and appears as a whole.
+        # If several processes start at once, the first file counts. The link makes it appear whole.
         with suppress(FileExistsError):
             os.link(scratch, file)
         scratch.unlink()
@@ -93,7 +104,7 @@ def secret(name: str, size: int = 48) -> str:
 
 
 def libpq(url: str) -> dict[str, str]:
-    """The environment for PostgreSQL's own programs, which keeps the password out of argv."""
+    """The environment for PostgreSQL's programs, so that no password is in their arguments."""
     at = urlsplit(url)
     found = {
         "PGHOST": at.hostname,
@@ -107,9 +118,9 @@ def libpq(url: str) -> dict[str, str]:
 
 def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
     """Django's settings for a PostgreSQL URL. The guards are options of the connection, so that
-    no code path is without them.
+    they apply to every code path.
     """
-    # Nowhere: commands without a database still import the settings.
+    # Commands without a database import the settings, too; no server listens on port 1.
     at = urlsplit(url or "postgresql://127.0.0.1:1/berth")
     guards = PATIENT if is_patient else HOT
     query = dict(parse_qsl(at.query))
@@ -125,8 +136,8 @@ def database(url: str, *, is_patient: bool = False) -> dict[str, Any]:
         "PORT": str(at.port or ""),
         "CONN_MAX_AGE": None,
         "CONN_HEALTH_CHECKS": True,
-        # Django's default of None would refuse even statements that ask to be prepared; a high
-        # number leaves all others alone.
+        # With Django's default of None, psycopg would not prepare even statements that ask for
+        # it. A high number prepares only those.
         "OPTIONS": {
             "application_name": "berth",
             "connect_timeout": 5,

@@ -16,7 +16,7 @@ from claims.models import Claim
 from claims.workspaces.services import lock_workspace
 from pools.models import Member, Pool
 from pools.providers.base import Observation, Seen
-from pools.providers.static import StaticProvider
+from pools.providers.static.provider import StaticProvider
 from project.kernel.doctor.registry import list_checks
 from project.kernel.models import Event
 from project.kernel.outbox.operations import Throttled

@@ -2,4 +2,7 @@
 
 from project.settings.local import *  # noqa: F403
 
-BERTH_PROVIDERS = ["pools.providers.static.StaticProvider", "tests.faults.shed.ShedProvider"]
+BERTH_PROVIDERS = [
+    "pools.providers.static.provider.StaticProvider",
+    "tests.faults.shed.ShedProvider",
+]

@@ -1,3 +1,1 @@
-"""Local provider: agents as processes on Berth's own machine, and how their tasks are isolated
-from Berth.
-"""
+"""Provider of agents as processes on the machine of Berth, and the isolation of their tasks."""

@@ -152,7 +152,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def pool(settings: Any) -> Pool:
     settings.BERTH_PROVIDERS = (
         "tests.pools.providers.fake_providers.CraneProvider",
-        "pools.providers.static.StaticProvider",
+        "pools.providers.static.provider.StaticProvider",
     )
     return make(low=1, high=8, slots=3, policy="utilisation")
 

@@ -135,7 +135,7 @@ class BrokenProvider(ShelfProvider):
 
 
 ALL = (
-    "pools.providers.static.StaticProvider",
+    "pools.providers.static.provider.StaticProvider",
     "tests.pools.providers.fake_providers.ShelfProvider",
     "tests.pools.providers.fake_providers.CraneProvider",
     "tests.pools.providers.fake_providers.BrokenProvider",

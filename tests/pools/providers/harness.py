@@ -1,31 +1,22 @@
 """What the conformance suite needs from each provider: a way to set a scene in its world and to
 inspect it afterwards.
 
-A new provider adds a harness, and the suite runs over it. Flags leave out what a world cannot
-show.
+A new provider adds `tests/pools/providers/<kind>/harness.py` with `HARNESSES`, and the suite runs
+over them. Flags leave out what a world cannot show.
 """
 
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pools.config.parsing import Faults
-from pools.providers.agents import AgentsProvider
 from pools.providers.base import MemberSnapshot, PoolSnapshot, Provider, SlotSnapshot
-from pools.providers.kubernetes.provider import KubernetesProvider
-from pools.providers.local.provider import LocalProvider
-from pools.providers.static import StaticProvider
-from project.kernel.kubernetes import client
-from project.kernel.outbox.operations import ProviderError, QuotaExceeded, Throttled
-from tests.kubernetes_cluster.namespace import Space
+from project.kernel.outbox.operations import ProviderError
 from tests.pools.providers.fake_providers import CraneProvider, ShelfProvider, World, fresh
-from tests.pools.providers.local.helpers import own_home, processes_of
 
 STATES = ("idle", "held", "reserved", "draining", "retired")
 
@@ -40,6 +31,10 @@ class Harness:
     can_fail: bool = True
     # What drains is clean once the provider finds it empty; else somebody else says so.
     cleans: bool = True
+    # The options whose rights have been reviewed: `options` need `configure` in all pools, but for
+    # `free_options`, which an admin of the pool may change.
+    options: Collection[str] = ()
+    free_options: Collection[str] = ()
 
     @contextmanager
     def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
@@ -110,132 +105,14 @@ class Harness:
         (self.world.errors_after if after else self.world.errors).append(error)
 
 
-class LocalHarness(Harness):
-    """Real processes, in a folder that goes with the test."""
-
-    home: Path
-
-    @contextmanager
-    def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
-        with tempfile.TemporaryDirectory() as home, own_home(settings, Path(home)):
-            self.home = Path(home)
-            yield
-
-    def member(
-        self, state: str = "ready", number: int = 1, *, is_overdue: bool = False
-    ) -> MemberSnapshot:
-        found = super().member(state, number, is_overdue=is_overdue)
-        return replace(found, token="berthm_1_x") if state == "creating" else found
-
-    def outside(self) -> Any:
-        files = {
-            file: file.stat().st_ino
-            for file in self.home.rglob("*")
-            if file.name.startswith(("token", "process"))
-        }
-        return files, sorted(os.getsid(pid) for pid in processes_of(self.home))
-
-
-class KubeHarness(Harness):
-    """A namespace of its own on an API server, where nobody runs pods but us."""
-
-    space: Space
-    ids: dict[int, str]
-
-    def __init__(self, world: str) -> None:
-        super().__init__(KubernetesProvider, makes_things=True, cleans=False)
-        self.fixture = world
-
-    @contextmanager
-    def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
-        self.space, self.ids = Space(request.getfixturevalue(self.fixture)).make(), {}
-        template = {"image": "registry.example/agent:1"}
-        self.good_options = {
-            "context": "gated",
-            "namespace": self.space.name,
-            "url": "http://berth.example",
-            "template": template,
-        }
-        self.good_options = dict(
-            KubernetesProvider.read_options(self.good_options, "provider", Faults())
-        )
-        self.space.create_pod("theirs", labels={"app": "other"})
-        self.space.create("secrets", {"metadata": {"name": "theirs"}, "stringData": {"a": "b"}})
-        told = {name: os.environ.pop(name, None) for name in ("BERTH_KUBECONFIG", "KUBECONFIG")}
-        os.environ["BERTH_KUBECONFIG"] = str(self.space.world.kubeconfig)
-        client.forget()
-        try:
-            yield
-        finally:
-            os.environ.pop("BERTH_KUBECONFIG")
-            os.environ.update({name: value for name, value in told.items() if value is not None})
-            client.forget()
-            self.space.world.heal()
-            self.space.remove()
-
-    def member(
-        self, state: str = "ready", number: int = 1, *, is_overdue: bool = False
-    ) -> MemberSnapshot:
-        found = super().member(state, number, is_overdue=is_overdue)
-        return (
-            replace(found, token="berthm_1_x")
-            if state == "creating"
-            else replace(found, external_id=self.ids.get(number, ""))
-        )
-
-    def there(self, number: int = 1) -> MemberSnapshot:
-        creating = replace(self.member("creating", number), slots=())
-        self.ids[number] = self.provider().sync(self.pool(creating), creating).external_id
-        self.space.run(self.ids[number].partition("/")[0])
-        return self.member("ready", number)
-
-    def outside(self) -> Any:
-        things = [thing for plural in ("pods", "secrets") for thing in self.space.things(plural)]
-        return [
-            (
-                thing["metadata"]["name"],
-                thing["metadata"]["uid"],
-                thing["metadata"]["resourceVersion"],
-            )
-            for thing in things
-        ]
-
-    def foreign(self) -> Any:
-        return [self.space.get("theirs", plural) for plural in ("pods", "secrets")]
-
-    def count_made(self) -> int:
-        return len(self.space.pods()) - 1
-
-    def let_go(self) -> None:
-        for pod in self.space.pods():
-            if "deletionTimestamp" in pod["metadata"]:
-                self.space.confirm_deletion(pod["metadata"]["name"])
-
-    def fail_next(self, error: ProviderError, *, after: bool = False) -> None:
-        world = self.space.world
-        if after:
-            world.refuse("create", 0, plural="pods", is_after=True)
-        elif isinstance(error, Throttled):
-            world.refuse("*", 429, retry_after=1)
-        elif isinstance(error, QuotaExceeded):
-            world.refuse(
-                "*",
-                403,
-                message=(
-                    "pods is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, "
-                    "limited: pods=3"
-                ),
-            )
-        else:
-            world.refuse("*", 500)
-
-
-HARNESSES = {
-    "agents": Harness(AgentsProvider, can_fail=False, cleans=False),
-    "kubernetes": KubeHarness("fake_kube"),
-    "kubernetes_on_real_kube": KubeHarness("real_kube"),
-    "local": LocalHarness(LocalProvider, makes_things=True, can_fail=False, cleans=False),
-    "static": Harness(StaticProvider, can_fail=False),
-    "shelf": Harness(ShelfProvider, good_options={"row": 3}, has_sessions=True),
-    "crane": Harness(CraneProvider, makes_things=True),
-}
+def list_harnesses() -> dict[str, Harness]:
+    """The harnesses of fake providers, and those of each `<kind>/harness.py` beside this file."""
+    found: dict[str, Harness] = {
+        "shelf": Harness(
+            ShelfProvider, good_options={"row": 3}, has_sessions=True, options={"row"}
+        ),
+        "crane": Harness(CraneProvider, makes_things=True),
+    }
+    for path in sorted(Path(__file__).parent.glob("*/harness.py")):
+        found |= import_module(f"{__package__}.{path.parent.name}.harness").HARNESSES
+    return found

@@ -16,7 +16,9 @@ from project.kernel.outbox.operations import (
     QuotaExceeded,
     Throttled,
 )
-from tests.pools.providers.harness import HARNESSES, Harness
+from tests.pools.providers.harness import Harness, list_harnesses
+
+HARNESSES = list_harnesses()
 
 
 def only(is_meant: Callable[[Harness], bool]) -> pytest.MarkDecorator:
@@ -41,6 +43,12 @@ def draining(member: object) -> set[int]:
 
 def test_every_shipped_provider_has_a_harness() -> None:
     assert set(known_providers()) <= set(HARNESSES)
+
+
+def test_rights_of_all_options_are_reviewed(outside: Harness) -> None:
+    provider = outside.provider()
+    assert set(provider.option_fields) == set(outside.options)
+    assert set(provider.free_options) == set(outside.free_options)
 
 
 def test_provider_options_round_trip(outside: Harness) -> None:

@@ -1,12 +1,14 @@
-"""A provider that only this file declares appears wherever providers appear: nothing about it is
-written elsewhere.
+"""A provider that only this file declares appears wherever providers appear, and a package below
+pools/providers is found by itself: no other file names the provider.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+import pools.providers
 from pools.config.parsing import Faults
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
@@ -17,9 +19,11 @@ from pools.providers.base import (
     PoolSnapshot,
     Provider,
     Seen,
+    known_providers,
 )
 from pools.providers.display import OptionField, OptionForm, ProviderTexts
 from project.celery import add_queues, app
+from project.settings.environment import list_providers
 from tests.dashboard.helpers import chief
 from tests.dashboard.plain_browser import DIALOG, browser_of, get, html_of
 
@@ -136,6 +140,22 @@ def test_workers_perform_its_operations(settings: Any) -> None:
         assert set(app.conf.task_queues) == {"default", "local", "kubernetes", "nomad"}
     finally:
         app.conf.task_queues = before
+
+
+def test_package_of_a_provider_is_found_by_itself(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "big_nomad").mkdir()
+    (tmp_path / "big_nomad" / "provider.py").write_text(
+        f"from {__name__} import NomadProvider\n"
+        "class BigNomadProvider(NomadProvider):\n    kind = 'big_nomad'\n"
+    )
+    (tmp_path / "helpers").mkdir()  # no provider
+    found = list_providers(tmp_path)
+    assert found == ["pools.providers.big_nomad.provider.BigNomadProvider"]
+    monkeypatch.setattr(pools.providers, "__path__", [*pools.providers.__path__, str(tmp_path)])
+    settings.BERTH_PROVIDERS = [*list_providers(), *found]
+    assert list(known_providers()) == ["static", "local", "agents", "kubernetes", "big_nomad"]
 
 
 def test_a_worker_stops_where_a_provider_cannot_be_loaded(settings: Any) -> None:

@@ -12,7 +12,7 @@ import yaml
 from project.kernel.kubernetes import client
 from slots.sync.watcher import Watcher
 from tests.kernel.kubernetes.slow_server import Answer, Begin, Slow
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 
 
 @pytest.fixture(scope="module")

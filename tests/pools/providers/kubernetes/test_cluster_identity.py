@@ -26,7 +26,7 @@ from slots.members.services import add_members, remove_member
 from slots.sync.watcher import Watcher
 from tests.kubernetes_cluster.clusters import FakeKube
 from tests.kubernetes_cluster.namespace import Space
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.pools.providers.kubernetes.test_watching import look_again, ready
 from tests.slots.helpers import hold
 

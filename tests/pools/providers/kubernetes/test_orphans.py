@@ -13,7 +13,7 @@ from project.kernel.outbox.operations import ConflictError, perform_due
 from slots.members.chores import finish_deleting_pool
 from slots.members.provider_status import forget_member
 from slots.sync.watcher import Watcher
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.pools.providers.kubernetes.test_watching import look, look_again, ready
 
 

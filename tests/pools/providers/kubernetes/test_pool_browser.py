@@ -16,7 +16,7 @@ from slots.members.provider_status import clear_provider_error, record_provider_
 from tests.dashboard.helpers import chief
 from tests.dashboard.screenshots import shoot_all
 from tests.dashboard.test_browser import faults, open_live
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 
 pytestmark = pytest.mark.browser
 

@@ -23,7 +23,7 @@ from project.kernel.outbox.operations import (
 )
 from tests.kubernetes_cluster.namespace import Space
 from tests.kubernetes_cluster.plugin import WORLDS
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 
 OURS = ("pods", "secrets")
 

@@ -24,7 +24,7 @@ from tests.kubernetes_cluster.clusters import Thing
 from tests.kubernetes_cluster.kubelet import Kubelet
 from tests.kubernetes_cluster.namespace import Space
 from tests.kubernetes_cluster.plugin import WORLDS
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.slots.helpers import give_back, hold, is_consistent
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -29,7 +29,7 @@ from slots.models import Slot
 from slots.sync.watcher import Watcher
 from tests.end_to_end.stack import load
 from tests.kubernetes_cluster.namespace import Space
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.slots.helpers import hold, is_consistent, open_slots
 
 pytestmark = pytest.mark.django_db(transaction=True)

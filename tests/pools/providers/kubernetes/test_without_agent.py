@@ -24,7 +24,7 @@ from slots.models import Slot
 from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, let_go
 from tests.kubernetes_cluster.clusters import Thing
-from tests.pools.providers.harness import KubeHarness
+from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.slots.helpers import is_consistent
 
 IMAGE = "registry.example/game:1"

@@ -1,0 +1,1 @@
+"""Provider of agents that an operator starts on other machines."""

@@ -1,0 +1,1 @@
+"""Provider of declared members, for which Berth only records who holds which slot."""

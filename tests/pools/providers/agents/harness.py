@@ -1,0 +1,6 @@
+"""The harness of the provider agents for the conformance suite."""
+
+from pools.providers.agents.provider import AgentsProvider
+from tests.pools.providers.harness import Harness
+
+HARNESSES = {"agents": Harness(AgentsProvider, can_fail=False, cleans=False)}

@@ -1,0 +1,49 @@
+"""The harness of the provider local for the conformance suite."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pools.providers.base import MemberSnapshot
+from pools.providers.local.provider import LocalProvider
+from tests.pools.providers.harness import Harness
+from tests.pools.providers.local.helpers import own_home, processes_of
+
+
+class LocalHarness(Harness):
+    """Real processes, in a folder that goes with the test."""
+
+    home: Path
+
+    @contextmanager
+    def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
+        with tempfile.TemporaryDirectory() as home, own_home(settings, Path(home)):
+            self.home = Path(home)
+            yield
+
+    def member(
+        self, state: str = "ready", number: int = 1, *, is_overdue: bool = False
+    ) -> MemberSnapshot:
+        found = super().member(state, number, is_overdue=is_overdue)
+        return replace(found, token="berthm_1_x") if state == "creating" else found
+
+    def outside(self) -> Any:
+        files = {
+            file: file.stat().st_ino
+            for file in self.home.rglob("*")
+            if file.name.startswith(("token", "process"))
+        }
+        return files, sorted(os.getsid(pid) for pid in processes_of(self.home))
+
+
+HARNESSES = {
+    "local": LocalHarness(
+        LocalProvider, makes_things=True, can_fail=False, cleans=False, options={"env"}
+    )
+}
