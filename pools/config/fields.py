@@ -14,6 +14,7 @@ docs/architecture.md says why no library does this.
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from pools.config.parsing import Faults, Schema, ValueType, field_path, read_mapping
@@ -32,7 +33,7 @@ class Option:
     default: object = None
     is_required: bool = False
     path: str = ""  # in the configuration, like git.hosts; empty: the name of the attribute
-    attribute: str = ""  # of the dataclass; empty: the path
+    attribute: str = ""  # of the object, like pace.up; empty: the path
 
     @property
     def help(self) -> str:
@@ -126,7 +127,7 @@ class Fields(Mapping[str, Option]):
             if isinstance(entry, Fields):
                 written: object = entry.write(spec)
             else:
-                value = getattr(spec, entry.attribute)
+                value = attrgetter(entry.attribute)(spec)
                 is_usual = isinstance(entry.kind, Object) and value == entry.default
                 written = None if is_usual else entry.kind.write(value)
             if written not in EMPTY:

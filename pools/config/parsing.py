@@ -17,7 +17,7 @@ from pools.config.sizes import format_size, parse_size
 from project.kernel.errors import LONGEST_NAME, MOST_FIELDS, FieldError, Invalid
 
 T = TypeVar("T")
-Schema = dict[str, object]
+Schema = dict[str, Any]  # JSON Schema
 Values = Mapping[str, object]
 
 LONGEST_SHOWN = 60
@@ -223,13 +223,13 @@ class Pattern(ValueType[str]):
 @dataclass(frozen=True, slots=True)
 class Choice(ValueType[str]):
     known: Collection[str]
+    what: str = "known here"
 
     def read(self, value: Any, where: str, faults: Faults) -> str | None:
         if isinstance(value, str) and value in self.known:
             return value
-        faults.add(
-            where, f"{show_value(value)} is not known here.", suggest_names(value, self.known)
-        )
+        fault = f"{show_value(value)} is not {self.what}."
+        faults.add(where, fault, suggest_names(value, self.known))
         return None
 
     def schema(self) -> Schema:
@@ -410,6 +410,19 @@ class ListOf(ValueType[tuple[T, ...]]):
     @property
     def hint(self) -> str:
         return f"Like {self.example}."
+
+
+@dataclass(frozen=True, slots=True)
+class Described(ValueType[T]):
+    """A value that a reader of `Fields.read` parses, because it depends on other fields."""
+
+    described: Schema
+
+    def read(self, value: Any, where: str, faults: Faults) -> T | None:
+        raise NotImplementedError("Fields.read needs a reader for this field")
+
+    def schema(self) -> Schema:
+        return self.described
 
 
 def _or_word(schema: Schema, word: str) -> Schema:

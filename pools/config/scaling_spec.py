@@ -1,23 +1,28 @@
-"""`scaling:` of a pool's configuration: by which policy its number of members follows demand,
-how fast, at which hours otherwise. Pure.
+"""`scaling:` of a pool's configuration: the policy by which the number of members follows demand,
+its pace, and windows of the week with other limits or a freeze. Pure.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import time
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pools.config.durations import format_duration, parse_duration
+from pools.config.durations import parse_duration
+from pools.config.fields import Fields, Option
 from pools.config.parsing import (
+    Duration,
     Faults,
+    Flag,
+    Integer,
+    ListOf,
+    Percent,
+    Schema,
+    Text,
+    ValueType,
     field_path,
-    read_duration,
-    read_flag,
-    read_integer,
-    read_mapping,
-    read_text,
+    kind_of,
     show_value,
     suggest_names,
 )
@@ -25,13 +30,209 @@ from pools.scaling import Fixed, OnDemand, Policy, ScalingPace, Utilisation, War
 from pools.scaling.policies import EVERYTHING_AT_ONCE, ON_DEMAND, ONE_BY_ONE, WARM
 from pools.scaling.schedule import DAYS
 
-COMMON = ("policy", "cooldown", "step", "schedule", "freeze")
-WINDOW = ("from", "to", "days", "zone", "name")
-BUILT_IN: Mapping[str, tuple[str, ...]] = {
-    "fixed": ("size",),
-    "utilisation": ("grow_above", "shrink_below", "idle_members"),
-    "warm": ("max_idle",),
-    "on_demand": ("idle_for",),
+SECOND, DAY = 1.0, 86400.0
+MOST_MEMBERS = 100_000
+NEVER, ALL = "never", "all"
+CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+
+# Parses the options of a custom policy and returns them in canonical form.
+OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
+
+
+class Clock(ValueType[time]):
+    def read(self, value: Any, where: str, faults: Faults) -> time | None:
+        # YAML reads 22:00 without quotes as 22 * 60.
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = f"{value // 60}:{value % 60:02}"
+        match = CLOCK.fullmatch(value) if isinstance(value, str) else None
+        if match and int(match[1]) * 60 + int(match[2]) <= 24 * 60 and int(match[2]) < 60:
+            return time(int(match[1]) % 24, int(match[2]))
+        faults.add(where, f"{show_value(value)} is not a time of day.", 'Write it like "08:30".')
+        return None
+
+    def write(self, value: time) -> object:
+        return f"{value:%H:%M}"
+
+    def schema(self) -> Schema:
+        clock = {"type": "string", "pattern": f"^{CLOCK.pattern}$"}
+        return {"anyOf": [clock, {"type": "integer", "minimum": 0, "maximum": 24 * 60}]}
+
+    @property
+    def hint(self) -> str:
+        return 'Like "08:30", in quotes.'
+
+
+class Days(ValueType[tuple[str, ...]]):
+    """mon-fri, or [sat, sun]."""
+
+    def read(self, value: Any, where: str, faults: Faults) -> tuple[str, ...] | None:
+        parts = value.split(",") if isinstance(value, str) else value
+        chosen: set[str] = set()
+        for part in parts if isinstance(parts, list) else [parts]:
+            first, dash, last = (
+                part.strip().lower().partition("-") if isinstance(part, str) else ("", "", "")
+            )
+            ends = [day.strip()[:3] for day in ((first, last) if dash else (first,))]
+            if not all(end in DAYS for end in ends):
+                fault = f"{show_value(part)} is not a day of the week."
+                faults.add(where, fault, "Write mon-fri, or [sat, sun].")
+                return None
+            i, j = DAYS.index(ends[0]), DAYS.index(ends[-1])
+            chosen |= set(DAYS[i : j + 1] if i <= j else DAYS[i:] + DAYS[: j + 1])
+        return tuple(day for day in DAYS if day in chosen) or DAYS
+
+    def write(self, value: tuple[str, ...]) -> object:
+        return None if value == DAYS else list(value)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+    @property
+    def hint(self) -> str:
+        return "Like mon-fri, or [sat, sun]."
+
+
+class Zone(ValueType[str]):
+    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+        try:
+            return ZoneInfo(value).key
+        except (KeyError, ValueError, OSError, TypeError, AttributeError):
+            fault = f"{show_value(value)} is not a time zone."
+            faults.add(where, fault, "Use a name like Europe/Berlin or UTC.")
+            return None
+
+    def schema(self) -> Schema:
+        return {"type": "string"}
+
+
+FREEZE_FIELDS = Fields(
+    {
+        "from": Option(Clock(), "Start of the window.", is_required=True, attribute="start"),
+        "to": Option(
+            Clock(),
+            "End of the window; on the next day if not after its start.",
+            is_required=True,
+            attribute="end",
+        ),
+        "zone": Option(Zone(), "Time zone.", "UTC"),
+        "days": Option(Days(), "Days on which the window starts. Default: every day.", DAYS),
+        "name": Option(Text(63), "Name of the window, for people.", ""),
+    }
+)
+SCHEDULE_FIELDS = Fields(
+    {
+        **FREEZE_FIELDS,
+        "min": Option(Integer(0, MOST_MEMBERS), "Minimum members in the window.", attribute="low"),
+        "max": Option(Integer(0, MOST_MEMBERS), "Maximum members in the window.", attribute="high"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowType(ValueType[Window]):
+    limits: tuple[int, int] | None  # of the pool; None: the window has no limits of its own
+
+    @property
+    def fields(self) -> Fields:
+        return FREEZE_FIELDS if self.limits is None else SCHEDULE_FIELDS
+
+    def read(self, value: Any, where: str, faults: Faults) -> Window | None:
+        before = faults.count
+        found = {"zone": "UTC"} | self.fields.read(value, where, faults)
+        if self.limits is not None:
+            low, high = found.setdefault("low", self.limits[0]), self.limits[1]
+            high = found.setdefault("high", high)
+            if high > self.limits[1]:
+                faults.add(
+                    field_path(where, "max"),
+                    f"{high} is more than the pool ever has, {self.limits[1]}.",
+                    "Lower it, or raise members.max.",
+                )
+            check_limits(low, high, where, faults)
+        return None if faults.count > before else Window(**found)
+
+    def write(self, value: Window) -> object:
+        return self.fields.write(value)
+
+    def schema(self) -> Schema:
+        return self.fields.schema()
+
+
+def check_limits(low: int, high: int, where: str, faults: Faults) -> None:
+    if low > high:
+        faults.add(
+            field_path(where, "min"),
+            f"The least is {low}, the most {high}.",
+            "Lower min or raise max.",
+        )
+
+
+def _windows(limits: tuple[int, int] | None) -> ListOf[Window]:
+    example = '[{from: "22:00", to: "06:00", zone: Europe/Berlin}]'
+    return ListOf(WindowType(limits), "windows", 50, example)
+
+
+COMMON = Fields(
+    {
+        "cooldown.up": Option(
+            Duration(0.0, DAY), "Time between a change and the next increase.", attribute="pace.up"
+        ),
+        "cooldown.down": Option(
+            Duration(0.0, DAY),
+            "Time between a change and the next decrease.",
+            attribute="pace.down",
+        ),
+        "step.up": Option(
+            Integer(1, MOST_MEMBERS, ALL),
+            "Most members that one decision adds.",
+            attribute="pace.step_up",
+        ),
+        "step.down": Option(
+            Integer(1, MOST_MEMBERS, ALL),
+            "Most members that one decision removes.",
+            attribute="pace.step_down",
+        ),
+        "schedule": Option(
+            _windows((0, MOST_MEMBERS)),
+            "Windows of the week with other limits; the first open window counts.",
+        ),
+        "freeze": Option(
+            _windows(None),
+            "Windows of the week in which no slot is handed out and idle members go.",
+        ),
+    }
+)
+BUILT_IN: Mapping[str, Fields] = {
+    "fixed": Fields({"size": Option(Integer(0, MOST_MEMBERS), "Number of members.")}),
+    "utilisation": Fields(
+        {
+            "grow_above": Option(
+                Percent(), "Adds a member above this percentage of slots in use.", 80.0
+            ),
+            "shrink_below": Option(
+                Percent(), "Removes a member below this percentage of slots in use.", 20.0
+            ),
+            "idle_members": Option(
+                Flag(), "Whether idle members go while slots of other members are in use.", False
+            ),
+        }
+    ),
+    "warm": Fields(
+        {
+            "max_idle": Option(
+                Integer(0, MOST_MEMBERS), "Idle members to keep beside those in use.", 1
+            )
+        }
+    ),
+    "on_demand": Fields(
+        {
+            "idle_for": Option(
+                Duration(SECOND, 30 * DAY, NEVER),
+                "Removes a member that is idle for so long.",
+                600.0,
+            )
+        }
+    ),
 }
 PACES = {
     "fixed": EVERYTHING_AT_ONCE,
@@ -39,14 +240,6 @@ PACES = {
     "warm": WARM,
     "on_demand": ON_DEMAND,
 }
-SECOND, DAY = 1.0, 86400.0
-MOST_MEMBERS = 100_000
-MOST_WINDOWS = 50
-NEVER, ALL = "never", "all"
-CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
-
-# Reads the options of a policy of one's own and answers them in canonical form.
-OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +251,11 @@ class Scaling:
     freeze: tuple[Window, ...] = ()
 
     def as_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = {"policy": self.policy, **self.options}
-        config["cooldown"] = {
-            "up": format_duration(self.pace.up),
-            "down": format_duration(self.pace.down),
-        }
-        config["step"] = {"up": self.pace.step_up or ALL, "down": self.pace.step_down or ALL}
-        if self.schedule:
-            config["schedule"] = [
-                window_config(w) | {"min": w.low, "max": w.high} for w in self.schedule
-            ]
-        if self.freeze:
-            config["freeze"] = [window_config(w) for w in self.freeze]
-        return config
+        return {"policy": self.policy, **self.options, **COMMON.write(self)}
 
 
 def build_policy(scaling: Scaling, own: Mapping[str, Callable[..., Policy]]) -> Policy:
-    """`own`: the classes of those that are not built in. KeyError: it is not known
-    here any more.
-    """
+    """`own`: the classes of custom policies. Raises KeyError if the policy is none of them."""
     options, pace = dict(scaling.options), scaling.pace
     match scaling.policy:
         case "fixed":
@@ -96,7 +275,7 @@ def build_policy(scaling: Scaling, own: Mapping[str, Callable[..., Policy]]) -> 
 
 
 def read_scaling(
-    value: Any,
+    value: object,
     where: str,
     faults: Faults,
     *,
@@ -104,245 +283,77 @@ def read_scaling(
     high: int,
     own: Mapping[str, OptionReader] | None,
 ) -> Scaling | None:
-    """`own`: readers of other policies; None: what is stored was read before, whatever policies
-    there are by now.
+    """`own`: readers of custom policies. None: the value is a stored configuration, and any policy
+    is accepted.
     """
-    if value is None:
-        return None
     given = {"policy": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
-        read_mapping(given, where, COMMON, faults)
+        fault = f"This is {kind_of(given)}, not an object with fields."
+        faults.add(where, fault, f"Known fields: {', '.join(sorted(['policy', *COMMON.tree]))}.")
         return None
     policy = given.get("policy")
     known = {*BUILT_IN, *(own or ())}
     if policy is None:
-        faults.add(
-            field_path(where, "policy"),
-            "It is not said which policy.",
-            f"Known: {', '.join(sorted(known))}.",
-        )
+        way_out = f"Known: {', '.join(sorted(known))}."
+        faults.add(field_path(where, "policy"), "The policy is missing.", way_out)
         return None
     if not isinstance(policy, str) or (policy not in known and own is not None):
-        faults.add(
-            field_path(where, "policy"),
-            f"{show_value(policy)} is not a policy here.",
-            suggest_names(policy, known),
-        )
+        fault = f"{show_value(policy)} is not a policy here."
+        faults.add(field_path(where, "policy"), fault, suggest_names(policy, known))
         return None
-    options = _read_options(policy, given, where, faults, low, high, own)
-    pace = _read_pace(given, where, PACES.get(policy, ONE_BY_ONE), faults)
-    schedule = _read_windows(
-        given.get("schedule"), field_path(where, "schedule"), faults, limits=(low, high)
+    using = {"schedule": _read_if_given(_windows((low, high)))}
+    rest = {name: each for name, each in given.items() if name != "policy"}
+    if policy in BUILT_IN:
+        fields = BUILT_IN[policy]
+        found = Fields({**fields, **COMMON}).read(rest, where, faults, using)
+        if policy == "fixed":
+            found.setdefault("size", max(low, min(1, high)))
+        values = {name: found.get(name, fields[name].default) for name in fields}
+        _check_options(policy, values, low, high, where, faults)
+        options = {name: fields[name].kind.write(each) for name, each in values.items()}
+    else:
+        common = {name: rest.pop(name) for name in COMMON.tree if name in rest}
+        options = rest if own is None else dict(own[policy](rest, where, faults))
+        found = COMMON.read(common, where, faults, using)
+    usual = PACES.get(policy, ONE_BY_ONE)
+    pace = ScalingPace(
+        found.get("pace.up", usual.up),
+        found.get("pace.down", usual.down),
+        found.get("pace.step_up", usual.step_up),
+        found.get("pace.step_down", usual.step_down),
     )
-    freeze = _read_windows(given.get("freeze"), field_path(where, "freeze"), faults, limits=None)
-    return Scaling(policy, options, pace, schedule, freeze)
+    return Scaling(policy, options, pace, found["schedule"], found.get("freeze", ()))
 
 
-def _read_options(
-    policy: str,
-    given: Mapping[str, Any],
-    where: str,
-    faults: Faults,
-    low: int,
-    high: int,
-    own: Mapping[str, OptionReader] | None,
-) -> Mapping[str, Any]:
-    if policy not in BUILT_IN:
-        rest = {name: value for name, value in given.items() if name not in COMMON}
-        return rest if own is None else dict(own[policy](rest, where, faults))
-    read_mapping(given, where, (*COMMON, *BUILT_IN[policy]), faults)
-    match policy:
-        case "fixed":
-            size = read_integer(
-                given, where, "size", faults, 0, MOST_MEMBERS, max(low, min(1, high))
-            )
-            if not low <= size <= high:
-                faults.add(
-                    field_path(where, "size"),
-                    f"{size} is not between the least, {low}, and the most, {high}.",
-                    "Change it, or these.",
-                )
-            return {"size": size}
-        case "utilisation":
-            grow = _read_percent(given, where, "grow_above", faults, 80.0)
-            shrink = _read_percent(given, where, "shrink_below", faults, 20.0)
-            if shrink >= grow:
-                what = f"It would shrink below {shrink:g} % and grow above {grow:g} %."
-                faults.add(
-                    field_path(where, "shrink_below"), what, "Make it smaller than grow_above."
-                )
-            return {
-                "grow_above": grow,
-                "shrink_below": shrink,
-                "idle_members": read_flag(given, where, "idle_members", faults),
-            }
-        case "warm":
-            return {"max_idle": read_integer(given, where, "max_idle", faults, 0, MOST_MEMBERS, 1)}
-        case _:
-            if given.get("idle_for") == NEVER:
-                return {"idle_for": NEVER}
-            seconds = read_duration(given, where, "idle_for", faults, SECOND, 30 * DAY, 600.0)
-            return {"idle_for": format_duration(600.0 if seconds is None else seconds)}
+def _read_if_given(kind: ListOf[Window]) -> Callable[[object, str, Faults], tuple[Window, ...]]:
+    return lambda value, where, faults: (
+        () if value is None else kind.read(value, where, faults) or ()
+    )
 
 
-def _read_percent(
-    given: Mapping[str, Any], where: str, name: str, faults: Faults, default: float
-) -> float:
-    value = given.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+def _check_options(
+    policy: str, values: Mapping[str, Any], low: int, high: int, where: str, faults: Faults
+) -> None:
+    if policy == "fixed" and not low <= values["size"] <= high:
         faults.add(
-            field_path(where, name),
-            f"{show_value(value)} is not a percentage.",
-            "Use a number from 0 to 100.",
+            field_path(where, "size"),
+            f"{values['size']} is not between the least, {low}, and the most, {high}.",
+            "Change it, or these.",
         )
-        return default
-    return value
+    elif policy == "utilisation" and values["shrink_below"] >= values["grow_above"]:
+        grow, shrink = values["grow_above"], values["shrink_below"]
+        what = f"It would shrink below {shrink:g} % and grow above {grow:g} %."
+        faults.add(field_path(where, "shrink_below"), what, "Make it smaller than grow_above.")
 
 
-def _read_pace(
-    given: Mapping[str, Any], where: str, default: ScalingPace, faults: Faults
-) -> ScalingPace:
-    cooldown = read_mapping(
-        given.get("cooldown") or {}, field_path(where, "cooldown"), ("up", "down"), faults
-    )
-    step = read_mapping(given.get("step") or {}, field_path(where, "step"), ("up", "down"), faults)
-
-    def wait(name: str, usual: float) -> float:
-        found = read_duration(
-            cooldown, field_path(where, "cooldown"), name, faults, 0.0, DAY, usual
-        )
-        return usual if found is None else found
-
-    def count(name: str, usual: int) -> int:
-        if step.get(name) == ALL:
-            return 0
-        found: int = read_integer(
-            step, field_path(where, "step"), name, faults, 1, MOST_MEMBERS, usual
-        )
-        return found
-
-    return ScalingPace(
-        wait("up", default.up),
-        wait("down", default.down),
-        count("up", default.step_up),
-        count("down", default.step_down),
-    )
-
-
-def _read_windows(
-    value: Any, where: str, faults: Faults, *, limits: tuple[int, int] | None
-) -> tuple[Window, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or len(value) > MOST_WINDOWS:
-        faults.add(
-            where,
-            f"This is not a list of up to {MOST_WINDOWS} windows.",
-            'Write [{from: "22:00", to: "06:00", zone: Europe/Berlin}].',
-        )
-        return ()
-    found = (_read_window(item, f"{where}[{i}]", faults, limits) for i, item in enumerate(value))
-    return tuple(window for window in found if window is not None)
-
-
-def _read_window(
-    value: Any, where: str, faults: Faults, limits: tuple[int, int] | None
-) -> Window | None:
-    fields = WINDOW if limits is None else (*WINDOW, "min", "max")
-    before = len(faults.found)
-    given = read_mapping(value, where, fields, faults, required=("from", "to"))
-    start, end = (
-        _read_clock(given.get(name), field_path(where, name), faults) for name in ("from", "to")
-    )
-    days = _read_days(given.get("days"), field_path(where, "days"), faults)
-    zone = _read_zone(given.get("zone"), field_path(where, "zone"), faults)
-    name = read_text(given, where, "name", faults, 63)
-    low = high = None
-    if limits is not None:
-        low = read_integer(given, where, "min", faults, 0, MOST_MEMBERS, limits[0])
-        high = read_integer(given, where, "max", faults, 0, MOST_MEMBERS, limits[1])
-        if high > limits[1]:
-            faults.add(
-                field_path(where, "max"),
-                f"{high} is more than the pool ever has, {limits[1]}.",
-                "Lower it, or raise members.max.",
-            )
-        if low > high:
-            faults.add(
-                field_path(where, "min"),
-                f"The least is {low}, the most {high}.",
-                "Lower min or raise max.",
-            )
-    if len(faults.found) > before or start is None or end is None:
-        return None
-    return Window(start, end, zone, days, name, low, high)
-
-
-def _read_clock(value: Any, where: str, faults: Faults) -> time | None:
-    if value is None:
-        return None
-    # YAML reads 22:00 without quotes as 22 * 60.
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = f"{value // 60}:{value % 60:02}"
-    match = CLOCK.fullmatch(value) if isinstance(value, str) else None
-    if match and int(match[1]) * 60 + int(match[2]) <= 24 * 60 and int(match[2]) < 60:
-        return time(int(match[1]) % 24, int(match[2]))
-    faults.add(where, f"{show_value(value)} is not a time of day.", 'Write it like "08:30".')
-    return None
-
-
-def _read_days(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
-    """mon-fri, or [sat, sun]: the days on which the window starts."""
-    if value is None:
-        return DAYS
-    chosen: set[str] = set()
-    for part in (
-        value.split(",")
-        if isinstance(value, str)
-        else value
-        if isinstance(value, list)
-        else [value]
-    ):
-        first, dash, last = (
-            part.strip().lower().partition("-") if isinstance(part, str) else ("", "", "")
-        )
-        ends = [day.strip()[:3] for day in ((first, last) if dash else (first,))]
-        if not all(end in DAYS for end in ends):
-            faults.add(
-                where,
-                f"{show_value(part)} is not a day of the week.",
-                "Write mon-fri, or [sat, sun].",
-            )
-            return DAYS
-        i, j = DAYS.index(ends[0]), DAYS.index(ends[-1])
-        chosen |= set(DAYS[i : j + 1] if i <= j else DAYS[i:] + DAYS[: j + 1])
-    return tuple(day for day in DAYS if day in chosen) or DAYS
-
-
-def _read_zone(value: Any, where: str, faults: Faults) -> str:
-    if value is None:
-        return "UTC"
-    try:
-        return ZoneInfo(value).key
-    except (KeyError, ValueError, OSError, TypeError, AttributeError):
-        faults.add(
-            where,
-            f"{show_value(value)} is not a time zone.",
-            "Use a name like Europe/Berlin or UTC.",
-        )
-        return "UTC"
-
-
-def window_config(window: Window) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "from": f"{window.start:%H:%M}",
-        "to": f"{window.end:%H:%M}",
-        "zone": window.zone,
-    }
-    if window.days != DAYS:
-        config["days"] = list(window.days)
-    if window.name:
-        config["name"] = window.name
-    return config
+def scaling_schema(own: Iterable[str]) -> Schema:
+    """`own`: names of custom policies, whose options only their readers know."""
+    names = [*BUILT_IN, *own]
+    forms: list[Schema] = [{"type": "string", "enum": names}]
+    for name in names:
+        schema = Fields({**BUILT_IN.get(name, {}), **COMMON}).schema()
+        policy = {"policy": {"type": "string", "enum": [name]}}
+        schema["properties"] = policy | schema["properties"]
+        schema |= {"required": ["policy"], "additionalProperties": name not in BUILT_IN}
+        forms.append(schema)
+    return {"anyOf": forms}

@@ -26,7 +26,7 @@ from pools.config.layout import (
     slots_of,
     tasks,
 )
-from pools.config.layout_spec import read_layout, read_own_slots
+from pools.config.layout_spec import LayoutType, read_own_slots
 from pools.config.parsing import Faults
 from pools.config.placement import ranks_of
 
@@ -206,7 +206,7 @@ def test_ports_stay_in_range_skip_foreign_ports_and_keep_the_quota(layout: Layou
 @given(layouts)
 def test_layout_round_trips_through_its_configuration(layout: Layout) -> None:
     faults = Faults()
-    assert read_layout(as_config(layout), "slots", faults) == layout
+    assert LayoutType().read(as_config(layout), "slots", faults) == layout
     assert faults.found == []
 
 
