@@ -68,7 +68,7 @@ class AgentHello(AgentEndpoint):
             load=about | ({"pid": pid} if pid else {}),
         )
         if states is not None:  # before the slots of lost runs become free
-            sync_rescued(member=call.member, boot=about["boot"], told=states)
+            sync_rescued(member=call.member, boot=about["boot"], reported=states)
         lose_runs(call.member, about["boot"], filter_open_runs(agent.member_id, runs))
         orders = read_orders(agent.member_id)
         about_agent = {

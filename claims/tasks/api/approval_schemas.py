@@ -1,4 +1,4 @@
-"""Bodies and answers about plans and decisions, as the schema shows them."""
+"""OpenAPI schemas of plans and decisions."""
 
 from rest_framework import serializers
 
@@ -10,13 +10,13 @@ from claims.tasks.approvals.services import MOST
 DIGEST: Json = {
     "type": "string",
     "pattern": "^[0-9a-fA-F]{0,64}$",
-    "description": "Of the plan that was read: a decision about another one is refused.",
+    "description": "Digest of the plan that you read. A decision on another plan is rejected.",
 }
-COMMENT: Json = REASON | {"description": "Seen by whoever asked for it, and kept."}
+COMMENT: Json = REASON | {"description": "Stored and shown to the requester."}
 APPROVE_BODY: Json = body(("digest",), digest=DIGEST, comment=COMMENT)
 REJECT_BODY: Json = body(("digest", "comment"), digest=DIGEST, comment=COMMENT | {"minLength": 1})
 LONGER: Json = schemas.DURATION | {
-    "description": "How much longer, like 90m, 4h, 1d.",
+    "description": "The extension, like 90m, 4h, 1d.",
     "example": "4h",
 }
 EXTEND_BODY: Json = body(("for", "reason"), **{"for": LONGER, "reason": REASON | {"minLength": 1}})
@@ -24,7 +24,10 @@ VERDICT: Json = body(
     ("claim", "digest", "approve"),
     claim=BIGINT,
     digest=DIGEST,
-    approve={"type": "boolean", "description": "true: yes. false: no, which needs a comment."},
+    approve={
+        "type": "boolean",
+        "description": "true approves, false rejects and needs a comment.",
+    },
     comment=COMMENT,
 )
 BULK_BODY: Json = body(
@@ -35,13 +38,13 @@ SETTLE_BODY: Json = body(
     what={
         "type": "string",
         "enum": list(SETTLED),
-        "description": "What became of the apply, as far as a person can say.",
+        "description": "The outcome of the apply.",
     },
     reason=REASON | {"minLength": 1},
     claim=BIGINT
     | {
         "description": (
-            "Whose apply this is about. By now another one may be lost: then it is refused."
+            "The claim of the lost apply. The call is rejected if another apply was lost since."
         )
     },
 )
@@ -49,14 +52,14 @@ RAW: Json = {"type": "string", "format": "binary"}
 TERRAFORM: Json = {
     "type": "object",
     "additionalProperties": True,
-    "description": "As `show -json` writes it, redacted by the agent.",
+    "description": "The output of `show -json`, redacted by the agent.",
 }
 
 
 class SaidAnswer(Shape):
     by = serializers.CharField()
     is_yes = serializers.BooleanField()
-    counts = serializers.BooleanField(help_text="As an approval at this moment.")
+    counts = serializers.BooleanField(help_text="The approval counts at this moment.")
     why_not = serializers.CharField(
         allow_blank=True, help_text="Why an approval does not count at this moment."
     )
@@ -71,26 +74,27 @@ class PlanAnswer(Shape):
     digest = serializers.CharField(allow_blank=True)
     generation = serializers.IntegerField()
     made_at = serializers.DateTimeField()
-    is_stale = serializers.BooleanField(help_text="It can't be applied any more.")
-    member = serializers.CharField(allow_blank=True, help_text="On which it was made.")
+    is_stale = serializers.BooleanField(help_text="The plan can no longer be applied.")
+    member = serializers.CharField(allow_blank=True, help_text="The member that made the plan.")
     summary = serializers.DictField(help_text="add, change, destroy, replace; drift.")
-    facts = serializers.DictField(help_text="What it was made with.")
+    facts = serializers.DictField(help_text="Versions and digests of the plan step.")
     size = serializers.IntegerField(help_text="Bytes of the saved plan.")
     has_file = serializers.BooleanField()
     has_json = serializers.BooleanField()
-    destroys = serializers.BooleanField(help_text="It destroys or replaces something.")
+    destroys = serializers.BooleanField(help_text="The plan destroys or replaces resources.")
     discards_state = serializers.BooleanField(
-        help_text="Its run says state: discard: the next run makes everything again."
+        help_text="The run has state: discard, so the next run creates all resources again."
     )
     mismatch = serializers.CharField(
         allow_blank=True,
         help_text=(
-            "How its list of changes contradicts what its agent counts: it cannot be approved."
+            "How the list of changes contradicts the agent's counts. Such a plan cannot be "
+            "approved."
         ),
     )
-    needed = serializers.IntegerField(help_text="How many must say yes.")
-    given = serializers.IntegerField(help_text="How many approvals count at this moment.")
-    may_own = serializers.BooleanField(help_text="The yes of whoever asked for the claim counts.")
+    needed = serializers.IntegerField(help_text="Required approvals.")
+    given = serializers.IntegerField(help_text="Approvals that count at this moment.")
+    may_own = serializers.BooleanField(help_text="The requester may approve.")
     approvals = SaidAnswer(many=True)
 
 
@@ -100,14 +104,16 @@ class PendingAnswer(Shape):
     workspace = serializers.CharField(allow_null=True)
     owner = serializers.CharField(allow_blank=True)
     requested_by = serializers.CharField(allow_blank=True)
-    reserved_since = serializers.DateTimeField(allow_null=True, help_text="Since when it waits.")
+    reserved_since = serializers.DateTimeField(
+        allow_null=True, help_text="When the plan began to wait."
+    )
     expires_at = serializers.DateTimeField()
     member = serializers.CharField(
-        allow_blank=True, help_text="On which its slot waits; empty: none does."
+        allow_blank=True, help_text="The member of the reserved slot; empty without a slot."
     )
-    is_parked = serializers.BooleanField(help_text="It waits without a slot.")
+    is_parked = serializers.BooleanField(help_text="The claim waits without a slot.")
     held_for_s = serializers.FloatField(
-        allow_null=True, help_text="Seconds its slot has waited with it."
+        allow_null=True, help_text="Seconds since the slot was reserved."
     )
     destroys = serializers.BooleanField()
     plan = PlanAnswer()
@@ -121,12 +127,14 @@ class HistoryAnswer(Shape):
     place = serializers.CharField(allow_blank=True)
     started_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
-    outcome = serializers.CharField(allow_blank=True, help_text="Of the run; empty: it runs.")
+    outcome = serializers.CharField(
+        allow_blank=True, help_text="Outcome of the run; empty while the run is active."
+    )
     code = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
     requested_by = serializers.CharField(allow_blank=True)
     settled = serializers.JSONField(
-        allow_null=True, help_text="What a person has said of an apply that was lost."
+        allow_null=True, help_text="The recorded outcome of a lost apply."
     )
 
 

@@ -1,6 +1,4 @@
-"""Plans that wait for a person: read, decided on one by one or many at once, made to wait
-longer, elsewhere, or made anew.
-"""
+"""Plans that wait for a decision: read, approve, reject, extend, move and plan again."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -77,8 +75,9 @@ class ClaimApprove(ApprovalEndpoint):
         tag=CLAIMS,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Yes to the plan that was read. With the last yes that is needed its apply begins. Whoever
-        comes too late gets 409, which says who was first."""
+        """Approve the plan of this digest. The last required approval starts the apply. A late call
+        gets 409, which names the earlier decision.
+        """
         body = Body(call, "digest", "comment", required=("digest",))
         digest, comment = body.text("digest", DIGEST_LENGTH), body.text("comment")
         body.check()
@@ -98,7 +97,7 @@ class ClaimReject(ApprovalEndpoint):
         tag=CLAIMS,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """No to the plan that was read, with a comment. Nothing is applied; the claim ends."""
+        """Reject the plan of this digest, with a comment. The claim ends."""
         body = Body(call, "digest", "comment", required=("digest", "comment"))
         digest, comment = body.text("digest", DIGEST_LENGTH), body.text("comment")
         body.check()
@@ -118,7 +117,7 @@ class ClaimExtend(ApprovalEndpoint):
         tag=CLAIMS,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """It waits so much longer for its decision, up to 30 days from now."""
+        """Extend the decision deadline, up to 30 days from now."""
         body = Body(call, "for", "reason", required=("for", "reason"))
         seconds = read_duration(body.given, "", "for", body.faults, 1.0, 30 * DAY)
         reason = body.text("reason")
@@ -138,7 +137,7 @@ class ClaimPlanAgain(ApprovalEndpoint):
         tag=CLAIMS,
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """The plan that waits is set aside, and what was said of it is void."""
+        """Discard the waiting plan and its approvals, and plan again."""
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason")
         body.check()
@@ -150,9 +149,7 @@ class ClaimMove(ApprovalEndpoint):
         "Move", {200: schemas.ClaimAnswer}, body=WHY, problems=(409,), name="move_plan", tag=CLAIMS
     )
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """The plan that waits gets a slot on another member; the plan and what was said
-        of it stay.
-        """
+        """Reserve a slot on another member. The plan and its approvals stay."""
         body = Body(call, "reason", required=("reason",))
         reason = body.text("reason")
         body.check()
@@ -163,61 +160,59 @@ class ClaimMove(ApprovalEndpoint):
 
 
 class ClaimPlan(LeanEndpoint):
-    @describe("Its plan", {200: said.PlanAnswer}, name="get_plan", tag=CLAIMS)
+    @describe("Plan of a claim", {200: said.PlanAnswer}, name="get_plan", tag=CLAIMS)
     def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """The one that is to be decided on, or was; what was said of it."""
+        """The current or last plan, with its approvals."""
         return answer(find_plan(call, claim_id).as_dict())
 
 
 class ClaimPlanJson(LeanEndpoint):
-    @describe("Its plan as JSON", {200: said.TERRAFORM}, name="get_plan_json", tag=CLAIMS)
+    @describe("Plan as JSON", {200: said.TERRAFORM}, name="get_plan_json", tag=CLAIMS)
     def get(self, call: FastRequest, claim_id: int) -> HttpResponseBase:
-        """In Terraform's format, without what is sensitive."""
+        """In Terraform's format, without sensitive values."""
         plan = find_plan(call, claim_id)
         return send(
             plan.json_file,
             "application/json",
             f"plan-{claim_id}.json",
-            "It was made by a command that writes none.",
+            "The command of this plan writes no JSON.",
         )
 
 
 class ClaimPlanFile(LeanEndpoint):
     @describe(
-        "Its saved plan",
+        "Download the saved plan",
         {(200, "application/octet-stream"): said.RAW},
         name="get_plan_file",
         tag=CLAIMS,
     )
     def get(self, call: FastRequest, claim_id: int) -> HttpResponseBase:
-        """As the agent has saved it, secrets and all: for who decides."""
+        """The file that the agent saved. It may hold secrets and needs the role approver."""
         require_on_claim(call.identity, claim_id, "decide")
         plan = find_plan(call, claim_id)
         return send(
             plan.file,
             "application/octet-stream",
             f"plan-{claim_id}.bin",
-            "It was made by a command that saves none.",
+            "The command of this plan saves no file.",
         )
 
 
 class ApprovalList(LeanEndpoint):
     @describe(
-        "Plans that wait",
+        "List waiting plans",
         {200: pages_of(said.PendingAnswer)},
         query=[
             *PAGES,
-            in_query("pool", "Of this pool."),
-            in_query("workspace", "Of this workspace."),
+            in_query("pool", "Only plans of this pool."),
+            in_query("workspace", "Only plans of this workspace."),
         ],
         problems=(404,),
         name="list_approvals",
         tag=TAG,
     )
     def get(self, call: FastRequest) -> HttpResponse:
-        """Every plan that waits for a person in the pools that one may read, the soonest to
-        expire first.
-        """
+        """All plans that wait for a decision in readable pools, the earliest deadline first."""
         limit = read_integer(call, "limit", high=LONGEST_PAGE) or 50
         found = list_pending(
             call.identity.visible_pools(),
@@ -235,17 +230,17 @@ class ApprovalList(LeanEndpoint):
 
 class BulkDecide(LeanEndpoint):
     @describe(
-        "Decide on many",
+        "Decide on several plans",
         {200: schemas.BulkAnswer},
         body=schemas.as_json(said.BULK_BODY),
         name="decide_plans",
         tag=TAG,
     )
     def post(self, call: FastRequest) -> HttpResponse:
-        """Each stands on its own, and is answered as by itself. Plans that destroy or replace
-        are approved one by one only.
+        """Each decision succeeds or fails by itself. A plan that destroys or replaces resources
+        needs a call of its own.
         """
-        items = [read_verdict(item, call) for item in read_items(call, "decisions", LONGEST_BULK)]
+        items = [read_vote(item, call) for item in read_items(call, "decisions", LONGEST_BULK)]
         decided = iter(apply_votes([item for item in items if isinstance(item, ApprovalVote)]))
         found = [
             show_decided(item, next(decided)) if isinstance(item, ApprovalVote) else item
@@ -254,13 +249,11 @@ class BulkDecide(LeanEndpoint):
         return answer({"results": [show_item(item, 200) for item in found]})
 
 
-def show_decided(
-    verdict: ApprovalVote, found: ApprovalResult | BerthError
-) -> ClaimView | BerthError:
-    return found if isinstance(found, BerthError) else view_claim(verdict.claim_id)
+def show_decided(vote: ApprovalVote, found: ApprovalResult | BerthError) -> ClaimView | BerthError:
+    return found if isinstance(found, BerthError) else view_claim(vote.claim_id)
 
 
-def read_verdict(item: Any, call: FastRequest) -> ApprovalVote | BerthError:
+def read_vote(item: object, call: FastRequest) -> ApprovalVote | BerthError:
     faults = Faults()
     given = read_mapping(
         item,
@@ -269,7 +262,7 @@ def read_verdict(item: Any, call: FastRequest) -> ApprovalVote | BerthError:
         faults,
         required=("claim", "digest", "approve"),
     )
-    verdict = ApprovalVote(
+    vote = ApprovalVote(
         claim_id=read_number(given, "", "claim", faults, 1, BIGINT, 0),
         digest=read_words(given, "", "digest", faults, DIGEST_LENGTH),
         is_yes=read_flag(given, "", "approve", faults),
@@ -280,10 +273,10 @@ def read_verdict(item: Any, call: FastRequest) -> ApprovalVote | BerthError:
     if faults.found:
         return Invalid(fields=faults.found)
     try:
-        require_on_claim(call.identity, verdict.claim_id, "decide")
+        require_on_claim(call.identity, vote.claim_id, "decide")
     except (Forbidden, NotFound) as error:
         return error
-    return verdict
+    return vote
 
 
 def find_plan(call: FastRequest, claim_id: int) -> PlanView:
@@ -291,13 +284,15 @@ def find_plan(call: FastRequest, claim_id: int) -> PlanView:
     require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
     plan = view_plan(claim_id)
     if plan is None:
-        raise NotFound(f"Claim {claim_id} has no plan.", way_out="Wait until it has planned.")
+        raise NotFound(
+            f"Claim {claim_id} has no plan.", way_out="Wait until the plan step has ended."
+        )
     return plan
 
 
 def send(name: str, kind: str, as_file: str, why_not: str) -> HttpResponseBase:
     if not name:
-        raise NotFound("There is no such file of this plan.", way_out=why_not)
+        raise NotFound("This plan has no such file.", way_out=why_not)
     response = StreamingHttpResponse(iterate_file(name), content_type=kind)
     response.headers["Content-Disposition"] = f'attachment; filename="{as_file}"'
     response.headers["Cache-Control"] = "no-store"
@@ -321,8 +316,8 @@ def read_place(call: FastRequest) -> InboxPosition | None:
             fields=[
                 FieldError(
                     "cursor",
-                    "This cursor is not one that was given out.",
-                    "Take it from an answer, or leave it out.",
+                    "This is not a valid cursor.",
+                    "Take the cursor from an answer, or leave it out.",
                 )
             ]
         )

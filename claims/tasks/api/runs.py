@@ -1,4 +1,4 @@
-"""Runs of a claim, and their logs: read by pages, followed while they grow, or whole as text."""
+"""Runs of a claim and their logs: in pages, with a long poll, or whole as text."""
 
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 
@@ -24,9 +24,7 @@ def find_claim(call: FastRequest, claim_id: int) -> None:
 class RunList(LeanEndpoint):
     @describe("Runs of a claim", {200: pages_of(shapes.RunAnswer)}, name="list_runs", tag=TAG)
     def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """One for each generation that an agent has begun, the first one first: what has run,
-        where, and how it ended.
-        """
+        """One run for each generation that an agent has started, oldest first."""
         find_claim(call, claim_id)
         states = {view.generation: view.as_dict() for view in list_rescued(claim_id)}
         runs = [
@@ -42,32 +40,32 @@ class RunLog(LeanEndpoint):
         query=[
             in_query(
                 "after",
-                "How many pieces are known: 0 is all of it, then the `next` of the answer before.",
+                "Number of known chunks: 0 at first, then `next` of the previous answer.",
                 {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0},
             ),
             in_query(
                 "limit",
-                "Pieces at a time.",
+                "Number of chunks in one answer.",
                 {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE, "default": MOST_AT_ONCE},
             ),
             in_query(
                 "tail",
-                "The last so many lines instead.",
+                "Only the last so many lines.",
                 {"type": "integer", "minimum": 1, "maximum": MOST_TAIL},
             ),
             in_query(
                 "wait",
-                "If there is nothing yet, answer when there is, or after so many seconds.",
+                "Without new chunks, answer after the next one or after so many seconds.",
                 {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT, "default": 0},
             ),
-            in_query("format", "text: all of it, as a file.", choices=FORMATS),
+            in_query("format", "text: the whole log as a file.", choices=FORMATS),
         ],
         name="get_log",
         tag=TAG,
     )
     def get(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponseBase:
-        """Pieces of up to 64 kB, in order; the number of a line is that of the line breaks
-        before it. Followed with `after` and `wait`.
+        """Chunks of up to 64 kB, in order. The number of a line is the number of line breaks before
+        it. Follow a growing log with `after` and `wait`.
         """
         known = read_integer(call, "after", low=0, high=2**31 - 1) or 0
         limit = read_integer(call, "limit", high=MOST_AT_ONCE) or MOST_AT_ONCE

@@ -1,6 +1,4 @@
-"""Archives that tasks start from: uploaded before the claim that names them."""
-
-from typing import Any
+"""Upload the archive of a task before the claim that names it."""
 
 from django.http import HttpResponse
 from rest_framework import serializers
@@ -12,11 +10,11 @@ from pools.http.endpoint import describe
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 
 TYPES = ("application/octet-stream", "application/gzip", "application/x-gzip", "application/zip")
-BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
+BINARY = {"type": "string", "format": "binary"}
 
 
-class SourceAnswer(serializers.Serializer[Any]):
-    digest = serializers.CharField(help_text="Name it as run.source.archive.")
+class SourceAnswer(serializers.Serializer[object]):
+    digest = serializers.CharField(help_text="The value of run.source.archive.")
     size = serializers.IntegerField()
     files = serializers.IntegerField()
 
@@ -31,9 +29,11 @@ class SourceList(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest) -> HttpResponse:
-        """A tar.gz or a zip, as the body. It is written anew: no owners, no times, nothing that
-        leads out of it. One that no claim names is gone after a day. Each user may keep
-        BERTH_SOURCE_QUOTA bytes (413 `source_quota`, with `used` and `allowed`)."""
+        """The body is a tar.gz or a zip. Berth packs its files again, without owners and times, and
+        rejects paths that lead out of the archive. A source that no claim names is deleted after a
+        day. Each user may keep BERTH_SOURCE_QUOTA bytes (413 `source_quota`, with `used` and
+        `allowed`).
+        """
         require_anywhere(call.identity, "claim")
         kept = store_source(
             call.read_raw(SOURCE_BYTES, "The archive", TYPES), made_by=call.identity.requester

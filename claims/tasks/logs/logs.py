@@ -1,10 +1,8 @@
-"""Logs of runs: taken in piece by piece, deflated and sealed, each once and in order; read by
-pages, or whole as text.
+"""Logs of runs, stored in compressed and encrypted chunks ("pieces").
 
-An agent sends a piece again until it is taken; one that is known already is left aside, and one too
-early is refused with the number that is next. So a log has neither gaps nor doubles, whatever broke
-on the way. No event is written for a piece: who follows a log asks for what comes after the last
-piece it has.
+An agent repeats a piece until Berth accepts it. Berth ignores a known piece and rejects a piece
+that comes too early with the number of the next one, so a log has neither gaps nor duplicates. No
+event is written for a piece: a reader asks for the pieces after its last one.
 """
 
 import json
@@ -13,7 +11,7 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -25,32 +23,31 @@ from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, TooMa
 from project.kernel.events.log import record
 from project.kernel.security.encryption import seal, unseal
 
-CHUNK_BYTES = 64_000  # of text in one piece
+CHUNK_BYTES = 64_000  # text of one piece
 MOST_AT_ONCE = 50  # pieces in one call, in and out
-LEVEL = 3  # of deflate: three quarters of what 9 saves, at a tenth of its price
-# Of one member, in each web process; in one go as much as in eight seconds.
-BYTES_PER_SECOND = 4_000_000
-BURST = 8.0
-MOST_PIECES = 100_000  # of one log, however small they are: more than a day of one a second
-SLACK = 2 * CHUNK_BYTES  # what an agent may count differently
-PREFIX = 8  # bytes before the text of a piece: how many were left out before it
+LEVEL = 3  # of deflate: three quarters of the savings of level 9, at a tenth of the CPU time
+BYTES_PER_SECOND = 4_000_000  # of one member, in each web process
+BURST = 8.0  # seconds of that rate at once
+MOST_PIECES = 100_000  # of one log: more than one a second for a day
+SLACK = 2 * CHUNK_BYTES  # tolerated difference to the agent's count
+PREFIX = 8  # bytes before the text of a piece: the number of bytes left out before the piece
 TIMES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """As an agent sends it."""
+    """A piece that an agent sends."""
 
     seq: int
     text: str
-    left_out: int = 0  # bytes between the piece before and this one that were not kept
+    left_out: int = 0  # bytes before this piece that the agent dropped
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLogPiece:
     seq: int
-    first_line: int  # number of the line that its first character belongs to, from 0
-    lines: int  # line breaks in it
+    first_line: int  # number of the line of the first character, from 0
+    lines: int  # line breaks
     text: str
     left_out: int
     at: datetime
@@ -60,32 +57,14 @@ class StoredLogPiece:
 class LogPage:
     chunks: list[StoredLogPiece]
     next: int  # the number of the next piece; callers of the API send it as `after`
-    more: bool  # there is more by now
-    is_whole: bool  # the run is over and this is its end
+    more: bool  # more pieces exist
+    is_whole: bool  # the run is over, and the page holds the end of the log
     lines: int
     bytes: int
     left_out: int
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "chunks": [
-                {
-                    "seq": c.seq,
-                    "first_line": c.first_line,
-                    "lines": c.lines,
-                    "left_out": c.left_out,
-                    "text": c.text,
-                    "at": c.at,
-                }
-                for c in self.chunks
-            ],
-            "next": self.next,
-            "more": self.more,
-            "is_whole": self.is_whole,
-            "lines": self.lines,
-            "bytes": self.bytes,
-            "left_out": self.left_out,
-        }
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +87,7 @@ class RunView:
     log_lines: int
     log_left_out: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "generation": self.generation,
             "step": self.step,
@@ -132,14 +111,14 @@ class RunView:
         }
 
 
-# In -----------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 
 def add_log(
     *, claim_id: int, generation: int, member_id: int, pieces: Sequence[Piece], most: int
 ) -> int:
-    """The number of the piece that is next. `most`: bytes of the whole log that are taken.
-    Repeating it changes nothing.
+    """Returns the number of the next piece. `most` limits the bytes of the whole log. Repeating the
+    call changes nothing.
     """
     pieces = sorted(pieces, key=lambda piece: piece.seq)
     packed = {piece.seq: pack(piece) for piece in pieces}
@@ -147,23 +126,21 @@ def add_log(
         state = _state_of(claim_id, generation, member_id)
         new = [piece for piece in pieces if piece.seq >= state.log_next]
         if not new:
-            return int(state.log_next)
+            return state.log_next
         if [piece.seq for piece in new] != list(range(state.log_next, state.log_next + len(new))):
             raise Conflict(
-                f"Piece {state.log_next} is next.",
+                f"The next piece is number {state.log_next}.",
                 code="gap",
-                way_out="Send the pieces from that one on.",
+                way_out="Send the pieces from that number on.",
                 next=state.log_next,
             )
         size = sum(size_of(piece) for piece in new)
         if state.log_bytes + size > most + SLACK or state.log_next + len(new) > MOST_PIECES:
             _notify_limit(claim_id, generation, member_id, state, most)
             raise Conflict(
-                f"This log has {state.log_bytes} bytes, and {most} are kept.",
+                f"This log has {state.log_bytes} bytes; the limit is {most}.",
                 code="log_full",
-                way_out=(
-                    "Keep its head and its tail, and say with left_out how much is between them."
-                ),
+                way_out="Send head and tail, with the number of bytes in between as left_out.",
                 next=state.log_next,
             )
         added = _add(claim_id, generation, member_id, new, packed, size, most + SLACK)
@@ -171,17 +148,17 @@ def add_log(
             left_out = sum(piece.left_out for piece in new)
             if left_out and not added.left_out_before:
                 _notify_limit(claim_id, generation, member_id, state, most)
-            return int(added.next)
+            return added.next or 0
     raise Conflict(
-        "Another call adds to this log just now.",
+        "Another call is adding to this log.",
         code="gap",
-        way_out="Send it again.",
+        way_out="Send the pieces again.",
         next=state.log_next,
     )
 
 
-def read_pieces(body: Any) -> list[Piece]:
-    """One, or several under `chunks`; each with its fault."""
+def read_pieces(body: object) -> list[Piece]:
+    """Parses one piece, or several under `chunks`. Raises with all faults."""
     if not isinstance(body, dict):
         raise Invalid("The body is not an object.", way_out='Send {"seq": 0, "text": "..."}.')
     items = body.get("chunks", [body])
@@ -199,13 +176,13 @@ def read_pieces(body: Any) -> list[Piece]:
     if not faults and sorted({piece.seq for piece in found}) != sorted(
         piece.seq for piece in found
     ):
-        faults.append(FieldError("chunks", "A number is there twice.", "Send each piece once."))
+        faults.append(FieldError("chunks", "Two pieces have one number.", "Send each piece once."))
     if faults:
         raise Invalid(fields=faults)
     return found
 
 
-def _read_piece(item: Any, where: str, faults: list[FieldError]) -> Piece | None:
+def _read_piece(item: object, where: str, faults: list[FieldError]) -> Piece | None:
     if not isinstance(item, dict):
         faults.append(
             FieldError(
@@ -263,7 +240,7 @@ def _add(
     packed: dict[int, bytes],
     size: int,
     most: int,
-) -> Any:
+) -> logs_sql.AddRow | None:
     lines = [piece.text.count("\n") for piece in new]
     return logs_sql.add(
         claim=claim_id,
@@ -281,23 +258,23 @@ def _add(
     )
 
 
-def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> Any:
+def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> logs_sql.StateRow:
     state = logs_sql.state(claim=claim_id, generation=generation)
     if state is None or (member_id is not None and state.member_id != member_id):
         raise NotFound(
             f"Claim {claim_id} has no run {generation} here.",
             code="not_started",
-            way_out="Say that it has started first.",
+            way_out="Report the start of the run first.",
         )
     return state
 
 
-def _notify_limit(claim_id: int, generation: int, member_id: int, state: Any, most: int) -> None:
-    """Once a run, however often its agent tries: people are told that they do not
-    see everything.
-    """
+def _notify_limit(
+    claim_id: int, generation: int, member_id: int, state: logs_sql.StateRow, most: int
+) -> None:
+    """Records once for each run that its log is incomplete."""
     with transaction.atomic():
-        if not logs_sql.tell_limit(claim=claim_id, generation=generation):
+        if not logs_sql.note_limit(claim=claim_id, generation=generation):
             return
         record(
             "log_limit",
@@ -311,8 +288,8 @@ def _notify_limit(claim_id: int, generation: int, member_id: int, state: Any, mo
 
 
 class Flow:
-    """How much log a member may send at a time. In the memory of the process: what is refused is
-    sent again later.
+    """Rate limit of the log bytes of each member, in the memory of the process. Agents send
+    rejected pieces again.
     """
 
     def __init__(self, rate: float = BYTES_PER_SECOND, burst: float = BURST) -> None:
@@ -334,18 +311,18 @@ class Flow:
                 f"More than {self.rate / 1e6:.0f} MB of log a second.",
                 code="log_too_fast",
                 retry_after=max(1.0, -left / self.rate),
-                way_out="Keep it and send it as soon as Retry-After says.",
+                way_out="Send the pieces again after Retry-After.",
             )
 
 
 flow = Flow()
 
 
-# Out ----------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 
 def list_runs(claim_id: int) -> list[RunView]:
-    """Of a claim, the first one first."""
+    """The runs of a claim, oldest first."""
     return [_run_of(row) for row in logs_sql.runs(claim=claim_id)]
 
 
@@ -357,8 +334,8 @@ def read_log(
     limit: int = MOST_AT_ONCE,
     tail: int | None = None,
 ) -> LogPage:
-    """What comes after the piece `after`; `tail`: the last so many lines, as far as one page
-    takes them.
+    """The pieces after the piece `after`, or the last `tail` lines as far as they fit into
+    a page.
     """
     state = _state_of(claim_id, generation)
     limit = max(1, min(limit, MOST_AT_ONCE))
@@ -385,9 +362,7 @@ def read_log(
 
 
 def read_text(claim_id: int, generation: int) -> Iterator[bytes]:
-    """All of it as text, a little at a time. Where something was left out it says so on a line
-    of its own.
-    """
+    """The whole log as text, in parts. A line of its own marks each gap."""
     state = _state_of(claim_id, generation)
     after = -1
     is_line_open = False
@@ -406,19 +381,13 @@ def read_text(claim_id: int, generation: int) -> Iterator[bytes]:
         after = rows[-1].seq
 
 
-def _chunk_of(row: Any) -> StoredLogPiece:
+def _chunk_of(row: logs_sql.PiecesRow) -> StoredLogPiece:
     text, left_out = unpack(row.data)
     return StoredLogPiece(row.seq, row.first_line, row.lines, text, left_out, row.at)
 
 
-def _run_of(row: Any) -> RunView:
+def _run_of(row: logs_sql.RunsRow) -> RunView:
     facts: dict[str, Any] = json.loads(row.facts)
-    for ours in ("files", "log_limit"):  # where they are is nobody's business
-        facts.pop(ours, None)
-    return RunView(
-        claim_id=row.claim_id, generation=row.generation, step=row.step, member_id=row.member_id,
-        member=row.member, place=row.place, started_at=row.started_at, ended_at=row.ended_at,
-        outcome=row.outcome, code=row.code, reason=row.reason, exit_code=row.exit_code, facts=facts,
-        log_next=row.log_next, log_bytes=row.log_bytes, log_lines=row.log_lines,
-        log_left_out=row.log_left_out,
-    )  # fmt: skip
+    for internal in ("files", "log_limit"):
+        facts.pop(internal, None)
+    return RunView(**(row._asdict() | {"facts": facts}))

@@ -1,7 +1,7 @@
--- Logs of runs: taken in piece by piece, each once and in order, and read by pages.
+-- Logs of runs, written piece by piece, each once and in order.
 
--- add^: pieces of a log, if they are the next ones. No row: they are not, or the run is another member's. The number of a line is that
--- of the line breaks before it, so a piece may end in the middle of a line.
+-- add^: append the next pieces of a log. No row if other pieces are next or the run belongs to another member. The number of a line is the
+-- number of line breaks before it, so a piece may end in the middle of a line.
 WITH r AS (
   UPDATE claims_run SET log_next = log_next + cardinality(%(datas)s::bytea[]), log_bytes = log_bytes + %(bytes)s, log_lines = log_lines + %(lines)s,
     log_left_out = log_left_out + %(left_out)s
@@ -13,27 +13,27 @@ SELECT r.claim_id, r.generation, %(first)s + t.n - 1, t.data, r.line + t.before,
 FROM r, unnest(%(datas)s::bytea[], %(befores)s::int[], %(each)s::int[], %(sizes)s::int[]) WITH ORDINALITY AS t(data, before, lines, size, n)
 RETURNING (SELECT log_next FROM r) AS next, (SELECT left_out_before FROM r) AS left_out_before
 
--- tell_limit: once for each run. No row: it was told.
+-- note_limit: mark the log of a run as incomplete. No row if the mark exists.
 UPDATE claims_run SET facts = facts || '{"log_limit": true}' WHERE claim_id = %(claim)s AND generation = %(generation)s AND NOT facts ? 'log_limit'
 RETURNING claim_id
 
--- state^: how far a log is.
+-- state^: the size of a log.
 SELECT r.member_id, r.log_next, r.log_bytes, r.log_lines, r.log_left_out, r.ended_at IS NOT NULL AS is_over, c.pool_id
 FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id WHERE r.claim_id = %(claim)s AND r.generation = %(generation)s
 
--- pieces: some of them, in order.
+-- pieces: pieces of a log, in order.
 SELECT seq, data, first_line, lines, size, at FROM claims_logchunk
 WHERE claim_id = %(claim)s AND generation = %(generation)s AND seq > %(after)s AND seq < %(before)s ORDER BY seq LIMIT {n}
 
--- tail$: from which piece on the last lines stand.
+-- tail$: the first piece of the last lines.
 SELECT seq FROM claims_logchunk WHERE claim_id = %(claim)s AND generation = %(generation)s AND first_line <= %(line)s ORDER BY seq DESC LIMIT 1
 
--- runs: of a claim, the first one first.
-SELECT claim_id, generation, step, member_id, member, place, boot, started_at, ended_at, outcome, code, reason, exit_code, facts::text AS facts,
+-- runs: the runs of a claim, oldest first.
+SELECT claim_id, generation, step, member_id, member, place, started_at, ended_at, outcome, code, reason, exit_code, facts::text AS facts,
   log_next, log_bytes, log_lines, log_left_out
 FROM claims_run WHERE claim_id = %(claim)s ORDER BY generation
 
--- grown: of logs that are followed, those that have more by now, or are over.
+-- grown: the followed logs that have grown or ended.
 SELECT t.claim, t.generation, t.following FROM unnest(%(claims)s::bigint[], %(generations)s::bigint[], %(nexts)s::int[]) AS t(claim, generation, following)
 LEFT JOIN claims_run r ON r.claim_id = t.claim AND r.generation = t.generation
 WHERE r.claim_id IS NULL OR r.log_next > t.following OR r.ended_at IS NOT NULL

@@ -32,7 +32,7 @@ def add(
     each: list[int],
     sizes: list[int],
 ) -> AddRow | None:
-    """Pieces of a log, if they are the next ones."""
+    """Append the next pieces of a log."""
     return statements.fetch_one(
         "add",
         AddRow,
@@ -53,14 +53,14 @@ def add(
     )
 
 
-class TellLimitRow(NamedTuple):
+class NoteLimitRow(NamedTuple):
     claim_id: int
 
 
-def tell_limit(*, claim: int, generation: int) -> list[TellLimitRow]:
-    """Once for each run."""
+def note_limit(*, claim: int, generation: int) -> list[NoteLimitRow]:
+    """Mark the log of a run as incomplete."""
     return statements.fetch_rows(
-        "tell_limit", TellLimitRow, {"claim": claim, "generation": generation}
+        "note_limit", NoteLimitRow, {"claim": claim, "generation": generation}
     )
 
 
@@ -75,7 +75,7 @@ class StateRow(NamedTuple):
 
 
 def state(*, claim: int, generation: int) -> StateRow | None:
-    """How far a log is."""
+    """The size of a log."""
     return statements.fetch_one("state", StateRow, {"claim": claim, "generation": generation})
 
 
@@ -89,7 +89,7 @@ class PiecesRow(NamedTuple):
 
 
 def pieces(n: int, *, claim: int, generation: int, after: int, before: int) -> list[PiecesRow]:
-    """Some of them, in order."""
+    """Pieces of a log, in order."""
     return statements.fetch_rows(
         "pieces",
         PiecesRow,
@@ -99,7 +99,7 @@ def pieces(n: int, *, claim: int, generation: int, after: int, before: int) -> l
 
 
 def tail(*, claim: int, generation: int, line: int) -> int | None:
-    """From which piece on the last lines stand."""
+    """The first piece of the last lines."""
     return statements.fetch_value("tail", {"claim": claim, "generation": generation, "line": line})
 
 
@@ -110,7 +110,6 @@ class RunsRow(NamedTuple):
     member_id: int
     member: str
     place: str
-    boot: str
     started_at: datetime
     ended_at: datetime | None
     outcome: str
@@ -125,7 +124,7 @@ class RunsRow(NamedTuple):
 
 
 def runs(*, claim: int) -> list[RunsRow]:
-    """Of a claim, the first one first."""
+    """The runs of a claim, oldest first."""
     return statements.fetch_rows("runs", RunsRow, {"claim": claim})
 
 
@@ -136,7 +135,7 @@ class GrownRow(NamedTuple):
 
 
 def grown(*, claims: list[int], generations: list[int], nexts: list[int]) -> list[GrownRow]:
-    """Of logs that are followed, those that have more by now, or are over."""
+    """The followed logs that have grown or ended."""
     return statements.fetch_rows(
         "grown", GrownRow, {"claims": claims, "generations": generations, "nexts": nexts}
     )

@@ -1,5 +1,5 @@
-"""Logs that somebody follows (`?wait=`): one query for all of them, several times a second,
-while anybody does.
+"""Long polls for logs (`?wait=`): while requests wait, one query of the process looks for growth of
+all their logs, four times a second.
 """
 
 from collections.abc import Iterable
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from claims.tasks.logs import logs_sql
 from project.kernel.http.long_poll import Connection, Watches
 
-POLL = 0.25  # seconds: pieces of a log write no hints
-Followed = tuple[int, int, int]  # claim, generation, the piece that is next
+POLL = 0.25  # seconds: chunks of a log write no hints
+Followed = tuple[int, int, int]  # claim, generation, number of the next chunk
 
 
 async def find_changed(connection: Connection, waiting: Iterable[Followed]) -> Iterable[Followed]:
-    """Those that have grown or are over."""
+    """The logs that have grown or ended."""
     known = list(waiting)
     values = {
         "claims": [f[0] for f in known],

@@ -1,5 +1,5 @@
-"""Rescued Terraform states: downloaded by approvers, given up by people who may settle
-the workspace.
+"""Rescued Terraform states in the API: approvers download them, and users who may settle the
+workspace discard them.
 """
 
 from django.http import HttpResponse
@@ -29,9 +29,10 @@ class RunState(LeanEndpoint):
         tag=TAG,
     )
     def get(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponse:
-        """The Terraform state that the backend of this apply did not take. It holds secrets: it
-        takes the role approver, and who downloads it is recorded. Kept until the workspace is
-        settled, or a person discards it."""
+        """The Terraform state that the backend of this apply did not accept. A state may hold
+        secrets: the download needs the role approver and is recorded. Berth keeps the state until
+        the workspace is settled or a user discards the state.
+        """
         view = get_state(claim_id, generation)
         require(call.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
         return state_file(view)
@@ -46,7 +47,7 @@ class RunStateDiscard(LeanEndpoint):
         tag=TAG,
     )
     def post(self, call: FastRequest, claim_id: int, generation: int) -> HttpResponse:
-        """It is deleted, here and on its agent. Settling the workspace does the same. It takes
+        """Delete the state on the server and on its agent, as settling the workspace does. Needs
         the role operator or approver.
         """
         view = get_state(claim_id, generation)
@@ -62,7 +63,7 @@ class RunStateDiscard(LeanEndpoint):
 
 
 def pool_of(view: RescuedView) -> Pool | None:
-    """The claim may be deleted by now: its pool stands with the state."""
+    """The pool of the state; its claim may be deleted."""
     return None if view.pool_id is None else get_pool_by_id(view.pool_id)
 
 
@@ -79,7 +80,7 @@ def no_such_state(claim_id: int, generation: int) -> NotFound:
 
 
 def state_file(view: RescuedView) -> HttpResponse:
-    """Never shown by a browser, never kept by a cache."""
+    """A download that browsers neither show nor cache."""
     response = HttpResponse(
         read_state(claim_id=view.claim_id, generation=view.generation), content_type=RAW
     )

@@ -17,7 +17,7 @@ class NoteRescuedRow(NamedTuple):
 
 
 def note_rescued(*, size: int, claim: int, generation: int, member: int) -> list[NoteRescuedRow]:
-    """An agent says that it has one."""
+    """Record that an agent has a state."""
     return statements.fetch_rows(
         "note_rescued",
         NoteRescuedRow,
@@ -38,7 +38,7 @@ class FindRescuedRow(NamedTuple):
 
 
 def find_rescued(*, claim: int, generation: int) -> FindRescuedRow | None:
-    """One, and whether only its agent has it."""
+    """Lock a state."""
     return statements.fetch_one(
         "find_rescued", FindRescuedRow, {"claim": claim, "generation": generation}
     )
@@ -51,7 +51,7 @@ class KeepRescuedRow(NamedTuple):
 def keep_rescued(
     *, file: str, size: int, digest: bytes | None, claim: int, generation: int
 ) -> list[KeepRescuedRow]:
-    """The server has it from here on."""
+    """Record the stored file."""
     return statements.fetch_rows(
         "keep_rescued",
         KeepRescuedRow,
@@ -59,16 +59,16 @@ def keep_rescued(
     )
 
 
-class ToldBeforeRow(NamedTuple):
+class KnownBeforeRow(NamedTuple):
     claim_id: int
     generation: int
 
 
-def told_before(*, member: int, boot: str) -> list[ToldBeforeRow]:
-    """States that only this member's agent has, as far as is known, of applies that an earlier
-    start of the agent ran.
+def known_before(*, member: int, boot: str) -> list[KnownBeforeRow]:
+    """States that only this member's agent has, of applies that an earlier start of the agent
+    ran.
     """
-    return statements.fetch_rows("told_before", ToldBeforeRow, {"member": member, "boot": boot})
+    return statements.fetch_rows("known_before", KnownBeforeRow, {"member": member, "boot": boot})
 
 
 class SettleRescuedRow(NamedTuple):
@@ -80,7 +80,7 @@ class SettleRescuedRow(NamedTuple):
 
 
 def settle_rescued(*, by: str, reason: str, workspace: int) -> list[SettleRescuedRow]:
-    """A person has said what became of the workspace: its states are not needed any more."""
+    """End the states of a settled workspace."""
     return statements.fetch_rows(
         "settle_rescued", SettleRescuedRow, {"by": by, "reason": reason, "workspace": workspace}
     )
@@ -97,7 +97,7 @@ class DiscardRescuedRow(NamedTuple):
 def discard_rescued(
     *, by: str, reason: str, claim: int, generation: int
 ) -> list[DiscardRescuedRow]:
-    """One of them."""
+    """End one state."""
     return statements.fetch_rows(
         "discard_rescued",
         DiscardRescuedRow,
@@ -123,7 +123,7 @@ class OfClaimRow(NamedTuple):
 
 
 def of_claim(*, claim: int) -> list[OfClaimRow]:
-    """All of a claim."""
+    """All states of a claim."""
     return statements.fetch_rows("of_claim", OfClaimRow, {"claim": claim})
 
 
@@ -145,7 +145,7 @@ class OfWorkspacesRow(NamedTuple):
 
 
 def of_workspaces(*, workspaces: list[int]) -> list[OfWorkspacesRow]:
-    """Those that nobody has settled, of some workspaces."""
+    """The unsettled states of some workspaces."""
     return statements.fetch_rows("of_workspaces", OfWorkspacesRow, {"workspaces": workspaces})
 
 
@@ -167,7 +167,7 @@ class UnsettledRow(NamedTuple):
 
 
 def unsettled(n: int) -> list[UnsettledRow]:
-    """All that nobody has settled."""
+    """The unsettled states."""
     return statements.fetch_rows("unsettled", UnsettledRow, {}, n=n)
 
 
@@ -176,5 +176,5 @@ class DeleteSettledRow(NamedTuple):
 
 
 def delete_settled(n: int, *, days: float) -> list[DeleteSettledRow]:
-    """Long after they were settled; their files went then."""
+    """Delete rows that were settled long ago."""
     return statements.fetch_rows("delete_settled", DeleteSettledRow, {"days": days}, n=n)

@@ -1,12 +1,9 @@
-"""Reads about rescued Terraform states: for the pages of a claim and of a workspace, and
-for the API.
-"""
+"""Lists of rescued Terraform states, for the pages of claims and workspaces and for the API."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from claims.tasks.states import rescued_sql
 from project.kernel.ui.formatting import rfc3339
@@ -24,8 +21,7 @@ class RescuedView:
     member: str
     size: int
     digest: str
-    # Kept: by the server | on_agent: only there | lost: with its agent | settled: given
-    # up, deleted.
+    # kept by the server | on_agent: only the agent has it | lost with its agent | settled: deleted
     status: str
     noted_at: datetime
     kept_at: datetime | None
@@ -34,7 +30,7 @@ class RescuedView:
     def href(self) -> str:
         return f"/claims/{self.claim_id}/state/{self.generation}/"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "claim": self.claim_id,
             "generation": self.generation,
@@ -48,12 +44,12 @@ class RescuedView:
 
 
 def list_rescued(claim_id: int) -> list[RescuedView]:
-    """Of a claim; those that are settled included."""
+    """The states of a claim, including settled ones."""
     return [_view(row) for row in rescued_sql.of_claim(claim=claim_id)]
 
 
 def list_rescued_in(workspaces: Sequence[int]) -> dict[int, list[RescuedView]]:
-    """By workspace, those that nobody has settled."""
+    """The unsettled states by workspace."""
     found: dict[int, list[RescuedView]] = defaultdict(list)
     for row in rescued_sql.of_workspaces(workspaces=list(workspaces)) if workspaces else ():
         found[row.workspace_id].append(_view(row))
@@ -68,7 +64,9 @@ def find_rescued(claim_id: int, generation: int) -> RescuedView | None:
     return next((view for view in list_rescued(claim_id) if view.generation == generation), None)
 
 
-def _view(row: Any) -> RescuedView:
+def _view(
+    row: rescued_sql.OfClaimRow | rescued_sql.OfWorkspacesRow | rescued_sql.UnsettledRow,
+) -> RescuedView:
     if row.settled_at is not None:
         status = SETTLED
     elif row.file:

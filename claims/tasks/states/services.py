@@ -1,12 +1,11 @@
-"""Terraform states that a backend did not take. An agent rescues the state and uploads it; until
-the server has it the agent has the only copy, and its member counts as occupied
-(slots_unsavedstate). The server keeps it sealed until a person has settled the workspace.
+"""Terraform states that a backend did not accept. The agent keeps the state and uploads it. Until
+the server has the state, the agent has the only copy, and its member counts as occupied
+(slots_unsavedstate). The server keeps the state encrypted until the workspace is settled.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 
@@ -27,13 +26,15 @@ KIND = "state"
 
 
 def record_rescued(*, claim_id: int, generation: int, member: Member, size: int) -> bool:
-    """Only the agent of this member has the state. In the transaction that frees the slot of the
-    apply, so that the member is never empty in between. False: the apply did not run there, or the
-    state is known already."""
-    values: dict[str, Any] = {"claim": claim_id, "generation": generation, "member": member.pk}
-    if not rescued_sql.note_rescued(size=size, **values):
+    """Records that only the agent of this member has the state. The caller's transaction also frees
+    the slot of the apply, so the member is never empty in between. False if the apply did not run
+    on the member or the state is known.
+    """
+    if not rescued_sql.note_rescued(
+        claim=claim_id, generation=generation, member=member.pk, size=size
+    ):
         return False
-    members_sql.note_unsaved(**values)
+    members_sql.note_unsaved(claim=claim_id, generation=generation, member=member.pk)
     record(
         "state_rescued", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
         generation=generation, reason="the backend did not take the state; only the agent has it",
@@ -43,21 +44,20 @@ def record_rescued(*, claim_id: int, generation: int, member: Member, size: int)
     return True
 
 
-def sync_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]) -> None:
-    """An agent that starts says which states it keeps. What an earlier start of it had and this
-    one does not find is lost.
+def sync_rescued(*, member: Member, boot: str, reported: Sequence[Mapping[str, int]]) -> None:
+    """Takes over the list of states of an agent that starts. A state of an earlier start that is
+    not in the list is lost.
     """
-    named = {(state["claim"], state["generation"]): state["size"] for state in told}
-    values: dict[str, Any] = {"member": member.pk, "boot": boot}
-    if not named and not rescued_sql.told_before(**values):
+    named = {(state["claim"], state["generation"]): state["size"] for state in reported}
+    if not named and not rescued_sql.known_before(member=member.pk, boot=boot):
         return
 
-    def hear() -> None:
+    def sync() -> None:
         with transaction.atomic():
-            lock_member(member.pk)  # whoever removes it sees the states, or was first
+            lock_member(member.pk)  # a removal of the member comes first or sees the states
             for (claim_id, generation), size in sorted(named.items()):
                 record_rescued(claim_id=claim_id, generation=generation, member=member, size=size)
-            for row in rescued_sql.told_before(**values):
+            for row in rescued_sql.known_before(member=member.pk, boot=boot):
                 if (row.claim_id, row.generation) not in named:
                     members_sql.delete_unsaved(claim=row.claim_id, generation=row.generation)
                     record(
@@ -66,15 +66,15 @@ def sync_rescued(*, member: Member, boot: str, told: Sequence[Mapping[str, int]]
                         reason="the agent started again and does not find it",
                     )  # fmt: skip
 
-    repeat(hear)
+    repeat(sync)
 
 
 def store_state(*, claim_id: int, generation: int, member: Member, data: bytes) -> bool:
-    """The agent uploads a state. Sent again it takes the place of the one before. False: a
-    person has given it up, it is not kept.
+    """Stores an uploaded state and replaces an earlier upload. False if an operator has given the
+    state up.
     """
 
-    def note() -> Any:
+    def note() -> rescued_sql.FindRescuedRow | None:
         with transaction.atomic():
             record_rescued(claim_id=claim_id, generation=generation, member=member, size=len(data))
             return rescued_sql.find_rescued(claim=claim_id, generation=generation)
@@ -111,7 +111,7 @@ def _store(claim_id: int, generation: int, member: Member, file: str, data: byte
         members_sql.delete_unsaved(claim=claim_id, generation=generation)
         record(
             "state_kept", pool_id=member.pool_id, member_id=member.pk, claim_id=claim_id,
-            generation=generation, reason="the server has the rescued state, sealed",
+            generation=generation, reason="the server has the rescued state, encrypted",
             data={"size": len(data), "digest": digest.hex()},
         )  # fmt: skip
         publish("pools", "slots", "events")
@@ -119,7 +119,7 @@ def _store(claim_id: int, generation: int, member: Member, file: str, data: byte
 
 
 def read_state(*, claim_id: int, generation: int) -> bytes:
-    """For an approver, who is named in the event log."""
+    """Returns the state for an approver and records the download."""
     with transaction.atomic():
         row = rescued_sql.find_rescued(claim=claim_id, generation=generation)
         if row is None or not row.file or row.settled_at is not None:
@@ -127,7 +127,7 @@ def read_state(*, claim_id: int, generation: int) -> bytes:
                 f"There is no rescued state of claim {claim_id}, generation "
                 f"{generation}, to download.",
                 code="no_state",
-                way_out="Once its workspace is settled, a rescued state is deleted.",
+                way_out="A rescued state is deleted when its workspace is settled.",
             )
         data = read_file(row.file)
         record(
@@ -139,9 +139,7 @@ def read_state(*, claim_id: int, generation: int) -> bytes:
 
 
 def discard_state(*, claim_id: int, generation: int, reason: str) -> None:
-    """A person gives up one rescued state, wherever it is. The file is deleted, also on the
-    agent once it is heard.
-    """
+    """Deletes a rescued state on the server. The agent deletes its copy at its next call."""
     note = require_reason(reason)
 
     def discard() -> list[str]:
@@ -164,8 +162,8 @@ def discard_state(*, claim_id: int, generation: int, reason: str) -> None:
 
 
 def resolve_states(workspace: int, reason: str) -> list[str]:
-    """In the transaction that settles the workspace. Answers the files that are to be deleted
-    after the commit.
+    """Ends the states of a workspace in the transaction that settles it. Returns the files to
+    delete after the commit.
     """
     return end_states(
         rescued_sql.settle_rescued(workspace=workspace, by=current_actor(), reason=reason),
@@ -173,7 +171,9 @@ def resolve_states(workspace: int, reason: str) -> list[str]:
     )
 
 
-def end_states(rows: Sequence[Any], reason: str) -> list[str]:
+def end_states(
+    rows: Sequence[rescued_sql.SettleRescuedRow | rescued_sql.DiscardRescuedRow], reason: str
+) -> list[str]:
     for row in rows:
         members_sql.delete_unsaved(claim=row.claim_id, generation=row.generation)
         record(
@@ -191,5 +191,5 @@ def end_states(rows: Sequence[Any], reason: str) -> list[str]:
 
 @retention_rule("settled states", days=90)
 def delete_settled_states(days: float, chunk: int) -> int:
-    """Rows of rescued states, long after they were settled."""
+    """Deletes the rows of states that were settled long ago."""
     return len(rescued_sql.delete_settled(chunk, days=days))

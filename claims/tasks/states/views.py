@@ -1,8 +1,4 @@
-"""Rescued Terraform states on pages: what is there, the download, and the question before one
-is given up.
-"""
-
-from typing import Any
+"""Rescued Terraform states on pages: list, download and the dialog that discards a state."""
 
 from django.http import HttpResponse
 
@@ -18,7 +14,7 @@ from claims.tasks.states.selectors import (
 )
 from claims.tasks.states.services import discard_state
 from pools.access.permissions import Identity, require
-from pools.pages.base import frame, signed_in
+from pools.pages.base import PageRequest, frame, signed_in
 from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
 
 WHERE = {
@@ -29,8 +25,10 @@ WHERE = {
 }
 
 
-def rescued_rows(identity: Identity, views: list[RescuedView]) -> list[dict[str, Any]]:
-    """With what the reader may do about each. Those that are settled are over."""
+def rescued_rows(identity: Identity, views: list[RescuedView]) -> list[dict[str, object]]:
+    """The readable unsettled states, with the reasons why the reader may not download or discard
+    them.
+    """
     return [
         {
             "state": view,
@@ -46,16 +44,16 @@ def rescued_rows(identity: Identity, views: list[RescuedView]) -> list[dict[str,
     ]
 
 
-def rescued_of_claim(identity: Identity, claim_id: int) -> list[dict[str, Any]]:
+def rescued_of_claim(identity: Identity, claim_id: int) -> list[dict[str, object]]:
     return rescued_rows(identity, list_rescued(claim_id))
 
 
-def rescued_of_workspace(identity: Identity, workspace: int) -> list[dict[str, Any]]:
+def rescued_of_workspace(identity: Identity, workspace: int) -> list[dict[str, object]]:
     return rescued_rows(identity, list_rescued_in([workspace])[workspace])
 
 
 def rescued_facts(workspace: int) -> list[tuple[str, str]]:
-    """What settling the workspace deletes."""
+    """The states that settling the workspace deletes, as facts of its dialog."""
     open_ones = [
         view for view in list_rescued_in([workspace])[workspace] if view.status in (KEPT, ON_AGENT)
     ]
@@ -73,14 +71,14 @@ def may_discard(identity: Identity, view: RescuedView) -> bool:
 
 
 @signed_in
-def download(request: Any, claim_id: int, generation: int) -> HttpResponse:
+def download(request: PageRequest, claim_id: int, generation: int) -> HttpResponse:
     view = get_state(claim_id, generation)
     require(request.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
     return state_file(view)
 
 
 @signed_in
-def discard(request: Any, claim_id: int, generation: int) -> HttpResponse:
+def discard(request: PageRequest, claim_id: int, generation: int) -> HttpResponse:
     view = get_state(claim_id, generation)
     if not may_discard(request.identity, view):
         require(

@@ -162,7 +162,7 @@ def test_a_killed_agent_reports_its_state_before_its_slot_is_free() -> None:
     sync_rescued(
         member=member,
         boot="boot-2",
-        told=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
+        reported=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
     )
     assert states() == {"held": 1}
     assert lose_runs(member, "boot-2", []) == 1
@@ -185,7 +185,7 @@ def test_a_state_reported_by_another_member_is_not_recorded() -> None:
     sync_rescued(
         member=other,
         boot="b",
-        told=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
+        reported=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
     )
     assert not RescuedState.objects.exists()
     assert (
@@ -201,9 +201,9 @@ def test_a_state_reported_by_another_member_is_not_recorded() -> None:
 def test_a_state_that_a_restarted_agent_does_not_find_is_lost() -> None:
     claim, member = only_on_its_agent()
     # The start that ran it: an older hello may come late.
-    sync_rescued(member=member, boot="boot-1", told=[])
+    sync_rescued(member=member, boot="boot-1", reported=[])
     assert [view.status for view in list_rescued(claim.id)] == ["on_agent"]
-    sync_rescued(member=member, boot="boot-2", told=[])
+    sync_rescued(member=member, boot="boot-2", reported=[])
     assert [view.status for view in list_rescued(claim.id)] == ["lost"]
     assert [e.claim_id for e in events("state_lost")] == [claim.id]
     remove(member)
@@ -264,7 +264,7 @@ def remove_beside_a_hello(monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     RescuedState.objects.all().delete()
     told = [{"claim": claim.id, "generation": claim.generation, "size": 5}]
     gate = Gate().after(monkeypatch, "claims.tasks.states.services.record_rescued")
-    agent = gate.stops(lambda: sync_rescued(member=member, boot="boot-2", told=told))
+    agent = gate.stops(lambda: sync_rescued(member=member, boot="boot-2", reported=told))
     person = Actor(lambda: remove_member(member_id=member.pk, reason="too many")).begin()
     waited = person.until_blocked_or_done()
     gate.open()
