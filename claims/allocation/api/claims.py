@@ -1,9 +1,8 @@
-"""Claims: asked for, listed, looked at (and waited for)."""
+"""The REST API to create, list and read claims, and to wait for them."""
 
 import time
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
@@ -64,9 +63,9 @@ class ClaimList(LeanEndpoint):
             *PAGES,
             in_query("pool", "Of this pool."),
             in_query("state", "In one of these states.", choices=schemas.CLAIM_STATES, many=True),
-            in_query("outcome", "Ended so.", choices=tuple(OUTCOMES), many=True),
+            in_query("outcome", "With one of these outcomes.", choices=tuple(OUTCOMES), many=True),
             in_query("owner", "For this owner."),
-            in_query("requested_by", "Asked for by this user."),
+            in_query("requested_by", "Requested by this user."),
             in_query("kind", "Of this kind."),
             in_query("key", "With this key."),
             in_query("workspace", "Of this workspace."),
@@ -78,12 +77,12 @@ class ClaimList(LeanEndpoint):
         tag=TAG,
     )
     def get(self, call: FastRequest) -> HttpResponse:
-        """The newest first, in the pools that one may read."""
+        """Claims in the pools that the caller may read, newest first."""
         limit, before = read_page(call)
         wanted = read_filter(call)
         found = list_claims(wanted, before=before, limit=limit + 1)
         shown = [
-            show_claim(claim)
+            claim.as_dict()
             for claim in found[:limit]
             if len(claim.pools) == 1 or may_see(call.identity, claim)
         ]
@@ -100,8 +99,8 @@ class ClaimList(LeanEndpoint):
         examples=[EXAMPLE],
     )
     def post(self, call: FastRequest) -> HttpResponse:
-        """201: it holds its slots. 202: it waits, `wait` says why and what would unblock it.
-        What could never be served is refused.
+        """201: the claim holds its slots. 202: the claim waits; `wait` contains the reason and what
+        would end the wait. A claim that no pool could ever serve is refused.
         """
         body = call.read()
         request = parse_claim(body, requested_by=call.identity.requester, key=read_key(call))
@@ -113,28 +112,26 @@ class ClaimList(LeanEndpoint):
         return response
 
     def post_at_once(self, call: FastRequest, proof: CachedToken) -> HttpResponse | None:
-        """The claim that is asked for most, of a caller known a moment ago: one statement in
-        all, shared with those that come with it.
+        """Creates a simple claim of a caller with a cached token, in one statement that also checks
+        the token and is shared with simultaneous claims. None: the claim needs `post`.
         """
         request = parse_claim(call.read(), requested_by=call.identity.requester, key=read_key(call))
         if request.priority > 0 or request.slot is not None:
             return None
         require_to_create(call.identity, request)
         if (threads := threads_of(call.request)) is not None:
-            asked = begin_create(request, proof)
-            return (
-                None
-                if asked is None
-                else DeferredResponse(partial(self.finish_at_once, call, asked, threads))
-            )
+            pending = begin_create(request, proof)
+            if pending is None:
+                return None
+            return DeferredResponse(partial(self.finish_at_once, call, pending, threads))
         claim = create_at_once(request, proof)
         return None if claim is None else show_made(call, claim)
 
     async def finish_at_once(
-        self, call: FastRequest, asked: PendingCreate, threads: Executor
+        self, call: FastRequest, pending: PendingCreate, threads: Executor
     ) -> HttpResponse | None:
         try:
-            claim = await asked.make(threads)
+            claim = await pending.make(threads)
         except Exception as error:
             return refuse(error, {})
         return None if claim is None else show_made(call, claim)
@@ -147,12 +144,12 @@ class ClaimDetail(LeanEndpoint):
         query=[
             in_query(
                 "wait",
-                "Answer only once it is so, or after so many seconds.",
+                "Seconds to wait for one of the states in `until`.",
                 {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT, "default": 0},
             ),
             in_query(
                 "until",
-                "What to wait for: one of these states. One that has ended is answered at once.",
+                "The states to wait for. A claim that has ended is answered at once.",
                 choices=schemas.CLAIM_STATES,
                 many=True,
             ),
@@ -161,34 +158,30 @@ class ClaimDetail(LeanEndpoint):
         tag=TAG,
     )
     def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """With `wait` it answers when the claim is in the state `until` (bound, if left out), or
-        with the state there is when the time is over. It may be waited for by as many as like:
-        nothing is held meanwhile but the connection.
+        """With `wait`, the answer comes when the claim is in a state of `until` (default: bound) or
+        has ended, or else with its present state when the time is over. Any number of calls may
+        wait: each needs only its connection.
         """
         left = read_wait(call)
         states = frozenset(read_choices(call, "until", schemas.CLAIM_STATES) or ("bound",))
         claim = view_claim(claim_id)
         require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
         if left > 0 and claim.state not in states and claim.state != "ended":
-            response = answer(show_claim(claim))
+            response = answer(claim.as_dict())
             # See project.kernel.http.asgi.
             response.again = lambda: wait_for_claim(claim_id, states, left)  # type: ignore[attr-defined]
             return response
         if claim.is_waiting:
             claim = view_claim(claim_id, explain=True)
-        return answer(show_claim(claim))
+        return answer(claim.as_dict())
 
 
 def show_made(call: FastRequest, claim: ClaimView) -> HttpResponse:
-    return answer(show_claim(claim), status_of(claim), Location=f"{call.path}{claim.id}/")
-
-
-def show_claim(claim: ClaimView) -> dict[str, Any]:
-    return claim.as_dict()
+    return answer(claim.as_dict(), status_of(claim), Location=f"{call.path}{claim.id}/")
 
 
 def status_of(claim: ClaimView) -> int:
-    """Of the call that asked for it, also when it is repeated: 202 as long as it waits."""
+    """The status of a create call, also of a repeated one: 202 while the claim waits."""
     return 202 if claim.state in ("waiting", "blocked", "parked") else 201
 
 
@@ -197,20 +190,14 @@ def read_key(call: FastRequest) -> str | None:
     if key is not None and not (
         0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()
     ):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "Idempotency-Key",
-                    f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters.",
-                )
-            ]
-        )
+        text = f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters."
+        raise Invalid(fields=[FieldError("Idempotency-Key", text)])
     return key
 
 
 def read_wait(call: FastRequest) -> float:
-    """Seconds that are left of those asked for: a request that waits is answered anew until
-    it is over.
+    """The rest of the requested seconds. A request that waits runs again after each change, so the
+    start of its first run is kept in its scope.
     """
     text = call.query_params.get("wait")
     if text is None:
@@ -220,14 +207,11 @@ def read_wait(call: FastRequest) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT:
-        raise Invalid(
-            fields=[
-                FieldError("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT}.")
-            ]
-        )
-    scope: dict[str, Any] = getattr(call.request, "scope", {})
+        text = f"This is not a number of seconds from 0 to {LONGEST_WAIT}."
+        raise Invalid(fields=[FieldError("wait", text)])
+    scope: dict[str, float] = getattr(call.request, "scope", {})
     now = time.monotonic()
-    return seconds - (now - float(scope.setdefault(SINCE, now)))
+    return seconds - (now - scope.setdefault(SINCE, now))
 
 
 def read_filter(call: FastRequest) -> ClaimFilter:

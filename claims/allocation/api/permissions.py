@@ -1,8 +1,9 @@
-"""Who may do what with a claim. What a role gives stands in pools.access.permissions; here is
-which pools it is asked for.
+"""Permissions on claims: the pools in which a call needs its role. The actions of each role are in
+pools.access.permissions.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from claims.allocation.api import api_sql
 from claims.allocation.claim_view import ClaimView
@@ -15,9 +16,10 @@ from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, No
 def require_all(
     identity: Identity, action: str, claim_id: int, pool_id: int | None, names: Sequence[str]
 ) -> None:
-    """In each pool of a claim: the first by its id, if it has one (its name may belong to
-    another pool by now), the others by name. A claim of which the caller may not read every pool
-    is not there."""
+    """Requires the action in each pool of a claim: in the first by its id, if known (its name may
+    belong to a new pool by now), in the others by name. Raises `NotFound` if the caller may not
+    read one of the pools.
+    """
     if not may_read(identity, pool_id, names):
         raise no_such_claim(claim_id)
     if pool_id is None:
@@ -39,8 +41,8 @@ def may_see(identity: Identity, claim: ClaimView) -> bool:
 def require_on_claims(
     identity: Identity, claim_ids: Iterable[int]
 ) -> dict[int, api_sql.ClaimsAccessRow | BerthError]:
-    """By id the claims that the caller may change, or the refusal: claimants may change their
-    own claims, operators any.
+    """The claims that the caller may change, or the refusals, by id. Claimants may change their own
+    claims, operators all claims.
     """
     found: dict[int, api_sql.ClaimsAccessRow | BerthError] = {}
     for row in api_sql.claims_access(claims=list(claim_ids)):
@@ -61,7 +63,7 @@ def require_on_claims(
 def require_on_claim(
     identity: Identity, claim_id: int, action: str = ""
 ) -> api_sql.ClaimsAccessRow:
-    """`action`: this one, whoever has asked for the claim."""
+    """`action`: the action to require, instead of the action that depends on the requester."""
     rows = api_sql.claims_access(claims=[claim_id])
     if not rows:
         raise no_such_claim(claim_id)
@@ -98,7 +100,7 @@ def require_to_create(identity: Identity, request: ClaimRequest) -> None:
 
 
 def check_priority(identity: Identity, priority: int, names: Sequence[str]) -> None:
-    """A claimant goes up to the pool's limit, an operator further."""
+    """Raises `Invalid` for a claimant's priority above the limit of a pool."""
     beyond = [name for name in names if OPERATOR not in identity.roles_in_named(name)]
     if priority <= 0 or not beyond:
         return
@@ -106,20 +108,11 @@ def check_priority(identity: Identity, priority: int, names: Sequence[str]) -> N
     for name in beyond:
         limit = known[name].spec.top_priority if name in known else 0
         if priority > limit:
-            text = f"Claimants of the pool {name} go up to {limit}."
-            raise Invalid(
-                fields=[
-                    FieldError(
-                        "priority",
-                        text,
-                        f"Ask for {limit} at most; the role {OPERATOR} may go higher.",
-                    )
-                ]
-            )
+            text = f"The highest priority for claimants of pool {name} is {limit}."
+            way_out = f"Use {limit} at most; the role {OPERATOR} may go higher."
+            raise Invalid(fields=[FieldError("priority", text, way_out)])
 
 
-class _Ref:
-    __slots__ = ("id", "name")
-
-    def __init__(self, pool_id: int, name: str) -> None:
-        self.id, self.name = pool_id, name
+class _Ref(NamedTuple):
+    id: int
+    name: str

@@ -1,5 +1,5 @@
-"""Bodies and answers about claims, as the schema shows them. Bodies of claims are read by
-claims.allocation.requests.claim_request, answers are built by hand.
+"""OpenAPI schemas of bodies and answers about claims. claims.allocation.requests.claim_request
+parses the bodies; the views build the answers.
 """
 
 from typing import Any
@@ -26,17 +26,17 @@ CLAIM_STATES = tuple(CLAIM.states)
 OUTCOME_NAMES = ("", *OUTCOMES)
 BIGINT: Json = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 GENERATION: Json = BIGINT | {
-    "description": "As the claim said it: a call about a hold that is over changes nothing."
+    "description": "The claim's generation. A call with an old generation changes nothing."
 }
 REASON: Json = {
     "type": "string",
     "maxLength": LONGEST_REASON,
-    "description": "Why; it stands in the events.",
+    "description": "The reason, shown in the events.",
 }
 DURATION: Json = {
     "type": "string",
     "pattern": r"^[0-9]+(\.[0-9]+)?(s|m|h|d)$",
-    "description": "Like 30s, 2m, 8h, 7d. Left out: as the pool says.",
+    "description": "Like 30s, 2m, 8h, 7d. Default: the limit of the pool.",
     "example": "8h",
 }
 POOL_NAME: Json = {
@@ -56,18 +56,18 @@ def as_json(schema: Json) -> Json:
 
 
 KIND_WORDS = (
-    "What the layout serves; left out: its only kind. `tcp_udp` takes the same number in TCP "
-    "and in UDP of one member: two slots where the pool has both protocols, one listener "
-    "where it is shared."
+    "A kind of claims of the pool's layout; default: its only kind. `tcp_udp` takes the same "
+    "number in TCP and UDP of one member: two slots if the pool has separate protocols, one slot "
+    "if the protocols share a listener."
 )
 CLAIM_PROPERTIES: dict[str, Json] = {
-    "pool": POOL_NAME | {"description": "It need not exist yet: then the claim waits for it."},
+    "pool": POOL_NAME | {"description": "The claim waits for a pool that does not exist yet."},
     "pools": {
         "type": "array",
         "items": POOL_NAME,
         "minItems": 1,
         "maxItems": MOST_POOLS,
-        "description": "Slots in each of them, or none.",
+        "description": "The claim gets slots in each of these pools, or none.",
     },
     "kind": {"type": "string", "pattern": r"^([a-z][a-z0-9_-]{0,31})?$", "description": KIND_WORDS},
     "size": {
@@ -75,14 +75,18 @@ CLAIM_PROPERTIES: dict[str, Json] = {
         "minimum": 1,
         "maximum": MOST_SLOTS,
         "default": 1,
-        "description": "Slots in each pool, all or none; of tcp_udp: numbers.",
+        "description": "Slots in each pool, all or none. For tcp_udp: numbers.",
     },
     "owner": {
         "type": "string",
         "maxLength": 160,
-        "description": "For whom: pod:UID, workspace:NAME, what you like.",
+        "description": "The user of the slots, for example pod:UID or workspace:NAME.",
     },
-    "key": {"type": "string", "maxLength": 120, "description": "As the header Idempotency-Key."},
+    "key": {
+        "type": "string",
+        "maxLength": 120,
+        "description": "Replaces the header Idempotency-Key.",
+    },
     "priority": {
         "type": "integer",
         "minimum": LOWEST_PRIORITY,
@@ -96,7 +100,7 @@ CLAIM_PROPERTIES: dict[str, Json] = {
         "type": "object",
         "additionalProperties": {"type": "string"},
         "maxProperties": MOST_LABELS,
-        "description": "Labels that the member carries.",
+        "description": "Labels that the member must have.",
     },
     "workspace": {
         "type": "string",
@@ -105,21 +109,21 @@ CLAIM_PROPERTIES: dict[str, Json] = {
     },
     "task": {"type": "string", "enum": list(TASKS)},
     "acknowledge_within": DURATION
-    | {"description": "Else it ends as unacknowledged. Left out: as the pool says."},
+    | {"description": "Without it the claim ends unacknowledged. Default: the pool's limit."},
     "heartbeat_within": DURATION
-    | {"description": "Else it ends as expired. Left out: as the pool says."},
-    "hold_for": DURATION | {"description": "Then it ends as expired. Left out: as the pool says."},
+    | {"description": "Without heartbeats the claim ends silent. Default: the pool's limit."},
+    "hold_for": DURATION | {"description": "Then the claim expires. Default: the pool's limit."},
     "retry": {
         "type": "boolean",
         "description": (
-            "Stand in line again once its member is lost. Left out: a plan does, others do not."
+            "Queue the claim again after its member is lost. Default: true for tasks, else false."
         ),
     },
-    "slot": BIGINT | {"description": "This very slot, for operators; it never waits."},
+    "slot": BIGINT | {"description": "Claim this slot only (operators). The claim never waits."},
     **{kind.field: kind.schema for kind in list_kinds()},
 }
 if missing := set(FIELDS) - set(CLAIM_PROPERTIES):
-    raise AssertionError(f"the schema of a claim does not say what {missing} is")
+    raise AssertionError(f"the schema of a claim does not describe {missing}")
 CLAIM_BODY: Json = body((), **CLAIM_PROPERTIES)
 BULK_BODY: Json = body(
     ("claims",), claims={"type": "array", "items": CLAIM_BODY, "minItems": 1, "maxItems": 1000}
@@ -156,8 +160,8 @@ class HeldSlotAnswer(Shape):
 
 
 class StartAnswer(Shape):
-    from_s = serializers.FloatField(help_text="Seconds from now, as likely as not.")
-    to_s = serializers.FloatField(help_text="Nine times in ten.")
+    from_s = serializers.FloatField(help_text="Seconds from now, with probability one half.")
+    to_s = serializers.FloatField(help_text="Seconds from now, with probability nine in ten.")
 
 
 class WaitAnswer(Shape):
@@ -166,30 +170,30 @@ class WaitAnswer(Shape):
     )
     text = serializers.CharField()
     unblock = serializers.ListField(
-        child=serializers.CharField(), help_text="What would let it start."
+        child=serializers.CharField(), help_text="Changes that would end the wait."
     )
     place = serializers.IntegerField(
-        allow_null=True, help_text="In line, from 1; null: it stands in none."
+        allow_null=True, help_text="Position in the queue, from 1; null: not queued."
     )
     start = StartAnswer(allow_null=True)
     start_note = serializers.CharField(
-        allow_blank=True, help_text="Why there is no band, or what it rests on."
+        allow_blank=True, help_text="Why there is no estimate, or on what it depends."
     )
     blockers = serializers.ListField(
         child=serializers.IntegerField(), help_text="Claims whose end would help."
     )
-    facts = serializers.DictField(help_text="The numbers behind the words.")
+    facts = serializers.DictField(help_text="The numbers behind the text.")
 
 
 class ApprovalFacts(Shape):
     plan = serializers.IntegerField()
     digest = serializers.CharField(
-        help_text="Of the plan that is to be decided on: send it with the decision."
+        help_text="Digest of the plan. Send it with the approval or rejection."
     )
     summary = serializers.DictField(help_text="add, change, destroy, replace.")
-    since = serializers.DateTimeField(allow_null=True, help_text="Since when it waits.")
-    needed = serializers.IntegerField(help_text="How many must say yes.")
-    given = serializers.IntegerField(help_text="How many approvals count at this moment.")
+    since = serializers.DateTimeField(allow_null=True, help_text="Start of the wait.")
+    needed = serializers.IntegerField(help_text="Required approvals.")
+    given = serializers.IntegerField(help_text="Approvals that count at this moment.")
 
 
 class ClaimAnswer(Shape):
@@ -199,9 +203,9 @@ class ClaimAnswer(Shape):
     kind = serializers.CharField(allow_blank=True)
     size = serializers.IntegerField(help_text="Slots in each pool.")
     state = serializers.ChoiceField(CLAIM_STATES)
-    outcome = serializers.ChoiceField(OUTCOME_NAMES, help_text="How it ended.")
+    outcome = serializers.ChoiceField(OUTCOME_NAMES, help_text="How the claim ended.")
     generation = serializers.IntegerField(
-        help_text="New with each hand-over; name it in calls about the hold."
+        help_text="Changes with each hand-over. Calls about the hold must name it."
     )
     owner = serializers.CharField(allow_blank=True)
     requested_by = serializers.CharField(allow_blank=True)
@@ -220,27 +224,27 @@ class ClaimAnswer(Shape):
     acknowledge_by = serializers.DateTimeField(allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)
     approval = ApprovalFacts(
-        allow_null=True, help_text="Of one that waits for a person; null: it does not."
+        allow_null=True, help_text="The plan that waits for its approval, if any."
     )
     wait = WaitAnswer(
-        allow_null=True, help_text="Why it waits and what would change that; null: it does not."
+        allow_null=True, help_text="Why the claim waits, and what would end the wait."
     )
 
 
 class ItemAnswer(Shape):
-    status = serializers.IntegerField(help_text="As the single call would have given.")
+    status = serializers.IntegerField(help_text="The status of a single call for this item.")
     body = serializers.DictField(help_text="The claim, or the problem.")
 
 
 class BulkAnswer(Shape):
-    results = ItemAnswer(many=True, help_text="One for each item, in the order asked.")
+    results = ItemAnswer(many=True, help_text="One for each item, in their order.")
 
 
 class WorkspaceShareAnswer(Shape):
     pool = serializers.CharField()
     is_allowed = serializers.BooleanField(
         help_text=(
-            "False: the pool used it before workspaces belonged to pools; an operator decides."
+            "False: the pool used the workspace before it belonged to a pool; an operator decides."
         )
     )
     allowed_at = serializers.DateTimeField(allow_null=True)
@@ -250,24 +254,24 @@ class WorkspaceShareAnswer(Shape):
 
 class WorkspaceAnswer(Shape):
     name = serializers.CharField()
-    pool = serializers.CharField(allow_null=True, help_text="The pool that it belongs to.")
+    pool = serializers.CharField(allow_null=True, help_text="The pool of the workspace.")
     shared_with = WorkspaceShareAnswer(
-        many=True, help_text="Other pools that use it, as far as you see them."
+        many=True, help_text="Other pools that use the workspace and that the caller may read."
     )
     is_locked = serializers.BooleanField()
     locked_at = serializers.DateTimeField(allow_null=True)
     locked_by = serializers.CharField(allow_blank=True)
     lock_reason = serializers.CharField(allow_blank=True)
-    running = serializers.IntegerField(allow_null=True, help_text="Its serial claim under way.")
+    running = serializers.IntegerField(allow_null=True, help_text="The serial claim under way.")
     live = serializers.IntegerField(help_text="Claims that have not ended.")
     blocked = serializers.IntegerField()
     lost_claim = serializers.IntegerField(
-        allow_null=True, help_text="Its apply was lost, and nobody has said what became of it."
+        allow_null=True, help_text="The claim of a lost apply whose outcome is not recorded yet."
     )
     rescued_states = serializers.ListField(
         child=serializers.DictField(),
         help_text=(
-            "Terraform states that a backend did not take and nobody has settled; as "
+            "Terraform states that a backend did not store and no user has settled, like "
             "`state` of a run."
         ),
     )

@@ -77,7 +77,7 @@ class ClaimRequest:
     acknowledge_within: float | None = None  # seconds; None: the limit of the pool
     heartbeat_within: float | None = None
     hold_for: float | None = None
-    # Whether the claim waits again after its member is lost. None: only a plan does.
+    # Whether the claim waits again after its member is lost. None: only a task does.
     retry: bool | None = None
     requested_by: str = ""
     slot: int | None = None  # the only slot that the claim accepts

@@ -6,7 +6,7 @@ from typing import ClassVar
 from django.http import HttpResponse
 
 from claims.allocation.api import api_sql, schemas
-from claims.allocation.api.claims import TAG, show_claim
+from claims.allocation.api.claims import TAG
 from claims.allocation.api.permissions import check_priority, require_on_claim
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_SLOTS
@@ -57,7 +57,7 @@ class ClaimAction(LeanEndpoint):
         claim_id: int,
         do: Callable[[api_sql.ClaimsAccessRow], ClaimView],
     ) -> HttpResponse:
-        return answer(show_claim(do(require_on_claim(call.identity, claim_id, self.action))))
+        return answer(do(require_on_claim(call.identity, claim_id, self.action)).as_dict())
 
 
 class ClaimRelease(ClaimAction):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from django.http import HttpResponse
 
 from claims.allocation.api import api_sql, schemas
-from claims.allocation.api.claims import TAG, show_claim, status_of
+from claims.allocation.api.claims import TAG, status_of
 from claims.allocation.api.permissions import no_such_claim, require_on_claims, require_to_create
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
@@ -129,4 +129,4 @@ def show_item(found: ClaimView | BerthError, status: int = 0) -> dict[str, objec
     if isinstance(found, BerthError):
         problem, _ = describe_problem(found)
         return {"status": problem["status"], "body": problem}
-    return {"status": status or status_of(found), "body": show_claim(found)}
+    return {"status": status or status_of(found), "body": found.as_dict()}

@@ -8,7 +8,7 @@ from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from claims.allocation.api import schemas
 from claims.allocation.api.claims import TAG as CLAIMS
-from claims.allocation.api.claims import read_pool, show_claim
+from claims.allocation.api.claims import read_pool
 from claims.allocation.api.permissions import require_all, require_on_claim
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
@@ -62,7 +62,7 @@ class ApprovalEndpoint(LeanEndpoint):
     ) -> HttpResponse:
         require_on_claim(call.identity, claim_id, action)
         service(claim_id=claim_id, **values)
-        return answer(show_claim(view_claim(claim_id)))
+        return answer(view_claim(claim_id).as_dict())
 
 
 class ClaimApprove(ApprovalEndpoint):
