@@ -21,6 +21,7 @@ from pools.config.roll_spec import fingerprint
 from pools.config.spec import PoolSpec, turns_agents_off
 from pools.providers.display import OptionForm, ProviderTexts
 from project.kernel.errors import FieldError
+from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import PermanentError
 
 
@@ -175,6 +176,13 @@ class Provider(ABC):
         not held up. Empty: nobody is asked.
         """
         return ""
+
+    @classmethod
+    def call_budget(cls, options: Mapping[str, Any]) -> CallBudget | None:
+        """The bucket from which each `sync` of this pool takes one call; None: no limit. All
+        workers share the bucket; an operation waits until it has refilled.
+        """
+        return None
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         """Asked before `sync`: whether it is to find a new token of the member's incarnation in

@@ -137,7 +137,7 @@ def _sync_if_idle(member_id: int) -> None:
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if member.state != "gone" and not members_sql.has_operation(
-            lane=lane_of(member_id), but=None
+            lane=lane_of(member_id), but=[]
         ):
             request_sync(pool, member)
 

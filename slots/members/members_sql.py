@@ -497,7 +497,7 @@ def unsynced_members(n: int) -> list[UnsyncedMembersRow]:
     return statements.fetch_rows("unsynced_members", UnsyncedMembersRow, {}, n=n)
 
 
-def has_operation(*, lane: str, but: int | None) -> bool:
+def has_operation(*, lane: str, but: list[int]) -> bool:
     """Whether another open operation will handle this member; the asking operation is left
     out.
     """

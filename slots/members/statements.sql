@@ -243,7 +243,7 @@ WHERE m.state IN ('creating', 'deleting') AND p.queue <> ''
 
 -- has_operation$: whether another open operation will handle this member; the asking operation is left out.
 SELECT EXISTS (
-  SELECT FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND id <> coalesce(%(but)s::bigint, 0) ORDER BY due_at OFFSET 0)
+  SELECT FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND id <> ALL (%(but)s::bigint[]) ORDER BY due_at OFFSET 0)
 
 -- count_slots: counts slots of pools by state and by state of their member, in one pass.
 SELECT m.pool_id, s.lane, s.state, s.is_open, m.state AS member_state, m.lost_at IS NOT NULL AS is_lost, count(*) AS n

@@ -90,7 +90,7 @@ def rotate_due(pool: Pool) -> int:
         with transaction.atomic():
             locked, member = lock_member(row.id)
             if member.state == "ready" and not members_sql.has_operation(
-                lane=lane_of(member.pk), but=None
+                lane=lane_of(member.pk), but=[]
             ):
                 request_sync(locked, member)
     return len(rows)

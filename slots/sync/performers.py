@@ -1,22 +1,30 @@
-"""Operations of the kind `sync`: a provider makes a member equal to its rows, and what it confirms
-is written down.
+"""Operations of the kind `sync`: a provider makes a member equal to its rows, and Berth records
+what the provider confirms.
 
-Called outside every transaction, perhaps twice, perhaps late. What fails is raised: the operation
-stays open, visible and is tried again, and a slot that drains goes on draining meanwhile.
+The provider is called outside of transactions, perhaps twice, perhaps late. An error is raised: the
+operation stays open and visible and is retried, and a draining slot keeps draining meanwhile.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from django.db import transaction
 
 from pools.models import Member
-from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, provider_of
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    PoolSnapshot,
+    provider_class,
+    provider_of,
+)
 from project.kernel.db.guards import outside_transaction
+from project.kernel.outbox.budgets import spend
 from project.kernel.outbox.operations import (
     AcquiredOperation,
     NotFoundOutside,
     ProviderError,
-    register_performer,
+    register_batch_performer,
 )
 from slots.members import members_sql
 from slots.members.liveness import mark_down
@@ -28,37 +36,39 @@ from slots.members.tokens import issue_token
 from slots.models import Slot
 from slots.sync.metrics import timed_call
 
-LOOK_AGAIN = 10.0  # seconds until a member is asked again that still drains, or is still on its way
+LOOK_AGAIN = 10.0  # seconds until the next sync of a member that drains, or is created or deleted
 
 
-@register_performer("sync")
-def sync_member(taken: AcquiredOperation) -> None:
-    found = None if taken.member_id is None else snapshot_of(taken.member_id)
+@register_batch_performer("sync")
+def sync_member(taken: Sequence[AcquiredOperation]) -> None:
+    """Perform all due operations of a member's lane with one provider call."""
+    member_id = taken[0].member_id
+    found = None if member_id is None else snapshot_of(member_id)
     if found is None:
-        return  # it has gone meanwhile, and whatever was wanted of it with it
+        return  # the member is gone
     pool, member = found
     try:
+        if budget := provider_class(pool.provider).call_budget(pool.options):
+            spend(budget)
         report = call_provider(pool, member)
     except ProviderError as error:
         record_failure(member, error)
         raise
     record_report(member, report)
-    _sync_later(member.id, taken.id, LOOK_AGAIN if report.again is None else report.again)
+    _sync_later(member.id, taken, LOOK_AGAIN if report.again is None else report.again)
 
 
 @outside_transaction
 def call_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-    """What should go and is not there has gone: that is success. What should stay is the
-    watch's business.
+    """The report of the provider. A missing object that should be gone is success; the watcher
+    handles a missing object that should exist.
     """
     if member.state == "deleting" and not member.is_owned:
-        # What is not ours stays where it is: it is only forgotten.
+        # Berth did not create this member, so it leaves the outside object alone.
         return MemberReport(clean=_draining(member), is_gone=True)
     provider = provider_of(pool.provider)
     if provider.needs_token(pool, member):
-        reason = (
-            "its agent is started" if member.state == "creating" else "it is time for another one"
-        )
+        reason = "its agent is started" if member.state == "creating" else "it is due for renewal"
         member = replace(member, token=issue_token(member_id=member.id, reason=reason))
     try:
         with timed_call(pool.provider, "sync"):
@@ -74,8 +84,8 @@ def call_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
 
 
 def record_report(member: MemberSnapshot, report: MemberReport) -> None:
-    """Each slot in a transaction of its own, named with the generation the provider was told: a
-    later holder is left alone.
+    """Each slot changes in a transaction of its own, and only in the generation of the snapshot: a
+    later holder is not affected.
     """
     for slot in member.slots:
         if slot.state == "draining" and slot.id in report.clean:
@@ -110,16 +120,17 @@ def _draining(member: MemberSnapshot) -> frozenset[int]:
     return frozenset(slot.id for slot in member.slots if slot.state == "draining")
 
 
-def _sync_later(member_id: int, operation_id: int, delay: float) -> None:
-    """Not all is confirmed: the next operation is written before this one is done, so that
-    somebody always looks.
+def _sync_later(member_id: int, taken: Sequence[AcquiredOperation], delay: float) -> None:
+    """Add the next operation while a confirmation is missing, before these operations are done, so
+    that the member always has one.
     """
     with transaction.atomic():
         member = Member.objects.select_related("pool").get(pk=member_id)
-        is_on_its_way = member.state in ("creating", "deleting")
-        if not (
-            is_on_its_way or Slot.objects.filter(member_id=member_id, state="draining").exists()
+        is_unconfirmed = (
+            member.state in ("creating", "deleting")
+            or Slot.objects.filter(member_id=member_id, state="draining").exists()
+        )
+        if is_unconfirmed and not members_sql.has_operation(
+            lane=lane_of(member_id), but=[each.id for each in taken]
         ):
-            return
-        if not members_sql.has_operation(lane=lane_of(member_id), but=operation_id):
             request_sync(member.pool, member, delay=delay)

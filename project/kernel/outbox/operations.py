@@ -1,10 +1,13 @@
-"""The outbox to the world outside: take, perform, settle.
+"""The outbox of calls to outside systems: acquire, perform, finish.
 
-An operation is written in the transaction of the change that needs it and says "make this equal to
-its rows"; so performing it twice, or late, does no harm. Nothing is called while a transaction is
-open. Correctness rests on the rows: SKIP LOCKED, a lease in `due_at`, and `attempts` as the fence
-that lets only the last taker settle. The advisory lock on a lane saves work and keeps one writer
-at a time.
+The transaction of a change also writes the operation that the change needs. An operation says "make
+this equal to its rows", so performing it twice or late does no harm. Workers call providers outside
+of transactions. Correctness rests on the rows: SKIP LOCKED, a lease in `due_at`, and `attempts` as
+the fence that lets only the last worker finish an operation.
+
+A lane is an outside object that takes one write at a time: a member, a mailbox, a load balancer.
+The advisory lock on the lane keeps one writer at a time. A batch performer gets all due operations
+of its kind on a lane in one call.
 """
 
 import json
@@ -32,13 +35,13 @@ from project.kernel.retry import decide_retry
 logger = logging.getLogger(__name__)
 
 LEASE = 60.0  # seconds; renewed while a batch is worked off
-BATCH = 20  # operations taken at a time from one lane
-LANES = 200  # due operations looked at to find lanes
+BATCH = 100  # operations acquired at once from one lane
+LANES = 200  # due operations read to find lanes
 LONGEST_ERROR = 2000
 
 
 class ProviderError(Exception):
-    """The world outside did not do it. Each type backs off in its own way (`retry.BACKOFF`)."""
+    """The outside system refused or failed. Each type has its own back-off (`retry.BACKOFF`)."""
 
     code = "unavailable"
 
@@ -64,31 +67,40 @@ class ConflictError(ProviderError):
 
 
 class NotFoundOutside(ProviderError):
-    """What was to be changed is not there. Where that is what was wanted, the performer takes it
-    as success.
-    """
+    """The outside object does not exist. A performer that deletes takes this as success."""
 
     code = "not_found"
 
 
 class Misconfigured(ProviderError):
-    """What we were told cannot be: a person mends it here or outside, and then it works
-    by itself.
+    """The configuration is wrong, here or outside. The operation succeeds once a person has
+    corrected it.
     """
 
     code = "misconfigured"
-    body: Any = None  # what the provider answered, for whoever can say which field it means
+    # The answer of the provider, which may name the wrong field.
+    body: Mapping[str, object] | None = None
 
 
 class PermanentError(ProviderError):
-    """Trying again cannot help. The operation stays open and visible until a person retries it."""
+    """A retry cannot help. The operation stays open and visible until a person retries it."""
 
     code = "permanent"
 
 
+class Postponed(Exception):
+    """Not performed, and no failure: a call budget is exhausted. The operation is due again after
+    `seconds`, and the rest of its lane with it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"postponed by {seconds:.3g} s")
+
+
 @dataclass(frozen=True, slots=True)
 class AcquiredOperation:
-    """An operation in our hands, until its lease runs out."""
+    """An operation that this worker holds until its lease ends."""
 
     id: int
     queue: str
@@ -98,12 +110,12 @@ class AcquiredOperation:
     member_id: int | None
     claim_id: int | None
     generation: int | None
-    body: Any
+    body: Mapping[str, Any]
     attempt: int
 
 
-# A performer makes the world equal to the rows and returns, or raises. The batch kind gets all that
-# was taken from a lane at once and names those that failed; raising fails them all.
+# A performer makes the outside equal to the rows, or raises. A batch performer gets all acquired
+# operations of its kind on a lane and returns the errors by operation; raising fails all of them.
 Performer = Callable[[AcquiredOperation], None]
 BatchPerformer = Callable[[Sequence[AcquiredOperation]], Mapping[int, Exception] | None]
 
@@ -136,10 +148,10 @@ def add_operation(
     member_id: int | None = None,
     claim_id: int | None = None,
     generation: int | None = None,
-    body: Any = None,
+    body: Mapping[str, object] | None = None,
     delay: float = 0.0,
 ) -> int:
-    """In the transaction of the change that needs it. Workers are woken after the commit."""
+    """Call it in the transaction of the change; the commit wakes the workers. Returns the id."""
     text = json.dumps({} if body is None else body, cls=DjangoJSONEncoder)
     found = outbox_sql.add_operation(
         queue=queue,
@@ -157,17 +169,17 @@ def add_operation(
 
 
 def list_due_queues(late: float = 0.0) -> list[str]:
-    """Queues in which something is due, or has been for `late` seconds."""
+    """Queues with operations that are due, or have been due for `late` seconds."""
     return [row.queue for row in outbox_sql.queues_due(late=late)]
 
 
 def acquire_operations(
     queue: str, lane: str, limit: int = BATCH, lease: float | None = None
 ) -> list[AcquiredOperation]:
-    """What is due on a lane, oldest first. A short transaction of its own; from here until
-    `lease` it is ours alone.
+    """Acquire the due operations of a lane, oldest first, in a short transaction of its own. No
+    other worker gets them until the lease ends.
     """
-    refuse_inside_transaction("take")
+    refuse_inside_transaction("acquire_operations")
     rows = outbox_sql.take(limit, queue=queue, lane=lane, lease=LEASE if lease is None else lease)
     taken = [
         AcquiredOperation(
@@ -190,9 +202,7 @@ def acquire_operations(
 def renew_operations(
     taken: Sequence[AcquiredOperation], lease: float | None = None
 ) -> list[AcquiredOperation]:
-    """Hold on to them for longer. Those that somebody else has taken since are left out of
-    the answer.
-    """
+    """Extend the lease. Returns the operations that no other worker has acquired since."""
     seconds = LEASE if lease is None else lease
     mine = {
         r.id
@@ -204,8 +214,8 @@ def renew_operations(
 
 
 def finish_operation(taken: AcquiredOperation, error: Exception | None = None) -> bool:
-    """Write down how it went. False: the lease ran out and somebody else has it; what we did was
-    harmless, so nothing is written.
+    """Record success or the error. False: the lease ended and another worker holds the operation,
+    so nothing is recorded.
     """
     if error is None:
         return len(finish_operations([taken])) == 1
@@ -241,11 +251,11 @@ def finish_operations(taken: Sequence[AcquiredOperation]) -> list[int]:
 def perform_due(
     queue: str, limit: int = 500, should_stop: Callable[[], bool] = lambda: False
 ) -> int:
-    """Perform what is due in a queue, lane by lane, and say how many were settled. Call it until it
-    answers 0.
+    """Perform due operations of a queue, lane by lane. Returns how many were finished; the caller
+    repeats until that is 0.
 
-    A lane somebody else works on is passed over, and so is one that failed: neither holds
-    up another.
+    A lane of another worker is skipped, and so is the rest of a failed lane: neither delays other
+    lanes.
     """
     refuse_inside_transaction("perform_due")
     count, seen = 0, list[str]()
@@ -269,42 +279,48 @@ def perform_due(
 
 
 def make_lanes_due(*lanes: str) -> bool:
-    """What these lanes wait for may have happened, or what stood in their way is gone: they are
-    due now. False: nothing is open there.
+    """Make the open operations of these lanes due now: an obstacle may be gone. False: the lanes
+    have no open operation.
     """
-    is_any = bool(outbox_sql.hurry(lanes=list(lanes)))
+    is_any = bool(outbox_sql.make_lanes_due(lanes=list(lanes)))
     if is_any:
         publish("operations")
     return is_any
 
 
 def retry_operation(operation_id: int, reason: str = "") -> None:
-    """Make a failed operation due at once, because a person says so."""
+    """Make a failed operation due now, on the order of a person. Raises Conflict if the operation
+    has no error.
+    """
     with transaction.atomic():
         row = outbox_sql.retry_operation(operation=operation_id)
         if row is None:
             raise Conflict(
                 f"Operation {operation_id} has no error to retry.",
-                way_out="Look at the list again: it may be done by now.",
+                way_out="Reload the list: the operation may be done.",
             )
         _record("retry", row, reason=reason)
         publish("operations")
 
 
 def acknowledge_operation(operation_id: int, reason: str = "") -> None:
-    """A person takes note of a permanent error; the doctor no longer names it."""
+    """Record that a person has seen a permanent error, which the doctor then no longer reports.
+    Raises Conflict if the operation has no permanent error.
+    """
     with transaction.atomic():
         row = outbox_sql.see_operation(operation=operation_id, actor=current_actor())
         if row is None:
             raise Conflict(
                 f"Operation {operation_id} has no permanent error.",
-                way_out="Look at the list again: it may be retried by now.",
+                way_out="Reload the list: a person may have retried the operation.",
             )
         _record("see_error", row, reason=reason)
 
 
 def _perform_taken(taken: list[AcquiredOperation], should_stop: Callable[[], bool]) -> int:
-    """One batch of one lane, in the order it was asked for. What is not reached goes back."""
+    """Perform acquired operations of one lane in their order; release those that are not reached.
+    Returns how many were finished.
+    """
     count, leased_at = 0, time.monotonic()
     groups = [list(group) for _, group in groupby(taken, key=_group_of)]
     while groups:
@@ -317,23 +333,27 @@ def _perform_taken(taken: list[AcquiredOperation], should_stop: Callable[[], boo
         group = groups.pop(0)
         errors = _perform(group)
         finish_operations([t for t in group if t.id not in errors])
+        pause = 0.0
         for t in group:
-            if t.id in errors:
-                finish_operation(t, errors[t.id])
-        count += len(group)
-        pause = max((_pause(error, t) for t in group if (error := errors.get(t.id))), default=0.0)
+            error = errors.get(t.id)
+            if isinstance(error, Postponed):
+                renew_operations([t], lease=error.seconds)
+            elif error is not None:
+                finish_operation(t, error)
+            pause = max(pause, _pause(error, t))
+        count += sum(not isinstance(errors.get(t.id), Postponed) for t in group)
         if pause or should_stop():
             renew_operations([t for rest in groups for t in rest], lease=pause)
             break
     return count
 
 
-def _group_of(taken: AcquiredOperation) -> Any:
+def _group_of(taken: AcquiredOperation) -> str | int:
     return taken.kind if taken.kind in _batch_performers else taken.id
 
 
 def _perform(group: list[AcquiredOperation]) -> Mapping[int, Exception]:
-    """Call the performer, with no transaction open. What failed, by operation."""
+    """Call the performer, outside of transactions. Returns the errors by operation."""
     refuse_inside_transaction("a provider call")
     kind = group[0].kind
     try:
@@ -341,27 +361,34 @@ def _perform(group: list[AcquiredOperation]) -> Mapping[int, Exception]:
             if batch := _batch_performers.get(kind):
                 return batch(group) or {}
             if (performer := _performers.get(kind)) is None:
-                raise PermanentError(f"Nothing here performs {kind!r}.")
+                raise PermanentError(f"This worker has no performer for operations of {kind!r}.")
             performer(group[0])
             return {}
     except (OperationalError, InterfaceError):
-        # Our own database is away: there is no way to settle now, and the lease runs out by itself.
+        # Berth's own database is away, so nothing can be recorded. The lease ends by itself.
         raise
     except Exception as error:
-        if not isinstance(error, ProviderError):
+        if not isinstance(error, ProviderError | Postponed):
             logger.exception("operation %s (%s on %s) raised", group[0].id, kind, group[0].lane)
         return {t.id: error for t in group}
 
 
-def _pause(error: Exception, taken: AcquiredOperation) -> float:
-    """How long the rest of the lane waits because of this error; 0: it need not."""
+def _pause(error: Exception | None, taken: AcquiredOperation) -> float:
+    """How many seconds the rest of the lane waits because of this error."""
+    if isinstance(error, Postponed):
+        return error.seconds
     if not isinstance(error, ProviderError):
         return 0.0
     decision = decide_retry(error.code, taken.attempt, 0.0, error.retry_after)
     return decision.delay if decision.stops_lane else 0.0
 
 
-def _record(verb: str, row: Any, *, reason: str) -> None:
+def _record(
+    verb: str,
+    row: AcquiredOperation | outbox_sql.RetryOperationRow | outbox_sql.SeeOperationRow,
+    *,
+    reason: str,
+) -> None:
     record(
         verb,
         pool_id=row.pool_id,

@@ -23,7 +23,7 @@ def add_operation(
     body: str,
     delay: float,
 ) -> int:
-    """A wish to the world outside, written with the change that needs it."""
+    """Writes a call to an outside system, in the transaction of the change that needs it."""
     return statements.fetch_sole_value(
         "add_operation",
         {
@@ -45,7 +45,7 @@ class QueuesDueRow(NamedTuple):
 
 
 def queues_due(*, late: float) -> list[QueuesDueRow]:
-    """The queues in which something has been due for so many seconds."""
+    """Queues with operations that have been due for so many seconds."""
     return statements.fetch_rows("queues_due", QueuesDueRow, {"late": late})
 
 
@@ -54,7 +54,9 @@ class LanesDueRow(NamedTuple):
 
 
 def lanes_due(n: int, *, queue: str, seen: list[str]) -> list[LanesDueRow]:
-    """Lanes of a queue in which something is due, the longest waiting first."""
+    """Lanes of a queue with due operations, the longest waiting first, without the lanes seen
+    before.
+    """
     return statements.fetch_rows("lanes_due", LanesDueRow, {"queue": queue, "seen": seen}, n=n)
 
 
@@ -72,7 +74,7 @@ class TakeRow(NamedTuple):
 
 
 def take(n: int, *, lane: str, queue: str, lease: float) -> list[TakeRow]:
-    """What is due on one lane. due_at moves on, that is the lease; attempts is the fence."""
+    """Acquires due operations of one lane."""
     return statements.fetch_rows(
         "take", TakeRow, {"lane": lane, "queue": queue, "lease": lease}, n=n
     )
@@ -83,7 +85,7 @@ class RenewRow(NamedTuple):
 
 
 def renew(*, lease: float, ids: list[int], attempts: list[int]) -> list[RenewRow]:
-    """The lease of what is still to be performed."""
+    """Extends the lease of acquired operations."""
     return statements.fetch_rows(
         "renew", RenewRow, {"lease": lease, "ids": ids, "attempts": attempts}
     )
@@ -94,7 +96,7 @@ class SettleDoneRow(NamedTuple):
 
 
 def settle_done(*, ids: list[int], attempts: list[int]) -> list[SettleDoneRow]:
-    """Performed."""
+    """Marks operations as done."""
     return statements.fetch_rows("settle_done", SettleDoneRow, {"ids": ids, "attempts": attempts})
 
 
@@ -105,7 +107,9 @@ class SettleFailedRow(NamedTuple):
 def settle_failed(
     *, error: str, code: str, delay: float, operation: int, attempt: int
 ) -> SettleFailedRow | None:
-    """Due again after the back-off; a permanent error moves due_at far away."""
+    """Records an error; the operation is due again after the back-off, after a permanent error
+    in the far future.
+    """
     return statements.fetch_one(
         "settle_failed",
         SettleFailedRow,
@@ -123,17 +127,17 @@ class RetryOperationRow(NamedTuple):
 
 
 def retry_operation(*, operation: int) -> RetryOperationRow | None:
-    """A person says the cause is gone."""
+    """Makes a failed operation due on the order of a person."""
     return statements.fetch_one("retry_operation", RetryOperationRow, {"operation": operation})
 
 
-class HurryRow(NamedTuple):
+class MakeLanesDueRow(NamedTuple):
     id: int
 
 
-def hurry(*, lanes: list[str]) -> list[HurryRow]:
-    """What failed, or waits for its time, is due now."""
-    return statements.fetch_rows("hurry", HurryRow, {"lanes": lanes})
+def make_lanes_due(*, lanes: list[str]) -> list[MakeLanesDueRow]:
+    """Makes failed and delayed operations due now."""
+    return statements.fetch_rows("make_lanes_due", MakeLanesDueRow, {"lanes": lanes})
 
 
 class SeeOperationRow(NamedTuple):
@@ -146,7 +150,7 @@ class SeeOperationRow(NamedTuple):
 
 
 def see_operation(*, actor: str, operation: int) -> SeeOperationRow | None:
-    """A person has seen a permanent error."""
+    """Records who has seen a permanent error."""
     return statements.fetch_one(
         "see_operation", SeeOperationRow, {"actor": actor, "operation": operation}
     )
@@ -157,12 +161,12 @@ class TakeBudgetRow(NamedTuple):
 
 
 def take_budget(*, key: str, burst: float, calls: float, rate: float) -> TakeBudgetRow | None:
-    """N calls out of the bucket of an account, which refills with time."""
+    """Takes calls from the bucket of an account, which refills with time."""
     return statements.fetch_one(
         "take_budget", TakeBudgetRow, {"key": key, "burst": burst, "calls": calls, "rate": rate}
     )
 
 
 def budget_left(*, burst: float, rate: float, key: str) -> float | None:
-    """What take_budget would find now."""
+    """How many calls the bucket holds now."""
     return statements.fetch_value("budget_left", {"burst": burst, "rate": rate, "key": key})

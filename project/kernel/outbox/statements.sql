@@ -1,9 +1,10 @@
--- add_operation$: a wish to the world outside, written with the change that needs it.
+-- add_operation$: writes a call to an outside system, in the transaction of the change that needs it.
 INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation, body, due_at)
 VALUES (%(queue)s, %(lane)s, %(kind)s, %(pool)s, %(member)s, %(claim)s, %(generation)s, %(body)s::jsonb, now() + make_interval(secs => %(delay)s))
 RETURNING id
 
--- queues_due: the queues in which something has been due for so many seconds. It hops from queue to queue in the index, whatever their length.
+-- queues_due: queues with operations that have been due for so many seconds. The statement hops from queue to queue in the index, so the
+-- length of a queue does not matter.
 -- @not_null queue
 WITH RECURSIVE q AS (
   (SELECT queue FROM kernel_operation WHERE done_at IS NULL ORDER BY queue LIMIT 1)
@@ -13,14 +14,14 @@ WITH RECURSIVE q AS (
 SELECT queue FROM q WHERE EXISTS (
   SELECT FROM kernel_operation o WHERE o.queue = q.queue AND o.done_at IS NULL AND o.due_at <= clock_timestamp() - make_interval(secs => %(late)s))
 
--- lanes_due: lanes of a queue in which something is due, the longest waiting first. Lanes seen before are passed over.
+-- lanes_due: lanes of a queue with due operations, the longest waiting first, without the lanes seen before.
 SELECT lane FROM (
   SELECT lane, due_at FROM kernel_operation
   WHERE queue = %(queue)s AND done_at IS NULL AND due_at <= clock_timestamp() AND lane <> ALL (%(seen)s::varchar[])
   ORDER BY due_at LIMIT {n}) due
 GROUP BY lane ORDER BY min(due_at)
 
--- take: what is due on one lane. due_at moves on, that is the lease; attempts is the fence.
+-- take: acquires due operations of one lane. The later due_at is the lease; attempts is the fence.
 WITH due AS MATERIALIZED (
   SELECT id FROM kernel_operation
   WHERE lane = %(lane)s AND done_at IS NULL AND due_at <= clock_timestamp() AND queue = %(queue)s
@@ -29,35 +30,36 @@ UPDATE kernel_operation o SET attempts = attempts + 1, due_at = clock_timestamp(
 FROM due WHERE o.id = due.id
 RETURNING o.id, queue, lane, kind, pool_id, member_id, claim_id, generation, body::text, attempts
 
--- renew: the lease of what is still to be performed. Who is missing in the answer was taken by somebody else. (Here and below,
--- coalesce hides done_at IS NULL from the partial indexes: planned on an empty table, a look-up by id would walk all that is open.)
+-- renew: extends the lease of acquired operations. Another worker holds the operations that are missing in the answer. (Here and below,
+-- coalesce hides done_at IS NULL from the partial indexes: planned on an empty table, a look-up by id would walk all open operations.)
 UPDATE kernel_operation o SET due_at = clock_timestamp() + make_interval(secs => %(lease)s)
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
 WHERE o.id = t.id AND o.attempts = t.attempt AND coalesce(o.done_at, 'infinity') = 'infinity' RETURNING o.id
 
--- settle_done: performed. Only by the attempt that took it.
+-- settle_done: marks operations as done. Only the attempt that acquired an operation may do it.
 UPDATE kernel_operation o SET done_at = clock_timestamp(), error = '', error_code = '', seen_by = ''
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
 WHERE o.id = t.id AND o.attempts = t.attempt AND coalesce(o.done_at, 'infinity') = 'infinity' RETURNING o.id
 
--- settle_failed^: due again after the back-off; a permanent error moves due_at far away. Only by the attempt that took it.
+-- settle_failed^: records an error; the operation is due again after the back-off, after a permanent error in the far future. Only the
+-- attempt that acquired the operation may do it.
 UPDATE kernel_operation SET error = %(error)s, error_code = %(code)s, due_at = clock_timestamp() + make_interval(secs => %(delay)s)
 WHERE id = %(operation)s AND attempts = %(attempt)s AND coalesce(done_at, 'infinity') = 'infinity' RETURNING id
 
--- retry_operation^: a person says the cause is gone. The attempts stay: they are the fence.
+-- retry_operation^: makes a failed operation due on the order of a person. The attempts stay: they are the fence.
 UPDATE kernel_operation SET error = '', error_code = '', seen_by = '', due_at = clock_timestamp()
 WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code <> ''
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
--- hurry: what failed, or waits for its time, is due now. One that is being performed is performed again: that does no harm.
+-- make_lanes_due: makes failed and delayed operations due now. An operation that a worker performs now is performed again, without harm.
 UPDATE kernel_operation SET due_at = least(due_at, clock_timestamp())
 WHERE lane = ANY(%(lanes)s::text[]) AND done_at IS NULL AND error_code <> 'permanent' RETURNING id
 
--- see_operation^: a person has seen a permanent error.
+-- see_operation^: records who has seen a permanent error.
 UPDATE kernel_operation SET seen_by = %(actor)s WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code = 'permanent'
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
--- take_budget^: n calls out of the bucket of an account, which refills with time. No row: too few are left.
+-- take_budget^: takes calls from the bucket of an account, which refills with time. No row: the bucket holds too few.
 INSERT INTO kernel_budget AS b (key, tokens, spent_today) SELECT %(key)s, %(burst)s::float8 - %(calls)s, %(calls)s
 ON CONFLICT (key) DO UPDATE SET
   tokens = least(%(burst)s::float8, b.tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - b.filled_at))) - %(calls)s,
@@ -66,6 +68,6 @@ ON CONFLICT (key) DO UPDATE SET
 WHERE least(%(burst)s::float8, b.tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - b.filled_at))) >= %(calls)s
 RETURNING tokens
 
--- budget_left$: what take_budget would find now.
+-- budget_left$: how many calls the bucket holds now.
 SELECT least(%(burst)s::float8, tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - filled_at))) AS tokens
 FROM kernel_budget WHERE key = %(key)s

@@ -15,6 +15,7 @@ from project.kernel.db.guards import InsideTransaction
 from project.kernel.db.locks import LANE, try_lock
 from project.kernel.models import Operation
 from project.kernel.outbox import operations as outbox
+from project.kernel.outbox.budgets import CallBudget, spend, take_budget
 from project.kernel.outbox.operations import (
     AcquiredOperation,
     acquire_operations,
@@ -185,6 +186,74 @@ def test_batch_performer_gets_all_taken_operations_and_names_failures():
     assert seen == [wanted]
     failed = Operation.objects.get(done_at=None)
     assert (failed.id, failed.error_code, failed.error) == (wanted[1], "conflict", "in use")
+
+
+def test_postponed_operation_comes_back_when_due_without_an_error():
+    @register_batch_performer("sync")
+    def perform(taken: Sequence[AcquiredOperation]) -> dict[int, Exception]:
+        return {taken[1].id: outbox.Postponed(30.0)}
+
+    first, second, third = add(), add(), add()
+    assert perform_due("q") == 2
+    left = Operation.objects.get(done_at=None)
+    assert (left.id, left.error_code, left.error) == (second, "", "")
+    assert 25 < due_in(second) <= 30
+    assert Operation.objects.filter(pk__in=(first, third)).exclude(done_at=None).count() == 2
+
+
+def test_exhausted_budget_postpones_the_whole_lane_and_no_other_lane():
+    calls = list[str]()
+
+    @register_batch_performer("sync")
+    def perform(taken: Sequence[AcquiredOperation]) -> None:
+        spend(CallBudget(f"account of {taken[0].lane}", rate=0.1, burst=2), len(taken))
+        calls.append(taken[0].lane)
+
+    one, other = add("a"), add("b", kind="other")
+    add("a"), add("c")
+
+    @register_performer("other")
+    def perform_other(taken: AcquiredOperation) -> None:
+        spend(CallBudget("account of a", rate=0.1, burst=2))
+
+    assert take_budget("account of a", 1, rate=0.1, burst=2).is_granted
+    assert perform_due("q") == 2
+    assert sorted(calls) == ["c"]
+    assert set(Operation.objects.filter(done_at=None).values_list("lane", flat=True)) == {"a"}
+    assert 5 < due_in(one) <= 20
+    assert Operation.objects.get(pk=other).done_at is not None
+
+
+def test_workers_perform_each_operation_of_a_lane_in_one_batch_only(slow_updates):
+    """A load balancer takes one write at a time: batches of its lane never overlap."""
+    running, most, seen, guard = 0, 0, list[list[int]](), threading.Lock()
+
+    @register_batch_performer("sync")
+    def perform(taken: Sequence[AcquiredOperation]) -> dict[int, Exception]:
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(0.05)")
+        with guard:
+            running -= 1
+            seen.append([t.id for t in taken])
+        return {}
+
+    wanted = {add() for _ in range(30)}
+
+    def work(k: int) -> int:
+        wanted.add(add())
+        return perform_due("q")
+
+    run_together(4, work)
+    while perform_due("q"):
+        pass
+    done = [number for batch in seen for number in batch]
+    assert most == 1
+    assert sorted(done) == sorted(wanted), "each operation once"
+    assert len(seen) < len(wanted) / 4
 
 
 def test_batch_performer_that_raises_fails_all_operations():

@@ -18,6 +18,7 @@ from pools.providers.base import (
     Provider,
     Seen,
 )
+from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import NotFoundOutside, PermanentError, ProviderError
 
 
@@ -34,6 +35,7 @@ class World:
     errors: list[ProviderError] = field(default_factory=list)  # raised by the next calls, one each
     # The same, once the call has had its effect.
     errors_after: list[ProviderError] = field(default_factory=list)
+    budget: CallBudget | None = None
     calls: int = 0
     made: int = 0
 
@@ -94,6 +96,10 @@ class CraneProvider(Provider):
     queue: ClassVar[str] = "crane"
     is_owner: ClassVar[bool] = True
     world: ClassVar[World] = World()
+
+    @classmethod
+    def call_budget(cls, options: Mapping[str, Any]) -> CallBudget | None:
+        return cls.world.budget
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         """Looks for its token before it creates: a call that timed out may have had its effect."""

@@ -3,15 +3,18 @@ watch.
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from project.kernel.db.guards import InsideTransaction
 from project.kernel.models import Event, Operation
+from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import ProviderError, Throttled, perform_due
 from slots.members.chores import (
     check_draining_slots,
@@ -22,6 +25,7 @@ from slots.members.chores import (
 from slots.members.provider_status import record_external_state
 from slots.members.selectors import list_lost_members, snapshot_of
 from slots.members.services import clean_slot, close_pool, remove_member
+from slots.members.store import request_sync
 from slots.models import Slot
 from slots.sync.performers import call_provider
 from slots.sync.watcher import Watcher, observe_pool
@@ -309,3 +313,39 @@ def test_pool_is_gone_once_the_deletion_of_its_last_member_is_confirmed() -> Non
     perform_due("shelf")
     end_pools()
     assert Pool.objects.get().state == "gone"
+
+
+def test_due_operations_of_a_member_take_one_provider_call() -> None:
+    pool, world = shelf()
+    slot = let_drain(pool)
+    request_sync(pool, Member.objects.get())
+    request_sync(pool, Member.objects.get())
+    calls = world.calls
+    assert perform_due("shelf") == 3
+    slot.refresh_from_db()
+    assert (slot.state, world.calls) == ("idle", calls + 1)
+    assert not Operation.objects.filter(done_at=None).exists()
+
+
+def test_follow_up_is_added_once_for_several_operations() -> None:
+    pool, world = shelf()
+    world.sessions.add(let_drain(pool).pk)
+    request_sync(pool, Member.objects.get())
+    assert perform_due("shelf") == 2
+    assert Operation.objects.filter(done_at=None).count() == 1
+
+
+def test_exhausted_call_budget_postpones_the_sync_without_an_error() -> None:
+    CraneProvider.world.budget = CallBudget("yard", rate=0.5, burst=1)
+    create_pool({"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a", "b"]}})
+    assert perform_due("crane") == 1
+    assert CraneProvider.world.made == 1
+    (waiting,) = Operation.objects.filter(done_at=None)
+    assert (waiting.error_code, waiting.error) == ("", "")
+    assert timedelta(0) < waiting.due_at - timezone.now() <= timedelta(seconds=2)
+    assert perform_due("crane") == 0, "not due yet"
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_budget SET filled_at = filled_at - interval '1 hour'")
+    due_now()
+    assert perform_due("crane") == 1
+    assert {member.state for member in Member.objects.all()} == {"ready"}
