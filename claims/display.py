@@ -17,7 +17,6 @@ CLAIM_CLASSES = (
     "unacknowledged",
 )
 FINE = ("applied", "planned", "released")  # outcomes that need nobody
-LIVE_CLASSES = ("waiting", "bound", "running", "apply_pending", "applying")
 
 
 def claim_class(state: str, *, outcome: str = "", step: str = "") -> str:

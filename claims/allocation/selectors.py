@@ -124,12 +124,6 @@ def explain_wait(claim_id: int) -> Wait | None:
     return view_claim(claim_id, explain=True).wait
 
 
-def queue_position(claim_id: int) -> int | None:
-    """From 1; None: it stands in none."""
-    wait = explain_wait(claim_id)
-    return None if wait is None else wait.place
-
-
 def queue_of_pool(
     pool_name: str, *, limit: int = 100, with_blocked: bool = True
 ) -> list[ClaimView]:

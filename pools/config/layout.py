@@ -157,11 +157,6 @@ def numbers_for(layout: Layout, kind: str, own: OwnSlots = NO_OWN_SLOTS) -> dict
     return {"+".join(PAIR): [number for number in first if number in both]}
 
 
-def count_for(layout: Layout, kind: str, own: OwnSlots = NO_OWN_SLOTS) -> int:
-    """How many claims of one number a member serves of this kind."""
-    return sum(map(len, numbers_for(layout, kind, own).values()))
-
-
 def segments_of(first: int, last: int, segment: int) -> range:
     """First ports of the segments that fit whole between first and last (both included)."""
     return range(first, min(last, LAST_PORT) - segment + 2, segment)

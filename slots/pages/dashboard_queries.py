@@ -46,10 +46,6 @@ class SlotCell:
     def place(self) -> str:
         return f"{self.lane} {self.number}"
 
-    @property
-    def is_taken(self) -> bool:
-        return self.claim_id is not None
-
 
 @dataclass(frozen=True, slots=True)
 class MemberCard:

@@ -13,7 +13,6 @@ from pools.providers.kubernetes.names import (
     MEMBER_NAME,
     OURS,
     POOL_NAME,
-    external_id_of,
     labels_of,
     pod_name,
 )
@@ -125,10 +124,6 @@ def owner_reference(pod: Object) -> dict[str, Any]:
 def template_digest(pool: PoolSnapshot) -> str:
     text = json.dumps(pool.options.get("template", {}), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def describe_pod(pod: Object) -> str:
-    return f"pod {external_id_of(pod).partition('/')[0]}"
 
 
 def _pod_security(template: Any) -> dict[str, Any]:

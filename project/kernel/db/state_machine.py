@@ -76,9 +76,6 @@ class StateMachine:
             f"  EXECUTE FUNCTION refuse('no such move');"
         )
 
-    def drop_move_trigger(self) -> str:
-        return f"DROP TRIGGER IF EXISTS {self.name}_move ON {self.table};"
-
     def diagram(self) -> str:
         """Mermaid, for docs/."""
         lines = [

@@ -101,9 +101,6 @@ class Home:
     def forget_services(self) -> None:
         (self.path / "services.json").unlink(missing_ok=True)
 
-    def list_backups(self) -> list[Path]:
-        return sorted((self.path / "backups").glob("*.dump"))
-
 
 def bind(address: str, port: str) -> socket.socket:
     """The listening socket of the web process. The supervisor keeps it open, so connections wait

@@ -14,7 +14,6 @@ from claims.allocation.selectors import (
     explain_wait,
     list_claims,
     queue_of_pool,
-    queue_position,
 )
 from claims.workspaces.services import lock_workspace
 from project.kernel.errors import NotFound
@@ -120,11 +119,12 @@ def test_a_place_counts_only_competing_claims() -> None:
     tcp = [ask("eu", kind="tcp") for _ in range(2)]
     udp = ask("eu", kind="udp")
     tls = ask("eu", kind="tcp_ssl", priority=5)
-    assert [queue_position(claim.id) for claim in (*tcp, udp, tls)] == [2, 3, 1, 1]
+    places = [wait.place for claim in (*tcp, udp, tls) if (wait := explain_wait(claim.id))]
+    assert places == [2, 3, 1, 1]
     queue = queue_of_pool("eu")
     assert [claim.id for claim in queue] == [tls.id, tcp[0].id, tcp[1].id, udp.id]
     assert [claim.wait.place for claim in queue if claim.wait] == [1, 2, 3, 1]
-    assert queue_position(let_go(again(queue_holder("eu"))).id) is None
+    assert explain_wait(let_go(again(queue_holder("eu"))).id) is None
 
 
 def queue_holder(pool: str) -> object:
