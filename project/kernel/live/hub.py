@@ -1,14 +1,15 @@
-"""Live pages: one tail of the event log in each web process, regions of HTML and cells of slots
-that follow it, sockets that get them.
+"""Live pages: the hub of a web process reads the event log and sends frames to sockets.
 
-Truth is in the log. The channel layer and the timer only say "look again", so a lost message costs
-a second and loses nothing. A page is rendered with the position of the log from before its reads;
-its socket names that position and misses nothing: what was touched since then is rendered again. A
-frame is a whole region or the present class of slots, never a difference, so sending one twice is
-harmless, and it is encoded once for all sockets that see the same.
+There are two kinds of frames. A frame of a region has the region's HTML (`_paint_one`). A frame of
+slots has the present class of each changed slot (`_send_cells`), which
+`slots/pages/dashboard_queries.py` reads. A frame never holds a difference, so a repeated frame is
+harmless. All sockets with the same view get the same encoded frame.
 
-The position a socket is told lies before the first event that anything still owes it. Whoever comes
-back with it misses nothing.
+The event log decides what is sent. Channel layer and timer only wake the reader, so a lost message
+delays a frame by a second. The server renders a page with a position of the log from before its
+reads. The page's socket names that position, and gets frames for all events after it. The position
+that the hub sends to a socket lies before the first event without a frame, so a socket that
+reconnects with it misses no event.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from channels.layers import get_channel_layer
 from django.core.exceptions import ObjectDoesNotExist
@@ -35,37 +36,38 @@ from .tail import BATCH, LiveLog
 
 logger = logging.getLogger(__name__)
 
-TICK = 0.1  # seconds between two looks while something happens
-POLL = 1.0  # and while nothing seems to
+TICK = 0.1  # seconds between two reads of the log while events arrive
+POLL = 1.0  # seconds between two reads without events
 POSITION_EVERY = 5.0
-CHECK_EVERY = 30.0  # sessions end by the clock, too
-HELD_UP = 2.0  # seconds; a forgotten transaction keeps the log's end out of sight
+CHECK_EVERY = 30.0  # a session may expire without an event
+HELD_UP = 2.0  # seconds: an old open transaction hides the end of the log
 GROUP = "live"
+T = TypeVar("T")
 RELOAD = json.dumps({"reload": True})
 
 
 class Socket(Protocol):
-    """What the hub knows of a connection."""
+    """A browser's connection, as the hub uses it."""
 
     watching: dict[str, OpenedRegion]
 
     def push(self, key: str, frame: str) -> None:
-        """Never waits. What was pushed under the same key and is not sent yet is replaced."""
+        """Queues a frame without waiting. It replaces an unsent frame with the same key."""
 
     def recheck(self) -> None:
-        """See whether it may still be here."""
+        """Checks the reader's permission again."""
 
 
 @dataclass(slots=True)
 class WatchedRegion:
-    """A region with a scope of permission, and the sockets that see it."""
+    """A region for one scope of permission, and the sockets that show it."""
 
     opened: OpenedRegion
     sockets: set[Socket] = field(default_factory=set)
-    # The position before the first event that is in no frame yet.
+    # The position before the first event without a frame.
     dirty_since: Position | None = None
     painting_since: Position | None = None
-    ready_at: float = 0.0  # not painted again before
+    ready_at: float = 0.0  # the earliest time of the next frame
 
 
 @dataclass(slots=True)
@@ -77,11 +79,11 @@ class JoiningSocket:
 
 @dataclass(slots=True)
 class ChangedSubjects:
-    """What some events spoke of."""
+    """The subjects, slots, members and pools that some events name."""
 
     subjects: set[Subject] = field(default_factory=set)
     slots: set[int] = field(default_factory=set)
-    members: set[int] = field(default_factory=set)  # as a whole: all of their slots look different
+    members: set[int] = field(default_factory=set)  # all of their slots may have changed
     pools: set[int] = field(default_factory=set)
     verbs: set[str] = field(default_factory=set)
     since: Position | None = None
@@ -113,19 +115,19 @@ def position_before(row: EventRow) -> Position:
 
 
 class Hub:
-    """All sockets of one event loop, and the one tail that feeds them."""
+    """The sockets of one event loop, and the tasks that feed them."""
 
     def __init__(self) -> None:
         self.sockets: set[Socket] = set()
         self.watched: dict[str, WatchedRegion] = {}
         self.by_subject: dict[Subject, set[str]] = defaultdict(set)
         self.log = LiveLog()
-        self._owed = ChangedSubjects()  # cells that are not sent yet
+        self._owed = ChangedSubjects()  # slots whose frames are not sent yet
         self._joiners: list[JoiningSocket] = []
         self._wake, self._paint = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: ThreadPoolExecutor | None = None
-        self._told_at = self._checked_at = time.monotonic()
+        self._position_sent_at = self._checked_at = time.monotonic()
 
     # -- sockets -----------------------------------------------------------------------------------
     def enter(self, socket: Socket) -> None:
@@ -170,17 +172,17 @@ class Hub:
                     if not self.by_subject[subject]:
                         del self.by_subject[subject]
 
-    async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Where Django's ORM is used: one thread, so one connection of Django's a process."""
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Runs work with Django's ORM in one thread: the hub needs one connection."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="live")
         return await asyncio.get_running_loop().run_in_executor(
-            self._threads, with_connection, function, *arguments
+            self._threads, lambda: with_connection(work)
         )
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
-        # All of it before the first wait: whoever enters meanwhile begins anew.
+        # Reset all fields before the first await: a socket may enter meanwhile and start the hub.
         log, self.log = self.log, LiveLog()
         threads, self._threads = self._threads, None
         self._owed = ChangedSubjects()
@@ -194,7 +196,9 @@ class Hub:
 
     # -- the tail ----------------------------------------------------------------------------------
     async def _keep_running(self, loop: Callable[[], Awaitable[None]]) -> None:
-        """The database and the channel layer may be away for a while. What was owed stays owed."""
+        """Restarts a loop after an error: the database or the channel layer may be unavailable.
+        Unsent frames stay due.
+        """
         pause = 0.2
         while True:
             began = time.monotonic()
@@ -205,7 +209,7 @@ class Hub:
                 await self.log.forget_connection()
                 pause = 0.2 if time.monotonic() - began > 30 else min(5.0, pause * 2)
                 logger.warning(
-                    "live pages: %s stopped, again in %.1f s: %s: %s",
+                    "live pages: %s failed; restart in %.1f s: %s: %s",
                     loop.__name__,
                     pause,
                     type(error).__name__,
@@ -214,7 +218,7 @@ class Hub:
                 await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
-        """The channel layer says that there is more. Without it the timer does."""
+        """Wakes the tail on a message of the channel layer. Without messages, the timer does."""
         layer: Any = get_channel_layer()  # type: ignore[no-untyped-call]
         if layer is None:
             return
@@ -226,27 +230,27 @@ class Hub:
 
     async def _tail(self) -> None:
         await self.log.begin()
-        self._recheck()  # who came before the log was followed may have lost what they had
+        self._recheck()  # permissions may have changed before the hub followed the log
         while True:
             self._wake.clear()
             began = time.monotonic()
             rows = await self.log.more()
             await self._deliver(rows)
-            await self._by_the_clock()
+            await self._run_timers()
             if len(rows) < BATCH:
                 await asyncio.sleep(max(0.0, TICK - (time.monotonic() - began)))
-            if not rows:  # after some there are more to come, whatever the hints say
+            if not rows:  # events come in bursts: after some, read again without a message
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), POLL)
 
     async def _deliver(self, rows: list[EventRow]) -> None:
-        touched = ChangedSubjects()
-        touched.add(rows)
+        changed = ChangedSubjects()
+        changed.add(rows)
         for key in {
-            key for subject in touched.subjects for key in self.by_subject.get(subject, ())
+            key for subject in changed.subjects for key in self.by_subject.get(subject, ())
         }:
-            self._soil(self.watched[key], touched.since)
-        if touched.verbs & verbs_with("changes_access"):
+            self._mark_dirty(self.watched[key], changed.since)
+        if changed.verbs & verbs_with("changes_access"):
             self._recheck()
         self._owed.add(rows)
         await self._send_cells(self._owed, self.sockets)
@@ -254,20 +258,20 @@ class Hub:
         while self._joiners:
             joiner = self._joiners[0]
             await self._catch_up(joiner)
-            # It may have left meanwhile, and others come.
+            # Sockets may have entered or left during the await.
             self._joiners = [other for other in self._joiners if other is not joiner]
         self._paint.set()
 
-    def _soil(self, watched: WatchedRegion, since: Position | None) -> None:
+    def _mark_dirty(self, watched: WatchedRegion, since: Position | None) -> None:
         if watched.opened.render is not None and watched.dirty_since is None:
             watched.dirty_since = since or self.log.position
 
-    async def _send_cells(self, touched: ChangedSubjects, sockets: set[Socket]) -> None:
-        """The present class of every slot that was touched: one query, one frame a pool."""
+    async def _send_cells(self, changed: ChangedSubjects, sockets: set[Socket]) -> None:
+        """Sends the present class of each changed slot: one query, and one frame for each pool."""
         pools = {w.opened.pool_id: w for w in self.watched.values() if w.opened.render is None}
         if not pools:
             return
-        found = await self.log.cells(touched.slots, touched.members, touched.pools & set(pools))
+        found = await self.log.cells(changed.slots, changed.members, changed.pools & set(pools))
         for pool_id, cells in found.items():
             if watched := pools.get(pool_id):
                 frame = json.dumps(
@@ -278,28 +282,28 @@ class Hub:
                     socket.push(f"cells:{pool_id}:{time.monotonic()}", frame)
 
     async def _catch_up(self, joiner: JoiningSocket) -> None:
-        """What was touched between the position of its page and ours."""
+        """Makes up for the events between the position of a page and the hub's."""
         if joiner.socket not in self.sockets or joiner.after >= self.log.position:
             return
         rows = await self.log.since(joiner.after)
         if rows is None:
             joiner.socket.push("reload", RELOAD)
             return
-        touched = ChangedSubjects()
-        touched.add(rows)
-        if touched.verbs & verbs_with("changes_access"):
+        changed = ChangedSubjects()
+        changed.add(rows)
+        if changed.verbs & verbs_with("changes_access"):
             joiner.socket.recheck()
         for name in joiner.names:
             opened = joiner.socket.watching.get(name)
-            if opened is not None and opened.subjects & touched.subjects:
-                self._soil(self.watched[opened.key], touched.since)
-        await self._send_cells(touched, {joiner.socket})
+            if opened is not None and opened.subjects & changed.subjects:
+                self._mark_dirty(self.watched[opened.key], changed.since)
+        await self._send_cells(changed, {joiner.socket})
 
-    # -- the clock ---------------------------------------------------------------------------------
-    async def _by_the_clock(self) -> None:
+    # -- timers ------------------------------------------------------------------------------------
+    async def _run_timers(self) -> None:
         now = time.monotonic()
-        if now - self._told_at >= POSITION_EVERY:
-            self._told_at = now
+        if now - self._position_sent_at >= POSITION_EVERY:
+            self._position_sent_at = now
             await self._send_position()
         if now - self._checked_at >= CHECK_EVERY:
             self._checked_at = now
@@ -307,12 +311,15 @@ class Hub:
 
     async def _send_position(self) -> None:
         held = await self.log.held_up()
-        frame: dict[str, Any] = {"at": str(self.safe_position()), "now": int(time.time() * 1000)}
+        frame: dict[str, str | int] = {
+            "at": str(self.safe_position()),
+            "now": int(time.time() * 1000),
+        }
         if held > HELD_UP:
             frame["held"] = round(held)
-            # What the log can't say yet, a fresh look at the tables does.
+            # The log does not yet show these changes, but the tables do.
             for watched in self.watched.values():
-                self._soil(watched, self.log.position)
+                self._mark_dirty(watched, self.log.position)
             self._paint.set()
         text = json.dumps(frame)
         joining = {joiner.socket for joiner in self._joiners}
@@ -356,9 +363,9 @@ class Hub:
             html = await self.in_thread(watched.opened.render)
             frame = json.dumps({"region": watched.opened.name, "html": html}, separators=(",", ":"))
         except (ObjectDoesNotExist, NotFound):
-            key = "reload"  # what it showed is gone; so the page says
+            key = "reload"  # the object was deleted; the reloaded page says so
         except Exception:
-            # Owed still; tried again after a pause, while the others go on.
+            # The frame stays due. The hub retries after a pause and serves other regions meanwhile.
             watched.dirty_since, watched.ready_at = watched.painting_since, time.monotonic() + 2.0
             logger.exception("live region %s", watched.opened.key)
             return
@@ -369,10 +376,10 @@ class Hub:
             socket.push(key, frame)
 
 
-def with_connection(function: Callable[..., Any], *arguments: Any) -> Any:
-    """In a thread that lives on: a connection that broke meanwhile is not used again."""
+def with_connection(work: Callable[[], T]) -> T:
+    """Runs work after closing a broken connection: the thread, and its connection, are lasting."""
     close_old_connections()
-    return function(*arguments)
+    return work()
 
 
 _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}

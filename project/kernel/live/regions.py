@@ -1,31 +1,32 @@
-"""Regions: parts of a page that are rendered by the server, at first with the page and again
-whenever what they show was touched.
+"""Regions: parts of a page that the server renders with the page and again after each event about
+their subjects.
 
-An app registers how a region is opened for somebody: nothing, if they may not see it; else what
-touches it and how it is rendered. Who has the same permission shares the region's key, so it is
-rendered once for all of them.
+An app registers an opener for each region. The opener returns None if the reader may not see the
+region, else the region's subjects and how to render it. Readers with the same permission share the
+region's key, so the hub renders it once for all of them.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-# ("pool", 12), ("member", 5), ("claim", 88), ("slot", 7): as events name them.
+# As events name them: ("pool", 12), ("member", 5), ("claim", 88), ("slot", 7).
 Subject = tuple[str, int]
-ANY: Subject = ("any", 0)  # touched by every event
+ANY: Subject = ("any", 0)  # the subject of every event
+Viewer = Any  # the reader's identity, of a type of the apps above
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedRegion:
-    name: str  # what the page calls it: "pool.head:tf-prod"
-    key: str  # the name, and the permission that its content depends on
+    name: str  # name and argument: "pool.head:tf-prod"
+    key: str  # the name and the permission on which its content depends
     subjects: frozenset[Subject]
     render: Callable[[], str] | None  # None: the cells of a pool's slots
-    every: float = 0.5  # seconds between two frames, at least
+    every: float = 0.5  # the fewest seconds between two frames
     pool_id: int | None = None
 
 
-Opener = Callable[[Any, str], OpenedRegion | None]  # identity, argument
+Opener = Callable[[Viewer, str], OpenedRegion | None]  # and the argument
 # connection, slots, members, pools -> {pool: {class: [slot, ...]}}
 CellReader = Callable[
     [Any, set[int], set[int], set[int]], Awaitable[dict[int, dict[str, list[int]]]]
@@ -45,8 +46,8 @@ def region(name: str) -> Callable[[Opener], Opener]:
     return register
 
 
-def open_region(identity: Any, full_name: str) -> OpenedRegion | None:
-    """None: no such region, or not for this identity. The answer doesn't tell which."""
+def open_region(identity: Viewer, full_name: str) -> OpenedRegion | None:
+    """None for an unknown region, and for one that this identity may not see."""
     name, _, argument = full_name.partition(":")
     opener = _openers.get(name)
     return opener(identity, argument) if opener else None

@@ -1,59 +1,59 @@
-"""One WebSocket of a live page, as plain ASGI. What it may see is asked of `Access`, which an app
-above knows how to answer.
+"""One WebSocket of a live page, as plain ASGI. `Access`, which an app above implements, names the
+reader.
 
-The browser says   {"watch": ["pool.head:tf-prod", ...], "after": "<position>"}   and
-                   {"unwatch": [...]}.
-It hears           {"region": name, "html": ...}   a region anew
-                   {"cells": "cells:tf-prod", "set": {"running": [slot, ...]}, "to": position}   the present class of slots, and
-                                              up to where the log was read for it
-                   {"at": position, "now": ms, "held": seconds}   every 5 s: where to go on
-                                                                  from; held: the log's end is
-                                                                  out of sight
-                   {"gone": [name, ...]}   not to be seen (any more)
-                   {"reload": true}   too far behind, or permission has changed: load the page anew
-"""  # noqa: E501
+The browser sends
+    {"watch": ["pool.head:tf-prod", ...], "after": position}    subscribe, from a position
+    {"unwatch": [name, ...]}                                    unsubscribe
+The server sends
+    {"region": name, "html": ...}                   new HTML of a region
+    {"cells": name, "set": {class: [slot, ...]}, "to": position}
+                                                    present classes of slots, read at `to`
+    {"at": position, "now": ms, "held": seconds}    every 5 s: the position for a reconnection;
+                                                    `held`: an open transaction hides the log's end
+    {"gone": [name, ...]}                           regions that the reader may not see
+    {"reload": true}                                too far behind, or the permission has changed
+"""
 
 import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 from django.urls import re_path
 
 from project.kernel.errors import NotFound, TooMany
 from project.kernel.events.log import Position
+from project.kernel.http.asgi_types import Receive, Scope, Send
 from project.kernel.http.problems import CONTENT_TYPE, describe
 from project.kernel.version import __version__
 
 from .hub import RELOAD, Hub, hub
-from .regions import OpenedRegion, open_region
+from .regions import OpenedRegion, Viewer, open_region
 
 logger = logging.getLogger(__name__)
 
 LARGEST = 16_384  # characters of a message from the browser
 MOST_REGIONS = 40
 LONGEST_NAME = 300
-PACE, WITHIN = 40, 10.0  # messages in so many seconds
+PACE, WITHIN = 40, 10.0  # messages, and the seconds in which they may come
 
 SIGNED_OUT, BAD_MESSAGE, TOO_FAST = 4401, 4400, 4429
 
-Send = Callable[[Any], Awaitable[None]]
-Receive = Callable[[], Awaitable[Any]]
-
 
 class Access(Protocol):
-    def identify(self) -> Any:
-        """Who is there, at this moment; None: nobody (any more). Runs in a thread and may ask
-        the database.
+    def identify(self) -> Viewer:
+        """The present identity of the reader; None if the session or token has ended. Runs in a
+        thread and may use the database.
         """
 
 
 class Outbox:
-    """Frames that are still to be sent. Newer content of a region takes the place of older; who
-    can't keep up loads the page anew.
+    """Unsent frames. A newer frame of a region replaces the older one. A page that cannot keep up
+    gets one frame that reloads it.
     """
 
     LIMIT = 64
@@ -64,8 +64,7 @@ class Outbox:
 
     def put(self, key: str, frame: str) -> None:
         if key == "at":
-            # A position goes behind all that it covers; a region may stay where its older
-            # content stood.
+            # A position follows all frames that it covers. A region may keep its older place.
             self._frames.pop(key, None)
         if key not in self._frames and len(self._frames) >= self.LIMIT:
             self._frames = {"reload": RELOAD}
@@ -95,10 +94,10 @@ class LiveSocket:
         self.watching: dict[str, OpenedRegion] = {}
         self.outbox = Outbox()
         self.hub: Hub = hub()
-        self.identity: Any = None
+        self.identity: Viewer = None
         self._send = send
-        self._heard: list[float] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._received_at: list[float] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_checking = self._check_again = False
         self.is_closed = False
 
@@ -151,24 +150,24 @@ class LiveSocket:
             text = message.get("text")
             if not self._is_in_pace():
                 await self.close(TOO_FAST, "Too many messages")
-            elif not isinstance(text, str) or len(text) > LARGEST or not await self._obey(text):
+            elif not isinstance(text, str) or len(text) > LARGEST or not await self._handle(text):
                 await self.close(BAD_MESSAGE, "Not understood")
 
     async def _write(self) -> None:
-        """A slow reader makes this wait; the outbox keeps the little it needs."""
+        """Sends frames. While a slow reader blocks the send, the outbox stays bounded."""
         while True:
             frame = await self.outbox.get()
             try:
                 await self._send({"type": "websocket.send", "text": frame})
             except (OSError, RuntimeError):
-                return  # closed meanwhile: the reader hears of it
+                return  # the socket is closed; _read gets the disconnect
 
     def _is_in_pace(self) -> bool:
         now = time.monotonic()
-        self._heard = [at for at in self._heard if now - at < WITHIN] + [now]
-        return len(self._heard) <= PACE
+        self._received_at = [at for at in self._received_at if now - at < WITHIN] + [now]
+        return len(self._received_at) <= PACE
 
-    async def _obey(self, text: str) -> bool:
+    async def _handle(self, text: str) -> bool:
         try:
             order = json.loads(text)
             names, unwanted = order.get("watch", []), order.get("unwatch", [])
@@ -187,10 +186,10 @@ class LiveSocket:
     async def _watch(self, names: list[str], after: Position | None) -> None:
         while True:
             identity = self.identity
-            opened = await self.hub.in_thread(open_regions, identity, names)
+            opened = await self.hub.in_thread(partial(open_regions, identity, names))
             if self.is_closed:
                 return
-            # Else it has changed meanwhile: what was opened is not theirs any more.
+            # Open the regions again if the identity has changed meanwhile.
             if identity is self.identity:
                 break
         if missing := [name for name in names if name not in opened]:
@@ -204,7 +203,7 @@ class LiveSocket:
                 self._check_again = False
                 try:
                     identity = await self.hub.in_thread(self.access.identify)
-                except Exception as error:  # asked again by the clock
+                except Exception as error:  # the hub's timer checks again
                     logger.warning("live socket: permission not checked: %s", error)
                     return
                 if identity is None:
@@ -212,21 +211,21 @@ class LiveSocket:
                     await self.close(SIGNED_OUT, "Signed out")
                 elif identity != self.identity:
                     self.identity = identity
-                    # The page asks again for what it shows now.
+                    # The reloaded page subscribes again.
                     self.hub.unwatch(self, list(self.watching))
                     self.outbox.clear()
                     self.push("reload", RELOAD)
         finally:
             self._is_checking = False
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 async def refuse_handshake(send: Send, error: Exception) -> None:
-    """The answer of HTTP instead of an open socket, with its reason."""
+    """Answers the handshake with an HTTP error instead of opening the socket."""
     body, more = describe(error)
     headers = [
         (b"content-type", CONTENT_TYPE.encode()),
@@ -238,26 +237,24 @@ async def refuse_handshake(send: Send, error: Exception) -> None:
     await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
 
 
-def are_names(given: Any) -> bool:
+def are_names(given: object) -> bool:
     return isinstance(given, list) and all(
         isinstance(n, str) and len(n) <= LONGEST_NAME and "\x00" not in n for n in given
     )
 
 
-def open_regions(identity: Any, names: list[str]) -> dict[str, OpenedRegion]:
+def open_regions(identity: Viewer, names: list[str]) -> dict[str, OpenedRegion]:
     found = {name: open_region(identity, name) for name in names}
     return {name: opened for name, opened in found.items() if opened is not None}
 
 
-async def refuse_unknown(scope: Any, receive: Receive, send: Send) -> None:
+async def refuse_unknown(scope: Scope, receive: Receive, send: Send) -> None:
     await receive()  # websocket.connect
     await refuse_handshake(
         send,
-        NotFound(
-            "There is no WebSocket under this address.", way_out="Use /ws/live/ or /ws/agent/."
-        ),
+        NotFound("This address has no WebSocket.", way_out="Use /ws/live/ or /ws/agent/."),
     )
 
 
-# Behind all others, for URLRouter.
+# The last pattern of URLRouter.
 unknown_sockets = [re_path("", refuse_unknown)]  # type: ignore[arg-type]

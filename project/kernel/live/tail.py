@@ -1,5 +1,7 @@
-"""The live reader's own look at the log and at the slots: one asynchronous connection, outside
-every transaction.
+"""Reads of the live hub: new events of the log, and the present class of changed slots.
+
+One asynchronous connection runs all reads, outside of transactions. The query for slots belongs to
+`slots/pages/dashboard_queries.py`, which registers it with `reads_cells`.
 """
 
 from typing import Any
@@ -13,14 +15,14 @@ from project.kernel.events.log import EventRow, Position
 
 from . import regions
 
-BATCH = 2000  # events a look
-CATCH_UP = 20_000  # events; who is further behind loads its page anew
-RECENT = 4 * BATCH  # events remembered, for those who come back soon
+BATCH = 2000  # events of one read
+CATCH_UP = 20_000  # events; a page that is further behind reloads
+RECENT = 4 * BATCH  # remembered events, for sockets that reconnect soon
 START = Position(0, 0)
 
 
 class LiveLog:
-    """Where this process stands in the log, and the last events before that."""
+    """This process's position in the log, and the last events before it."""
 
     def __init__(self) -> None:
         self.position = START
@@ -36,7 +38,7 @@ class LiveLog:
             self.position = self._recent_from = Position(int(row[0]) if row else 0, 0)
 
     async def more(self) -> list[EventRow]:
-        """What was committed since the last look; fewer than BATCH: that is all there is."""
+        """The events committed since the last read; fewer than BATCH means all of them."""
         rows = await self._read(self.position)
         if rows:
             self.position = rows[-1].position
@@ -47,19 +49,19 @@ class LiveLog:
         return rows
 
     async def since(self, after: Position) -> list[EventRow] | None:
-        """From a position to ours, for whoever comes back. None: too many."""
+        """The events after a position, for a socket that reconnects; None: too many."""
         if after < self._recent_from:
             earlier = await self._between(after, self._recent_from)
             if earlier is None:
                 return None
-            # The next ones who come back find it here.
+            # The next sockets that reconnect find these events in memory.
             self._recent, self._recent_from = earlier + self._recent, after
         return [row for row in self._recent if row.position > after]
 
     async def cells(
         self, slots: set[int], members: set[int], pools: set[int]
     ) -> dict[int, dict[str, list[int]]]:
-        """The present class of slots, by pool and class."""
+        """The changed slots, by pool and present class."""
         if regions.read_cells is None or not (slots or members or pools):
             return {}
         return await regions.read_cells(await self._connected(), slots, members, pools)
