@@ -23,7 +23,7 @@ def plant(statement: str, *values: Any) -> None:
 
 
 def find(check: str) -> list[Finding]:
-    return list(get_check(check).look())
+    return list(get_check(check).find())
 
 
 def told(check: str) -> list[tuple[str, str]]:

@@ -49,7 +49,7 @@ def test_healthy_database_has_no_findings(pool: Pool) -> None:
     wrong = {
         c.id: [f.detail for f in found]
         for c in list_checks()
-        if c.id not in ("I23a", "I23b") and (found := list(c.look()))
+        if c.id not in ("I23a", "I23b") and (found := list(c.find()))
     }
     assert wrong == {}
 

@@ -1,3 +1,1 @@
-"""Invariant checks with repairs, the health of background processes, and what probes and
-Prometheus read.
-"""
+"""Checks of invariants with their repairs, health of background processes, probes and metrics."""

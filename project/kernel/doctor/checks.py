@@ -1,6 +1,4 @@
-"""The kernel's own invariants for the doctor: I18 operations, I22 events from the future, I23
-old transactions.
-"""
+"""Doctor checks of operations (I18), events (I22), old transactions (I23) and proxies (I38)."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -21,7 +19,7 @@ OPERATION_LIMIT = 600.0  # seconds; a pool's own limit comes from `operation_lim
 TRANSACTION_LIMIT = 10.0
 SNAPSHOT_LIMIT = 60.0
 
-# Seconds that operations of these pools may stay open. The app that knows pools adds a function.
+# Functions that return, by pool id, the seconds that an operation may stay open. `pools` adds one.
 operation_limits: list[Callable[[], dict[int, float]]] = []
 
 OLD_OPERATIONS = """
@@ -66,7 +64,7 @@ FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs =
 @check(
     "I18a",
     "No open operation is older than its pool's limit",
-    "The world outside is not what the rows say, and stays so.",
+    "Outside systems differ from the rows until the operation succeeds.",
 )
 def find_old_operations() -> Iterator[Finding]:
     limits = {
@@ -78,7 +76,7 @@ def find_old_operations() -> Iterator[Finding]:
             said = (
                 f" Last error: {row.error[:200]}"
                 if row.error
-                else " Nobody performs its queue, or its lane is held up."
+                else " No worker performs its queue, or an older operation blocks its lane."
             )
             yield Finding(
                 f"operation {row.id}",
@@ -86,9 +84,9 @@ def find_old_operations() -> Iterator[Finding]:
                     f"{row.kind} on {row.lane} has been open for {row.age:.0f} s, {row.attempts} "
                     f"attempts.{said}"
                 ),
-                "Mend the cause; --repair makes it due at once."
+                "Fix the cause; --repair makes the operation due at once."
                 if row.error
-                else "Look whether a worker runs and listens to its queue.",
+                else "Check that a worker runs and listens to the queue.",
                 partial(retry_operation, row.id, "doctor") if row.error else None,
             )
 
@@ -96,15 +94,15 @@ def find_old_operations() -> Iterator[Finding]:
 @check(
     "I18b",
     "No permanent error is unseen",
-    "It will not be tried again by itself, and what waits for it waits for ever.",
+    "Berth does not retry the operation, and everything that waits for it keeps waiting.",
 )
 def find_unseen_errors() -> Iterator[Finding]:
     for row in run(UNSEEN):
-        detail = f"{row.kind} on {row.lane} failed for good: {row.error[:300]}"
+        detail = f"{row.kind} on {row.lane} failed permanently: {row.error[:300]}"
         yield Finding(
             f"operation {row.id}",
             detail,
-            "Mend the cause; --repair tries again.",
+            "Fix the cause; --repair tries again.",
             partial(retry_operation, row.id, "doctor"),
         )
 
@@ -114,17 +112,17 @@ def find_unseen_errors() -> Iterator[Finding]:
     "No event comes from the future",
     (
         "After a restore from a dump the log's transaction ids are ahead of the server's: readers "
-        "wait for them, pages stand still."
+        "of the log wait for these ids, and pages are not updated."
     ),
 )
 def find_future_events() -> Iterator[Finding]:
     row = run(FUTURE)[0]
     if row.n:
-        detail = f"{row.n} events have a transaction id that this server has not come to."
+        detail = f"{row.n} events have a transaction id that this server has not reached."
         yield Finding(
             f"events {row.first} to {row.last}",
             detail,
-            "--repair renumbers them; so does every start of the controllers.",
+            "--repair renumbers them; each start of the controllers does so too.",
             _renumber,
         )
 
@@ -133,8 +131,8 @@ def find_future_events() -> Iterator[Finding]:
     "I23a",
     "No transaction is older than 10 s",
     (
-        "It holds row locks, and readers of the log wait for it, in whatever database of "
-        "this server it is."
+        "The transaction holds row locks, and readers of the log wait for its end, also if it runs "
+        "in another database of this server."
     ),
 )
 def find_old_transactions() -> Iterator[Finding]:
@@ -142,10 +140,10 @@ def find_old_transactions() -> Iterator[Finding]:
         yield Finding(
             f"process {row.pid}",
             (
-                f"{row.usename}@{row.datname} ({row.application_name}) is {row.age:.0f} s in a "
-                f"transaction, {row.state}: {row.query}"
+                f"{row.usename}@{row.datname} ({row.application_name}) has been in a transaction "
+                f"for {row.age:.0f} s, {row.state}: {row.query}"
             ),
-            "End it where it runs; --repair ends its connection.",
+            "End the transaction in its program; --repair ends its connection.",
             partial(_terminate, row.pid),
         )
 
@@ -153,7 +151,7 @@ def find_old_transactions() -> Iterator[Finding]:
 @check(
     "I23b",
     "No snapshot is older than 1 min",
-    "Nothing that died since can be cleaned away: binding gets 2 to 5 times slower.",
+    "VACUUM cannot remove rows that died since then: binding gets 2 to 5 times slower.",
 )
 def find_old_snapshots() -> Iterator[Finding]:
     for row in run(OLD_SNAPSHOTS, {"limit": SNAPSHOT_LIMIT}):
@@ -161,29 +159,29 @@ def find_old_snapshots() -> Iterator[Finding]:
         way = (
             "ROLLBACK PREPARED, or COMMIT PREPARED."
             if row.pid is None
-            else "End it where it runs; --repair ends its connection."
+            else "End the transaction in its program; --repair ends its connection."
         )
         yield Finding(row.who, f"has kept a snapshot for {row.age:.0f} s.", way, fix)
 
 
 @check(
     "I38",
-    "Every proxy before Berth is known to it",
+    "Every proxy in front of Berth is trusted",
     (
-        "All clients of an unknown proxy share its address: one that guesses passwords slows the "
-        "sign-in of all others."
+        "All clients of an untrusted proxy share its address: a client that guesses passwords "
+        "slows the sign-in of all clients."
     ),
 )
 def find_untrusted_proxies() -> Iterator[Finding]:
     first = first_id_at(timezone.now() - timedelta(days=1))
     for row in run(UNTRUSTED_PROXIES, {"first": first, "verb": UNTRUSTED_PROXY}, prepare=False):
         detail = (
-            f"{row.peer} sent X-Forwarded-For (last noted {row.at:%Y-%m-%d %H:%M} UTC) and is not "
-            "trusted, so the header is ignored."
+            f"{row.peer} sent X-Forwarded-For (last recorded {row.at:%Y-%m-%d %H:%M} UTC) and is "
+            "not trusted, so the header is ignored."
         )
         way_out = (
-            "If it is your proxy, name it in BERTH_TRUSTED_PROXIES. If not, it is a client that "
-            "forges the header."
+            "If the peer is your proxy, add it to BERTH_TRUSTED_PROXIES. Otherwise a client forges "
+            "the header."
         )
         yield Finding(f"peer {row.peer}", detail, way_out)
 

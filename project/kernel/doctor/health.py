@@ -1,4 +1,4 @@
-"""Which background processes an installation needs, and whether each of them moves."""
+"""The background processes that an installation needs, and their health."""
 
 from django.conf import settings
 from django.utils.module_loading import import_string

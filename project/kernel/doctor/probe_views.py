@@ -1,4 +1,4 @@
-"""What probes read. They need no session and tell nobody's secrets."""
+"""Views for probes and Prometheus. They need no session and return no secrets."""
 
 from django.db import Error as DatabaseError
 from django.db import connection
@@ -18,8 +18,8 @@ OK = b"ok\n"
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """The process answers. Nothing else is asked, so that a slow database restarts no
-    web process.
+    """The process answers. The view does not use the database, so a slow database restarts no web
+    process.
     """
     return HttpResponse(OK, content_type="text/plain")
 
@@ -27,8 +27,9 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """The database answers, its tables are ours, every controller moves somewhere, and a worker
-    takes tasks. `?only=web` asks for the database alone."""
+    """The database answers and has all migrations, each controller runs in some process, and a
+    worker takes tasks. `?only=web` checks the database alone.
+    """
     checks = [_check_database()]
     if checks[0].is_well and request.GET.get("only") != "web":
         checks += check_expected_loops()
@@ -48,7 +49,7 @@ def show_metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(metrics.render(), content_type=CONTENT_TYPE_LATEST)
 
 
-_is_migrated = False  # tables only ever come; asked until it is so
+_is_migrated = False  # migrations are never undone, so True is final
 
 
 def _check_database() -> heartbeats.Health:
@@ -67,7 +68,7 @@ def _check_database() -> heartbeats.Health:
 
 
 def _may_read_metrics(request: HttpRequest) -> bool:
-    """A forwarded request is never local: behind a proxy every client seems to be."""
+    """A forwarded request never counts as local: behind a local proxy every client seems local."""
     is_forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
     is_local = not is_forwarded and request.META.get("REMOTE_ADDR") in metrics.LOOPBACK
     return metrics.may_read(request.headers.get("Authorization", ""), is_local=is_local)

@@ -1,13 +1,11 @@
-"""Broken invariants: what is wrong, why it matters, how it is mended. Each app registers its
-own checks.
+"""The registry of the doctor's checks. Each app registers its own checks.
 
-A check is a query that finds nothing while all is well. What the database can refuse is a
-constraint instead.
+A check is a function that yields a finding for each broken row. A fault that the database can
+refuse is a constraint instead.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from project.kernel.errors import Invalid
 
@@ -16,11 +14,11 @@ from project.kernel.errors import Invalid
 class Finding:
     subject: str  # "claim 17", "slot 4 of member db-1"
     detail: str
-    repair: str = ""  # what a person does, or what --repair will do
+    repair: str = ""  # instruction for a person, or the effect of --repair
     fix: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
 
-Look = Callable[[], Iterable[Finding]]
+Find = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
@@ -28,35 +26,35 @@ class Check:
     id: str  # "I18"
     title: str
     explain: str
-    look: Look
+    find: Find
 
 
 _checks: dict[str, Check] = {}
 _facts: list[Callable[[], str]] = []
 
 
-def fact(tell: Callable[[], str]) -> Callable[[], str]:
-    """Register a sentence about this installation that the doctor says whether or not anything
-    is wrong. Empty: there is nothing to say.
+def fact(describe: Callable[[], str]) -> Callable[[], str]:
+    """Registers a sentence about this installation, which the doctor prints in every report. An
+    empty text is left out.
     """
-    _facts.append(tell)
-    return tell
+    _facts.append(describe)
+    return describe
 
 
 def list_facts() -> list[str]:
-    return [text for text in (tell() for tell in _facts) if text]
+    return [text for text in (describe() for describe in _facts) if text]
 
 
-def check(id: str, title: str, explain: str) -> Callable[[Look], Look]:
-    """Register a query under the id of its invariant. An invariant of several queries gives them
+def check(id: str, title: str, explain: str) -> Callable[[Find], Find]:
+    """Registers a check under the id of its invariant. Several checks of one invariant carry
     letters: I12a, I12b.
     """
 
-    def register(look: Look) -> Look:
+    def register(find: Find) -> Find:
         if id in _checks:
             raise ValueError(f"check {id} is registered twice")
-        _checks[id] = Check(id, title, explain, look)
-        return look
+        _checks[id] = Check(id, title, explain, find)
+        return find
 
     return register
 
@@ -80,7 +78,7 @@ class Report:
     check: Check
     findings: Sequence[Finding]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         found = [
             {
                 "subject": f.subject,
@@ -100,14 +98,14 @@ class Report:
 
 def examine(ids: Iterable[str] = ()) -> list[Report]:
     chosen = [get_check(i) for i in ids] or list_checks()
-    return [Report(c, list(c.look())) for c in chosen]
+    return [Report(c, list(c.find())) for c in chosen]
 
 
 def repair(id: str) -> tuple[int, list[Finding]]:
-    """Mend what can be mended: how many were, and what is left."""
-    mended = 0
-    for finding in list(get_check(id).look()):
+    """Runs the repairs of a check. Returns how many ran, and the findings that are left."""
+    repaired = 0
+    for finding in list(get_check(id).find()):
         if finding.fix is not None:
             finding.fix()
-            mended += 1
-    return mended, list(get_check(id).look())
+            repaired += 1
+    return repaired, list(get_check(id).find())

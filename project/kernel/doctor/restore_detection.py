@@ -1,8 +1,8 @@
-"""Detects that this database was restored from a dump or a base backup, whatever tool did it.
+"""Detects that this database was restored from a dump or a base backup, by any tool.
 
-A row names the place in which the database lives: the server's identifier, the database's number,
-the server's timeline. The row goes with a dump, the place does not: a row that names another place
-was restored.
+A row names the place of the database: the server's identifier, the database's number, and the
+server's timeline. A dump contains the row, but a restore happens in another place: a row that
+names another place proves a restore.
 """
 
 from project.kernel.db.sql import run
@@ -27,8 +27,8 @@ SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
 
 
 def was_restored_within(seconds: float) -> bool:
-    """Also true for so long after a new database, or one of an earlier version, was first seen:
-    it may be a restored one.
+    """True if the row changed in the last `seconds`. This includes the first start on a new
+    database or after an upgrade from a version without the row, which may follow a restore.
     """
     return bool(run(PLACE, {"seconds": seconds}, prepare=False)[0].is_new)
 

@@ -1,4 +1,4 @@
-"""What the kernel's tables say to Prometheus."""
+"""Prometheus metrics read from the kernel's tables."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def measure_operations() -> Iterator[Metric]:
         "berth_operations_oldest_seconds", "Age of the oldest open operation.", labels=["queue"]
     )
     permanent = GaugeMetricFamily(
-        "berth_operations_permanent", "Operations that failed for good.", labels=["queue"]
+        "berth_operations_permanent", "Operations that failed permanently.", labels=["queue"]
     )
     for row in run(OPEN):
         count.add_metric([row.queue], row.n)
@@ -35,7 +35,7 @@ def measure_operations() -> Iterator[Metric]:
 def measure_beats() -> Iterator[Metric]:
     age = GaugeMetricFamily(
         "berth_controller_beat_seconds",
-        "Seconds since a controller's loop last moved.",
+        "Seconds since the last heartbeat of a controller.",
         labels=["controller"],
     )
     failures = GaugeMetricFamily(

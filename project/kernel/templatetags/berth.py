@@ -1,8 +1,6 @@
-"""Template tags that know no pool, slot or claim: times, numbers, states in words, buttons that
-say why they are off.
-"""
+"""Template tags for times, numbers, states and disabled buttons."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -30,11 +28,11 @@ FORMATS = ("clock", "hour", "day", "moment", "ago", "for", "left", "date", "brie
 
 @register.simple_tag
 def when(moment: datetime | None, form: str = "clock", now: datetime | None = None) -> SafeString:
-    """A moment. The script says it in the browser's zone and goes on counting; the title stays
-    exact UTC.
+    """A <time> element. The script shows it in the browser's time zone and keeps it current; the
+    title is the exact time in UTC.
     """
     if form not in FORMATS:
-        raise template.TemplateSyntaxError(f"when: no such form: {form}")
+        raise template.TemplateSyntaxError(f"when: unknown form {form}")
     if moment is None:
         return mark_safe('<span class="mut">–</span>')
     text = format_utc(moment, form, now or timezone.now())
@@ -48,7 +46,7 @@ def when(moment: datetime | None, form: str = "clock", now: datetime | None = No
 
 
 def format_utc(moment: datetime, form: str, now: datetime) -> str:
-    """The same in UTC, for who reads the page without its script."""
+    """The text of the moment in UTC, for a browser without scripts."""
     age = (now - moment).total_seconds()
     match form:
         case "ago":
@@ -72,10 +70,10 @@ def format_utc(moment: datetime, form: str, now: datetime) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def region(context: Any, name: str, argument: Any = "", tag: str = "div") -> SafeString:
-    """A part of the page that stays live: rendered here as it is rendered later. Nothing for who
-    may not see it.
-    """
+def region(
+    context: template.Context, name: str, argument: str | int = "", tag: str = "div"
+) -> SafeString:
+    """A live part of the page; empty if the reader may not see it."""
     opened = open_region(context["identity"], f"{name}:{argument}" if argument != "" else name)
     if opened is None or opened.render is None:
         return mark_safe("")
@@ -86,14 +84,14 @@ def region(context: Any, name: str, argument: Any = "", tag: str = "div") -> Saf
 
 
 @register.simple_tag
-def st(name: str, word: Any = "") -> SafeString:
-    """A state: glyph and word."""
+def st(name: str, word: str = "") -> SafeString:
+    """A state with its glyph and word."""
     return format_html('<span class="st {}">{}</span>', name, word or name)
 
 
 @register.simple_tag
 def off(why: str, name: str = "") -> SafeString:
-    """Attributes of a button that is off and says why. Nothing for one that is on."""
+    """Attributes of a disabled button with the reason `why`; empty for an enabled button."""
     if not why:
         return mark_safe("")
     return format_html(
@@ -105,13 +103,13 @@ def off(why: str, name: str = "") -> SafeString:
 
 @register.filter
 def counted(parts: Iterable[Any]) -> str:
-    """The parts of a bar in words: "3 held, 2 open"."""
+    """The parts of a bar as text: "3 held, 2 open"."""
     return ", ".join(f"{part.count} {part.word}" for part in parts)
 
 
 @register.simple_tag
 def linked_parts(parts: Iterable[Any]) -> SafeString:
-    """A sentence of an event: each part is text or a link, plain or strong."""
+    """The sentence of an event: each part is a text or a link, plain or bold."""
 
     def html(part: Any) -> SafeString:
         text = format_html("<b>{}</b>" if part.is_strong else "{}", part.text)
@@ -121,5 +119,5 @@ def linked_parts(parts: Iterable[Any]) -> SafeString:
 
 
 @register.filter
-def get(mapping: Any, key: Any) -> Any:
+def get(mapping: Mapping[object, object] | None, key: object) -> object:
     return mapping.get(key) if mapping else None

@@ -1,20 +1,21 @@
-"""Actions of the admin: ask for the reason, show what is affected, then call the service, one row
-at a time.
+"""Actions of the admin: a form asks for the reason and shows the affected rows, then the action
+calls a service for each row.
 
-One method serves the list (rows ticked) and the page of a row (a button).
+One method serves both the list (selected rows) and the page of a row (a button).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from unfold.admin import ModelAdmin
 from unfold.enums import ActionVariant
 
 from project.kernel.actor import acting_as
@@ -26,7 +27,7 @@ MOST_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One more thing to ask for."""
+    """A number that the form of an action asks for."""
 
     label: str
     initial: int
@@ -34,7 +35,7 @@ class Number:
     most: int
 
 
-Do = Callable[..., Any]
+Do = Callable[..., object]
 
 
 def service_action(
@@ -45,14 +46,17 @@ def service_action(
     is_typed: bool = False,
     needs_reason: bool = True,
 ) -> Callable[[Do], Do]:
-    """`do(self, obj, reason=..., **numbers)` calls the service and may return a note.
-    `is_typed`: the person types what is affected.
+    """Makes an admin action of `do(self, obj, reason=..., **numbers)`, which calls the service and
+    may return a message. `is_typed`: the person must type the id or the number of rows.
     """
 
     def decorate(do: Do) -> Do:
         @wraps(do)
         def action(
-            self: Any, request: HttpRequest, queryset: Any = None, object_id: Any = None
+            self: ModelAdmin,
+            request: HttpRequest,
+            queryset: QuerySet[Model] | None = None,
+            object_id: str | None = None,
         ) -> HttpResponse | None:
             if not self.admin_site.has_permission(request):
                 raise PermissionDenied
@@ -79,7 +83,7 @@ def service_action(
                     rows=rows,
                     back=back,
                 )
-            _do(self, request, do, label, rows, {"reason": form.reason, **form.values})
+            _perform(self, request, do, label, rows, {"reason": form.reason, **form.values})
             return HttpResponseRedirect(back)
 
         for name, value in {
@@ -95,12 +99,12 @@ def service_action(
 
 
 class _Form:
-    """What was filled in, and what is wrong with it. Before the page was shown, nothing is."""
+    """The values of the form and their errors. Errors count only after the form was submitted."""
 
     def __init__(
         self,
         request: HttpRequest,
-        rows: list[Any],
+        rows: list[Model],
         numbers: Mapping[str, Number],
         is_typed: bool,
         needs_reason: bool,
@@ -136,8 +140,13 @@ class _Form:
         return self.is_asked and not self.errors
 
 
-def _do(
-    self: Any, request: HttpRequest, do: Do, label: str, rows: list[Any], values: dict[str, Any]
+def _perform(
+    self: ModelAdmin,
+    request: HttpRequest,
+    do: Do,
+    label: str,
+    rows: list[Model],
+    values: dict[str, str | int],
 ) -> None:
     done = 0
     with acting_as(request.user.get_username()):
@@ -158,14 +167,14 @@ def _do(
 
 
 def _page(
-    self: Any,
+    self: ModelAdmin,
     request: HttpRequest,
     *,
     action: str,
     label: str,
     effect: str,
     form: _Form,
-    rows: list[Any],
+    rows: list[Model],
     back: str,
 ) -> HttpResponse:
     context = {

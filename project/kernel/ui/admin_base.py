@@ -1,23 +1,23 @@
-"""What the admin of every table has in common: it reads, and whoever wants a change calls the
-service that everybody calls.
+"""The base of all admin classes: they read rows, and their actions call the usual services.
 
-Tables may have millions of rows: nothing here counts, sorts or joins one as a whole. Rows are shown
-by primary key, newest first; a list ends after MOST rows and says so; each page is one short
-transaction that may scan, and gives up after the usual five seconds.
+A table may have millions of rows, so no page counts, sorts or joins a whole table. Lists are sorted
+by primary key, newest first, and end after MOST rows with a note. Each page is one short
+transaction that may scan; it fails after the usual five seconds.
 """
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import PAGE_VAR
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import OperationalError, connection
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import SimpleTemplateResponse
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
@@ -27,16 +27,19 @@ from unfold.admin import ModelAdmin
 from project.kernel.db.guards import reporting
 from project.kernel.models import Event
 
-MOST = 10_000  # rows of one list that can be leafed through
+A = TypeVar("A")
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+MOST = 10_000  # rows of a list that the pages reach
 SHOWN_EVENTS = 20
 
 
-def read_once(column: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """For columns that ask the database: a page of unfold's asks each of its fields five times."""
+def read_once(column: Callable[[A, M], T]) -> Callable[[A, M], T]:
+    """Caches a column that queries the database: pages of unfold read each field five times."""
 
     @wraps(column)
-    def inner(self: Any, obj: Any) -> Any:
-        shown = obj.__dict__.setdefault("_shown", {})
+    def inner(self: A, obj: M) -> T:
+        shown: dict[str, T] = obj.__dict__.setdefault("_shown", {})
         if column.__name__ not in shown:
             shown[column.__name__] = column(self, obj)
         return shown[column.__name__]
@@ -54,7 +57,7 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # not to be subscr
 
 
 class ReadAdmin(ModelAdmin):
-    """Nothing is added, changed or deleted here. Subclasses list their actions in `does`."""
+    """An admin that only reads. Subclasses list their actions in `does`."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -63,31 +66,31 @@ class ReadAdmin(ModelAdmin):
     list_max_show_all = 200
     list_fullwidth = True
     list_before_template = "admin/berth/list_note.html"  # type: ignore[assignment]
-    search_fields = ("pk",)  # so that the box is shown; what it looks for is in get_search_results
+    search_fields = ("pk",)  # shows the search box; get_search_results does the search
     ordering = ("-pk",)
     sortable_by = ()
     list_filter_sheet = False
     compressed_fields = True
     does: Sequence[str] = ()  # names of methods made by admin_actions.service_action
-    # How a word of the search is looked up: "owner:web" uses owner's; a word without a name the
-    # first that takes it.
+    # Lookups of the search by name: "owner:web" uses "owner". A bare word uses the first name of
+    # `bare_words` that accepts it.
     lookups: dict[str, str] = {"id": "pk"}
     bare_words: Sequence[str] = ("id",)
 
     def __init_subclass__(cls) -> None:
-        # unfold's is typed by its empty default.
+        # mypy takes the type from unfold's empty default.
         cls.actions = cls.actions_detail = tuple(cls.does)  # type: ignore[assignment]
         names = ", ".join(f"{name}:…" for name in cls.lookups)
         cls.search_help_text = f"Search by {names}; without a name: {' or '.join(cls.bare_words)}"
 
-    # -- who may what: the site lets superusers in alone --------------------------
+    # -- permissions: the site admits superusers only -----------------------------
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
     # -- pages --------------------------------------------------------------------
@@ -106,7 +109,7 @@ class ReadAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        if request.method != "GET":  # the few that can be added
+        if request.method != "GET":  # models that can be added
             return super().changeform_view(request, object_id, form_url, extra_context)
         return self._read(
             request,
@@ -115,11 +118,11 @@ class ReadAdmin(ModelAdmin):
             ),
         )
 
-    def _read(self, request: HttpRequest, answer: Any) -> HttpResponse:
+    def _read(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
         try:
             with reporting():
-                response: Any = answer()
-                if hasattr(response, "render"):
+                response = view()
+                if isinstance(response, SimpleTemplateResponse):
                     response.render()
                 return response
         except OperationalError as error:
@@ -133,7 +136,7 @@ class ReadAdmin(ModelAdmin):
             return HttpResponseRedirect(request.path)
 
     def estimate(self) -> int:
-        """About how many rows there are, as the last ANALYZE saw it; -1: not known yet."""
+        """The approximate number of rows from the last ANALYZE; -1 before the first ANALYZE."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass",
@@ -148,15 +151,15 @@ class ReadAdmin(ModelAdmin):
         for word in search_term.split():
             name, _, value = word.partition(":")
             if value and name in self.lookups:
-                found = self._look_up(queryset, [name], value)
+                found = self._look_up([name], value)
             else:
-                found = self._look_up(queryset, self.bare_words, word)
+                found = self._look_up(self.bare_words, word)
             queryset = queryset.none() if found is None else queryset.filter(found)
         return queryset, False
 
-    def _look_up(self, queryset: QuerySet[Any], names: Iterable[str], value: str) -> Q | None:
-        """The first that can take the value; one at a time, because an OR over columns would
-        use no index.
+    def _look_up(self, names: Iterable[str], value: str) -> Q | None:
+        """The condition of the first name whose column accepts the value. An OR over several
+        columns would use no index.
         """
         for name in names:
             lookup = self.lookups[name]
@@ -184,7 +187,7 @@ class ReadAdmin(ModelAdmin):
         return field
 
     def get_preserved_filters(self, request: HttpRequest) -> str:
-        """Kept as they are; only the page is dropped after a search."""
+        """Keeps the filters, but drops the page number after a search."""
         return (
             super().get_preserved_filters(request)
             if PAGE_VAR not in request.GET or "q" not in request.GET
@@ -194,12 +197,12 @@ class ReadAdmin(ModelAdmin):
     # -- columns ------------------------------------------------------------------
     @admin.display(description="last events")
     @read_once
-    def last_events(self, obj: Any) -> SafeString | str:
+    def last_events(self, obj: Model) -> SafeString | str:
         return events_of(obj)
 
 
-def link(model: str, pk: Any, text: Any = None) -> SafeString | str:
-    """To the page of a row: link("claims.claim", 88)."""
+def link(model: str, pk: object, text: object = None) -> SafeString | str:
+    """A link to the page of a row: link("claims.claim", 88)."""
     if pk is None:
         return "-"
     return format_html(
@@ -209,8 +212,8 @@ def link(model: str, pk: Any, text: Any = None) -> SafeString | str:
     )
 
 
-def link_list(model: str, text: str, **filters: Any) -> SafeString:
-    """To a list, filtered: link_list("slots.slot", "slots", member__id__exact=4)."""
+def link_list(model: str, text: str, **filters: object) -> SafeString:
+    """A link to a filtered list: link_list("slots.slot", "slots", member__id__exact=4)."""
     query = "&".join(f"{name}={value}" for name, value in filters.items())
     return format_html(
         '<a class="text-primary-600 dark:text-primary-500" href="{}?{}">{}</a>',
@@ -220,11 +223,11 @@ def link_list(model: str, text: str, **filters: Any) -> SafeString:
     )
 
 
-def links(rows: Iterable[Any]) -> SafeString | str:
+def links(rows: Iterable[object]) -> SafeString | str:
     return format_html_join(" · ", "{}", ((row,) for row in rows)) or "-"
 
 
-def lines(rows: Iterable[Sequence[Any]]) -> SafeString | str:
+def lines(rows: Iterable[Sequence[object]]) -> SafeString | str:
     """A small table."""
     body = format_html_join(
         "",
@@ -241,19 +244,19 @@ def lines(rows: Iterable[Sequence[Any]]) -> SafeString | str:
     return format_html("<table>{}</table>", body) if body else "-"
 
 
-def as_json(value: Any) -> SafeString:
+def as_json(value: object) -> SafeString:
     return format_html(
         '<pre class="text-xs whitespace-pre-wrap">{}</pre>',
         json.dumps(value, indent=2, default=str, ensure_ascii=False),
     )
 
 
-def as_hex(value: Any) -> str:
+def as_hex(value: bytes | memoryview | None) -> str:
     return bytes(value).hex() if value is not None else "-"
 
 
-def events_of(obj: Any) -> SafeString | str:
-    """The last of a pool, member, slot or claim, newest first."""
+def events_of(obj: Model) -> SafeString | str:
+    """The last events of a pool, member, slot or claim, newest first."""
     column = f"{obj._meta.model_name}_id"
     rows = list(Event.objects.filter(**{column: obj.pk}).order_by("-pk")[:SHOWN_EVENTS])
     shown = [

@@ -1,5 +1,5 @@
-"""The admin's entry in INSTALLED_APPS. Apart from the site itself: it is imported before the
-apps are ready.
+"""The admin's entry in INSTALLED_APPS. Django imports this module before the apps are ready, so it
+must not import the site.
 """
 
 from django.contrib.admin.apps import AdminConfig

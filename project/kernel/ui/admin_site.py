@@ -1,8 +1,6 @@
-"""The admin: every table, for those who may do everything. It has no way in of its own: one
-sign-in page, slowed and counted.
+"""The admin site: all tables, for superusers. It uses Berth's sign-in page, which limits the rate
+of attempts.
 """
-
-from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -18,11 +16,13 @@ class BerthAdminSite(UnfoldAdminSite):
     enable_nav_sidebar = True
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Rows of all pools are here side by side, so a role in some of them is not enough."""
+        """True for superusers only: the admin shows rows of all pools, so a role in some pools does
+        not suffice.
+        """
         return bool(request.user.is_active and request.user.is_superuser)
 
     def login(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+        self, request: HttpRequest, extra_context: dict[str, object] | None = None
     ) -> HttpResponse:
         if request.user.is_authenticated and not self.has_permission(request):
             raise PermissionDenied

@@ -1,16 +1,15 @@
-"""Questions before something is done: what it is, what it affects, why, and for what is dangerous
-the name typed.
+"""Confirmation dialogs: what an action does and affects, the reason, and a typed name for a
+dangerous action.
 
-One question serves both a dialog over the page and a page of its own, which is what a browser
-without scripts gets. What it affects is looked at again when it is confirmed: if that has changed
-since, nothing is done and the question is asked anew.
+The same question is rendered as a dialog over the page, and as a page of its own for browsers
+without scripts. The view computes the affected objects again when the person confirms. If they
+have changed, the action is not carried out and the dialog is shown again.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.parse import urlsplit
 
 from django.contrib import messages
@@ -35,12 +34,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """A row of what it affects: what it is, as it is now, as it will be."""
+    """A row of the table of affected objects: name, present state, state after the action."""
 
     name: str
     href: str
     detail: str
-    now: tuple[str, str]  # class and words
+    now: tuple[str, str]  # CSS class and text
     then: tuple[str, str]
     loses: str = ""
 
@@ -48,28 +47,28 @@ class Affected:
 @dataclass(frozen=True, slots=True)
 class Question:
     title: str
-    verb: str  # on the button
-    href: str  # where it is asked and answered
+    verb: str  # text of the button
+    href: str  # address of the dialog and of its form
     intro: str = ""
     fields: Sequence[Field] = ()
     affected: Sequence[Affected] = ()
-    affected_more: int = 0  # rows that are not shown
-    each: str = "claim"  # what a row of it is
-    last: str = "Loses"  # the head of the last column of what it affects
+    affected_more: int = 0  # affected objects that the table leaves out
+    each: str = "claim"  # noun for a row of the table
+    last: str = "Loses"  # heading of the last column
     facts: Sequence[tuple[str, str]] = ()
     reason: str = "needed"  # needed | optional | none
     reason_hint: str = "Recorded in the event log"
-    typed: str = ""  # has to be typed to confirm
+    typed: str = ""  # the text that the person must type
     is_dangerous: bool = False
     note: str = ""  # beside the buttons
     given_reason: str = ""
     given_typed: str = ""
     problems: Sequence[FieldError] = ()
-    nothing: str = ""  # why there is nothing to do: no button then
+    nothing: str = ""  # why the action has no effect; the dialog then has no button
 
     @property
     def seen(self) -> str:
-        """Of what somebody looked at when they said yes."""
+        """Digest of the table of affected objects, which tells whether it has changed."""
         text = repr(
             [(a.name, a.now, a.then, a.loses) for a in self.affected]
             + [("more", self.affected_more)]
@@ -83,13 +82,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    say: str  # what happened
-    href: str = ""  # where to go on, if the page is not right any more
+    say: str  # message about the result
+    href: str = ""  # the next page, if the present one is outdated
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmInput:
-    """What came with the answer."""
+    """The values of the submitted form."""
 
     reason: str
     values: Mapping[str, str] = field(default_factory=dict)
@@ -100,9 +99,11 @@ Perform = Callable[[ConfirmInput], Done]
 
 
 def confirm_action(
-    request: Any, question: Question, perform: Perform, frame: Mapping[str, Any]
+    request: HttpRequest, question: Question, perform: Perform, frame: Mapping[str, object]
 ) -> HttpResponse:
-    """`frame`: what the page around it needs, where it is a page of its own."""
+    """Shows the dialog, or calls `perform` if the form is complete. `frame` is the context of the
+    page around the dialog.
+    """
     if request.method != "POST":
         return show(request, question, frame)
     if question.nothing:
@@ -180,7 +181,7 @@ def errors_of(error: BerthError) -> list[FieldError]:
 
 
 def with_problems(question: Question, problems: Sequence[FieldError]) -> Question:
-    """Each at its field; what belongs to none stands above."""
+    """The question with each problem at its field, and all other problems at the top."""
     names = {f.name for f in question.fields} | {"reason", "typed"}
     fields = [
         replace(f, errors=tuple(p for p in problems if top(p.field) == f.name))
@@ -196,12 +197,12 @@ def with_problems(question: Question, problems: Sequence[FieldError]) -> Questio
 
 
 def top(name: str) -> str:
-    """The field of a form that a field of the request stands in."""
+    """The form field of an error's path: `spec` for `spec.layout[2]`."""
     return name.partition(".")[0].partition("[")[0]
 
 
 def show(
-    request: Any, question: Question, frame: Mapping[str, Any], status: int = 200
+    request: HttpRequest, question: Question, frame: Mapping[str, object], status: int = 200
 ) -> HttpResponse:
     is_part = bool(request.headers.get("HX-Request"))
     template = "ui/confirm.html" if is_part else "ui/confirm_page.html"
@@ -209,7 +210,7 @@ def show(
     return render(request, template, context, status=status)
 
 
-def finish(request: Any, done: Done) -> HttpResponse:
+def finish(request: HttpRequest, done: Done) -> HttpResponse:
     if request.headers.get("HX-Request"):
         answer = HttpResponse(status=204)
         if done.href:
@@ -222,15 +223,15 @@ def finish(request: Any, done: Done) -> HttpResponse:
     return HttpResponseRedirect(done.href or back_of(request) or "/")
 
 
-def as_trigger(events: Mapping[str, Any]) -> str:
-    """Headers are ASCII."""
+def as_trigger(events: Mapping[str, object]) -> str:
+    """The value of the header HX-Trigger, in ASCII."""
     return json.dumps(events, ensure_ascii=True)
 
 
 def back_of(request: HttpRequest) -> str:
-    """The page the question was asked on: a path of ours and nothing else."""
-    told = request.POST.get("back") or request.headers.get("Referer", "")
-    at = urlsplit(told)
+    """The path of the page that opened the dialog; empty if it belongs to another host."""
+    referrer = request.POST.get("back") or request.headers.get("Referer", "")
+    at = urlsplit(referrer)
     if at.netloc and at.netloc != request.get_host():
         return ""
     path = at.path or ""

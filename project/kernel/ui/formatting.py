@@ -1,8 +1,6 @@
-"""Numbers and times as people read them: a space before the unit, two units at most, no more
-precision than is known.
+"""Formats numbers and times for people: a space before the unit, at most two units.
 
-`times.js` says durations with the same rules, because a page goes on counting after it
-was rendered.
+`times.js` formats durations by the same rules, because the browser updates them.
 """
 
 import math
@@ -23,19 +21,19 @@ def duration(seconds: float) -> str:
 
 
 def wait(seconds: float) -> str:
-    """How long something took to start, where fractions of a second are worth saying."""
+    """A waiting time, with tenths below ten seconds: '0.1 s', '4.2 s', '2 min 4 s'."""
     if seconds < 0.1:
         return "0.1 s"
     return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
 
 
 def coarse(seconds: float) -> str:
-    """The first unit alone, for 'ago'."""
+    """The first unit of the duration, for 'ago': '2 h'."""
     return " ".join(duration(seconds).split(" ")[:2])
 
 
 def brief(seconds: float) -> str:
-    """For a slot's cell: '41 s', '3 min', '2:46' hours, '4 d'."""
+    """A duration that fits the cell of a slot: '41 s', '3 min', '2:46' (hours), '4 d'."""
     whole = max(0, math.floor(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -47,7 +45,7 @@ def brief(seconds: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """A guess is a range: '6–18 min', '40 s–3 min', '1–2 h'."""
+    """An estimate as a range: '6–18 min', '40 s–3 min', '1–2 h'."""
     low, high = max(0.0, low), max(0.0, high)
     for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
         if high >= size * (2 if unit in ("h", "d") else 1) or unit == "s":
@@ -81,12 +79,12 @@ def exact(moment: datetime) -> str:
 
 
 def rfc3339(moment: datetime) -> str:
-    """As programs get it, in one form whichever resource tells it."""
+    """The format of times in the API."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def iso(moment: datetime) -> str:
-    """With the fraction: the page counts from it."""
+    """The format of times in pages, with milliseconds: the browser counts from them."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,19 +1,19 @@
-"""Loads the templates of Berth without their indentation, which would make pages and live frames
-a quarter larger.
+"""Loads templates without their indentation, which would enlarge pages and live frames by a
+quarter.
 """
 
 import re
-from typing import Any
 
+from django.template import Origin
 from django.template.loaders import filesystem
 
 INDENTATION = re.compile(r"\n[ \t]+")
 
 
 class Loader(filesystem.Loader):
-    """Each line keeps its number, so that errors name the right one. Texts in <pre> and
-    <textarea> are not indented in templates.
+    """Removes indentation and keeps line breaks, so that errors name the right line. Templates must
+    not indent texts in <pre> and <textarea>.
     """
 
-    def get_contents(self, origin: Any) -> str:
+    def get_contents(self, origin: Origin) -> str:
         return INDENTATION.sub("\n", super().get_contents(origin))

@@ -38,7 +38,7 @@ KERNEL = ["I18a", "I18b", "I22", "I23a", "I23b"]
 
 
 def find(id: str) -> list[Finding]:
-    return list(get_check(id).look())
+    return list(get_check(id).find())
 
 
 def age(operation_id: int, seconds: float) -> None:
@@ -65,7 +65,7 @@ def test_operation_open_too_long_is_found():
     (finding,) = find("I18a")
     assert finding.subject == f"operation {number}"
     assert "lb-1" in finding.detail
-    assert "Nobody performs" in finding.detail
+    assert "No worker performs" in finding.detail
     assert finding.fix is None
 
 

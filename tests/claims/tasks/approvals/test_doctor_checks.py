@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 def find(name: str) -> list[Finding]:
-    return [finding for check in list_checks() if check.id == name for finding in check.look()]
+    return [finding for check in list_checks() if check.id == name for finding in check.find()]
 
 
 def mend(name: str) -> None:
