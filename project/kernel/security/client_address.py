@@ -1,8 +1,8 @@
-"""The address of a client: the peer of its connection, or behind trusted proxies what they say
-in X-Forwarded-For.
+"""The address of a client: the peer of its connection, or the address that trusted proxies send in
+X-Forwarded-For.
 
-Every limit per address (sign-in, unknown tokens, connections) counts this address, and none
-counts a proxy.
+All limits per address (sign-in, unknown tokens, connections) count this address. No limit counts a
+proxy.
 """
 
 import ipaddress
@@ -17,9 +17,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def read_networks(words: Iterable[str]) -> list[Network]:
-    """Networks from addresses and CIDR ranges. Raises ValueError, which names the word that
-    is neither.
-    """
+    """Networks from addresses and CIDR ranges. Raises ValueError for a malformed word."""
     found = []
     for word in words:
         try:
@@ -34,8 +32,8 @@ def read_networks(words: Iterable[str]) -> list[Network]:
 
 @lru_cache(4096)
 def normalize_address(address: str) -> str:
-    """An IPv4 address that came over an IPv6 socket (::ffff:10.0.0.7) is the IPv4 address. Other
-    text comes back as it is.
+    """The IPv4 address of a mapped IPv6 address (::ffff:10.0.0.7). Text that is no address is
+    returned unchanged.
     """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
@@ -47,8 +45,8 @@ def normalize_address(address: str) -> str:
 
 @lru_cache(4096)
 def network_of(address: str) -> str:
-    """What limits count: an IPv4 address alone, an IPv6 address with its /64, which one client
-    usually has as a whole.
+    """The unit that limits count: an IPv4 address, or the /64 of an IPv6 address, which usually
+    belongs to one client.
     """
     plain = normalize_address(address)
     if ":" not in plain:
@@ -81,8 +79,8 @@ def is_address(text: str) -> bool:
 
 
 def counted_address(address: str) -> str:
-    """The key under which limits count this client; "": it is unknown (a proxy, or no network
-    peer) and not limited by address.
+    """The key under which limits count this client; empty for an unknown client (a proxy, or no
+    network peer), which has no limit per address.
     """
     return (
         "" if not address or is_trusted_proxy(normalize_address(address)) else network_of(address)

@@ -1,10 +1,10 @@
-"""Sealing: what is kept at rest so that neither a dump of the database nor a copy of the files
-tells it: secrets, logs, saved plans.
+"""Encryption at rest ("sealing") of secrets, logs and saved plans: a dump of the database or a copy
+of the files does not reveal them.
 
-Sealed bytes name the key they were sealed with, so a key that is missing is named in the error, and
-`manage.py reseal` knows what is left to do. Keys come from BERTH_SEALING_KEYS (the first seals, all
-unseal); without it from a file in the state folder, one a line. The file is read again when a key
-is not known yet: a rotation needs no restart.
+Sealed bytes begin with the id of their key, so an error names a missing key, and `manage.py reseal`
+finds data under older keys. Keys come from BERTH_SEALING_KEYS (the first seals, all unseal), or
+from a file in the state folder with one key per line. An unknown key id makes the process read the
+file again, so a rotation needs no restart.
 """
 
 import base64
@@ -34,23 +34,22 @@ from .sealing_keys import (
 
 MARK = b"B1"
 HEAD = len(MARK) + ID_BYTES
-# Seconds between two looks whether the file has changed: so soon everybody seals with a new key.
-LOOK = 5.0
+REREAD = 5.0  # seconds between two reads of the file: all processes then seal with a new key
 WAY_OUT = (
-    "Set BERTH_SEALING_KEYS to the keys it was sealed with (the first seals; commas between), the "
-    "same for every process."
+    "Set BERTH_SEALING_KEYS to the keys with which the data was sealed (separated by commas; the "
+    "first seals), the same for every process."
 )
 
 
 class SealError(BerthError):
-    """The key is missing, or what was sealed is not what it was."""
+    """The key is missing, or the sealed data has changed."""
 
     code = "sealed"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys there are; the first one seals."""
+    """All keys; the first seals."""
 
     ids: tuple[bytes, ...]
     fernet: MultiFernet
@@ -62,17 +61,17 @@ class KeyRing:
 
 
 _ring: KeyRing | None = None
-_known_by: tuple[object, ...] = ()  # what the ring was made from
-_looked_at = 0.0
+_ring_settings: tuple[object, ...] = ()  # the settings from which the ring was made
+_read_at = 0.0
 _lock = threading.Lock()
 
-# Seals anew, a little at a time, whatever an app keeps under an older key; yields how many it did.
+# Reseals the data of one app under the present key, in batches; yields the size of each batch.
 Resealer = Callable[[], Iterator[int]]
 _resealers: dict[str, Resealer] = {}
 
 
 def register_resealer(name: str) -> Callable[[Resealer], Resealer]:
-    """Register what `manage.py reseal` goes through. Apps do it in `sealing.py`."""
+    """Registers a resealer for `manage.py reseal`. Apps do so in `sealing.py`."""
 
     def register(resealer: Resealer) -> Resealer:
         _resealers[name] = resealer
@@ -87,14 +86,14 @@ def list_resealers() -> list[tuple[str, Resealer]]:
 
 def seal(data: bytes) -> bytes:
     ring = _current()
-    token = base64.urlsafe_b64decode(ring.fernet.encrypt(data))  # as bytes: a third less to keep
+    token = base64.urlsafe_b64decode(ring.fernet.encrypt(data))  # bytes are a quarter smaller
     return MARK + ring.ids[0] + token
 
 
 def unseal(data: bytes) -> bytes:
     data = bytes(data)
     if len(data) <= HEAD or not data.startswith(MARK):
-        raise SealError("This was never sealed here.", way_out="Restore it from a backup.")
+        raise SealError("The data is not sealed.", way_out="Restore it from a backup.")
     number = data[len(MARK) : HEAD]
     ring = _current()
     if number not in ring.ids:
@@ -102,24 +101,22 @@ def unseal(data: bytes) -> bytes:
     if number not in ring.ids:
         known = ", ".join(key.hex() for key in ring.ids)
         raise SealError(
-            f"This was sealed with key {number.hex()}, which is not among the keys here ({known}).",
+            f"The data was sealed with key {number.hex()}, which is not configured ({known}).",
             way_out=WAY_OUT,
         )
     try:
         return ring.fernet.decrypt(base64.urlsafe_b64encode(data[HEAD:]))
     except InvalidToken:
-        raise SealError("What was sealed was changed since.", way_out="Restore it from a backup.")
+        raise SealError("The sealed data was changed.", way_out="Restore it from a backup.")
 
 
 def key_id() -> str:
-    """Of the key that seals."""
+    """The id of the key that seals."""
     return _current().ids[0].hex()
 
 
 def key_header() -> bytes:
-    """What everything begins with that was sealed with the present key: the rest is to
-    be resealed.
-    """
+    """The first bytes of data sealed with the present key. Other data needs resealing."""
     return MARK + _current().ids[0]
 
 
@@ -132,13 +129,13 @@ def make_key() -> str:
 
 
 def read_key(text: str) -> bytes:
-    """A key as Fernet wants it: 32 bytes in base64."""
+    """A key in Fernet's format: 32 bytes in base64."""
     key = normalise(text)
-    if key is None:  # the error is without the text, which may be most of a secret
+    if key is None:  # the error leaves out the text, which may be most of a secret
         raise SealError(
             "A sealing key is not 32 bytes in base64.",
             code="bad_sealing_key",
-            way_out="Make one with: manage.py reseal --print-key",
+            way_out="Create a key with: manage.py reseal --print-key",
         )
     return key
 
@@ -152,24 +149,24 @@ def read_file() -> list[str]:
 
 
 def write_file(keys: list[str]) -> None:
-    """Readable by its owner alone, and there as a whole or not at all."""
+    """Replaces the file atomically; only its owner can read it."""
     write_keys(key_file(), keys)
 
 
 def drop_old_keys() -> Path | None:
-    """Keep only the key that seals. The others move to a file of their own: older dumps need
-    them. None: there were no others.
+    """Keeps only the key that seals, and moves the older keys to a second file, because older dumps
+    need them. Returns the second file, or None without older keys.
     """
-    first, *others = read_file()
+    first, *older = read_file()
     dropped = key_file().with_name(DROPPED)
-    merge_keys(dropped, others)  # before they leave the other file: no key is ever in neither
+    merge_keys(dropped, older)  # first: each key is in at least one file at any moment
     write_file([first])
     forget()
-    return dropped if others else None
+    return dropped if older else None
 
 
 def _make_file() -> list[str]:
-    """The first process that needs a key makes it; the others take that one."""
+    """Creates the file with a new key, unless another process has just created it."""
     path = key_file()
     scratch = write_scratch(path, [make_key()])
     try:
@@ -182,11 +179,11 @@ def _make_file() -> list[str]:
 
 
 def _current(*, is_fresh: bool = False) -> KeyRing:
-    global _ring, _known_by, _looked_at
+    global _ring, _ring_settings, _read_at
     given = tuple(settings.BERTH_SEALING_KEYS)
-    known_by = (given, str(settings.BERTH_HOME))
-    is_old = not given and (is_fresh or time.monotonic() - _looked_at > LOOK)
-    if _ring is not None and _known_by == known_by and not is_old:
+    ring_settings = (given, str(settings.BERTH_HOME))
+    is_old = not given and (is_fresh or time.monotonic() - _read_at > REREAD)
+    if _ring is not None and _ring_settings == ring_settings and not is_old:
         return _ring
     with _lock:
         texts = list(given) or read_file()
@@ -194,18 +191,18 @@ def _current(*, is_fresh: bool = False) -> KeyRing:
             texts = _make_file()
         if not texts:
             raise SealError(
-                "There is no sealing key, so nothing secret can be kept or read.",
+                "There is no sealing key, so secrets can be neither stored nor read.",
                 code="no_sealing_key",
                 way_out=(
-                    "Set BERTH_SEALING_KEYS, the same for every process; manage.py reseal "
-                    "--print-key makes one."
+                    "Set BERTH_SEALING_KEYS, the same for every process; create a key with: "
+                    "manage.py reseal --print-key"
                 ),
             )
-        _ring, _known_by, _looked_at = KeyRing.of(texts), known_by, time.monotonic()
+        _ring, _ring_settings, _read_at = KeyRing.of(texts), ring_settings, time.monotonic()
         return _ring
 
 
 def forget() -> None:
-    """Keys have changed: read them anew."""
+    """Drops the keys in memory, so that the next use reads them again."""
     global _ring
     _ring = None

@@ -1,15 +1,13 @@
-"""Guessing a password is slow: per account, so that one password cannot be searched for, and per
-address, so that one host cannot try a common password on every account.
+"""Limits the rate of sign-in attempts: per account against guessing its password, and per address
+against trying a common password on every account.
 
-Attempts are counted in the database, because there are several web processes. An attempt is counted
-before the password is looked at, in one statement that refuses while a wait lasts: a hundred
-guesses at once are no way around it. Nobody is locked out: who knows the password waits a minute at
-most on their account.
+The database counts attempts, because there are several web processes. One statement counts an
+attempt before the password is checked, and refuses attempts during a wait, so simultaneous attempts
+gain no advantage. No account is locked: the owner of an account waits at most a minute.
 """
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
@@ -47,7 +45,7 @@ WAIT = (
     "SELECT ceil(extract(epoch FROM max(wait_until) - now()))::int AS seconds "
     "FROM kernel_sign_in_attempt WHERE key = ANY (%(keys)s)"
 )
-# A right password takes its own attempt back from the address, which may be that of a whole office.
+# A correct password takes back its own attempt of the address, which a whole office may share.
 FORGET = """
 WITH gone AS (DELETE FROM kernel_sign_in_attempt
   WHERE key = %(account)s OR last_at < now() - interval '1 day')
@@ -57,7 +55,7 @@ UPDATE kernel_sign_in_attempt SET attempts = greatest(attempts - 1, 0)
 
 
 def count_attempt(keys: dict[str, ThrottlePace]) -> int:
-    """Seconds to wait before the next attempt is looked at; 0: this one may go on."""
+    """Counts an attempt. Returns 0 if it may proceed, else the seconds to wait."""
     values = {
         "keys": list(keys),
         "free": [pace.free for pace in keys.values()],
@@ -69,21 +67,19 @@ def count_attempt(keys: dict[str, ThrottlePace]) -> int:
 
 
 def key_of(kind: str, value: str) -> str:
-    """Hashed: people type their password where the name belongs."""
+    """A hash, because people sometimes type their password as the name."""
     return f"{kind}:{sha256(value.strip().casefold().encode()).hexdigest()[:40]}"
 
 
 class SlowedBackend(ModelBackend):
-    """Counts per account, and per client address as trusted proxies tell it; an IPv6 address
-    counts with its /64.
-    """
+    """Counts attempts per account and per client address (client_address.py)."""
 
     def authenticate(
         self,
         request: HttpRequest | None,
         username: str | None = None,
         password: str | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> User | None:
         if username is None or password is None:
             return None
@@ -95,10 +91,10 @@ class SlowedBackend(ModelBackend):
             keys[key_of("address", address)] = ADDRESS
         if wait := count_attempt(keys):
             if request is not None:
-                # The sign-in page says it.
+                # The sign-in page shows the wait.
                 request.sign_in_wait = wait  # type: ignore[attr-defined]
             raise PermissionDenied
-        # No account has such a name, and the database refuses to look for it.
+        # No account has such a name, and PostgreSQL refuses a NUL character.
         if "\x00" in username:
             return None
         user = super().authenticate(request, username, password, **kwargs)

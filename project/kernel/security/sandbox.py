@@ -1,8 +1,8 @@
 """Runs one function in a child process with limits on CPU time, memory, duration and output.
 
-For what strangers send and what may take far more than its size to read: archives, plans. The child
-has no secrets in its environment, writes no files, and ends alone when it exceeds a limit. Starting
-it takes about 50 ms.
+It reads untrusted input that may need far more memory than its size: archives, plans. The child has
+no secrets in its environment and writes no files. When it exceeds a limit, only the child ends.
+Starting it takes about 50 ms.
 """
 
 import gc
@@ -25,12 +25,12 @@ from project.kernel.errors import BerthError
 ROOT = Path(__file__).resolve().parents[3]
 START = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main()"
 PIECE = 1 << 18
-AFTER_ITS_ANSWER = 5.0  # seconds until it has ended
+EXIT_SECONDS = 5.0  # the child's time to exit after its answer
 OUT_OF_MEMORY = 3  # exit code
-ANSWERED, REFUSED = b"A", b"R"  # what an answer begins with
+ANSWERED, REFUSED = b"A", b"R"  # the first byte of an answer
 LONGEST_ERROR = 2000
-FILES = 64  # open at once, for modules that are imported
-FIRST_TO_GO = "800"  # where the machine itself is short of memory
+FILES = 64  # open files, for imports
+OOM_SCORE = "800"  # the kernel kills the child first when the machine is short of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class ChildFailed(Exception):
 
 
 def run_limited(function: str, data: bytes, limits: SandboxLimits) -> bytes:
-    """What `function` ("package.module:name", of bytes) returns for `data`.
+    """Returns the result of `function` ("package.module:name", bytes to bytes) for `data`.
 
-    Raises the BerthError that the function raises, as its nearest kind in `project.kernel.errors`,
-    and ChildFailed where the child exceeds a limit or fails otherwise. The child imports the
-    standard library and the modules of this project only.
+    Raises the BerthError that the function raises, as its nearest class in `project.kernel.errors`,
+    and ChildFailed if the child exceeds a limit or fails otherwise. The child can import only the
+    standard library and the modules of this project.
     """
     order = json.dumps(
         {"function": function, "size": len(data), "memory": limits.memory, "cpu": limits.cpu}
@@ -72,9 +72,9 @@ def run_limited(function: str, data: bytes, limits: SandboxLimits) -> bytes:
     )
     try:
         answer, complaint = _exchange(process, data, limits)
-        code = process.wait(AFTER_ITS_ANSWER)
+        code = process.wait(EXIT_SECONDS)
     except subprocess.TimeoutExpired:
-        raise ChildFailed("wall", "It did not end after its answer.")
+        raise ChildFailed("wall", "The child did not exit after its answer.")
     finally:
         process.kill()
         process.wait()
@@ -90,16 +90,14 @@ def run_limited(function: str, data: bytes, limits: SandboxLimits) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """No secret is in it; where Python's own libraries are may be."""
+    """An environment without secrets; it keeps the path of Python's libraries."""
     return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
 def _exchange(
     process: subprocess.Popen[bytes], data: bytes, limits: SandboxLimits
 ) -> tuple[bytearray, bytes]:
-    """Writes the input and reads the answer at the same time, until the child has closed
-    its output.
-    """
+    """Writes the input and reads the answer at the same time, until the child closes its output."""
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     until = time.monotonic() + limits.wall
     rest, answer, complaint = memoryview(data), bytearray(), bytearray()
@@ -135,7 +133,7 @@ def _exchange(
 
 
 def _write_some(pipe: IO[bytes], rest: memoryview) -> memoryview:
-    """What is left to be written; nothing, where the child reads no more."""
+    """The rest of the input; empty if the child has stopped reading."""
     try:
         return rest[os.write(pipe.fileno(), rest[:PIECE]) :]
     except BlockingIOError:
@@ -144,8 +142,8 @@ def _write_some(pipe: IO[bytes], rest: memoryview) -> memoryview:
         return rest[:0]
 
 
-def _read_error(told: bytes) -> BerthError:
-    found = json.loads(told)
+def _read_error(data: bytes) -> BerthError:
+    found = json.loads(data)
     kind = getattr(errors, found["kind"], BerthError)
     error: BerthError = kind(found["detail"], code=found["code"], way_out=found["way_out"])
     return error
@@ -167,7 +165,7 @@ def _explain(code: int, complaint: bytes, limits: SandboxLimits) -> ChildFailed:
 
 def main() -> None:
     order = json.loads(sys.argv[2])
-    gc.disable()  # it finds nothing here, over and over
+    gc.disable()  # parsed input has no cycles; collections only cost time
     for name, value in (
         ("RLIMIT_AS", order["memory"]),
         ("RLIMIT_FSIZE", 0),
@@ -177,7 +175,7 @@ def main() -> None:
         _limit(name, value, value)
     _limit("RLIMIT_CPU", order["cpu"], order["cpu"] + 1)
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     try:
         module, _, name = order["function"].partition(":")
         answer = ANSWERED + getattr(importlib.import_module(module), name)(
@@ -189,16 +187,16 @@ def main() -> None:
         kind = next(
             kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__
         )
-        told = {"kind": kind, "detail": error.detail, "code": error.code, "way_out": error.way_out}
-        answer = REFUSED + json.dumps(told).encode()
+        body = {"kind": kind, "detail": error.detail, "code": error.code, "way_out": error.way_out}
+        answer = REFUSED + json.dumps(body).encode()
     rest = memoryview(answer)
     while rest:
         rest = rest[os.write(1, rest) :]
-    os._exit(0)  # without taking millions of objects apart
+    os._exit(0)  # skips the deallocation of millions of objects
 
 
 def _limit(name: str, soft: int, hard: int) -> None:
-    """As low as that, or as low as it is already."""
+    """Lowers a limit; a limit that is already lower stays."""
     number = getattr(resource, name)
     most = resource.getrlimit(number)[1]
     if most != resource.RLIM_INFINITY:
@@ -208,8 +206,8 @@ def _limit(name: str, soft: int, hard: int) -> None:
 
 
 def _read_input(size: int) -> bytes:
-    """In one piece from the start: to grow it would take twice the room."""
+    """Reads the input at once: a growing buffer would need twice the memory."""
     data = sys.stdin.buffer.read(size)
     if len(data) != size:
-        raise EOFError(f"{len(data)} of {size} bytes came")
+        raise EOFError(f"received {len(data)} of {size} bytes")
     return data

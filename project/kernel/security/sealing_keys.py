@@ -1,5 +1,5 @@
-"""Files with sealing keys, one key a line. No Django: `make dump` and `make restore` carry them
-along, too.
+"""Files with sealing keys, one key per line. The module imports no Django, because `make dump` and
+`make restore` use it.
 """
 
 import base64
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FILE = "sealing-key"  # in the state folder; the first key seals, all unseal
-DROPPED = "sealing-key.dropped"  # beside it: keys that only older dumps need
+DROPPED = "sealing-key.dropped"  # in the same folder: keys that only older dumps need
 ID_BYTES = 4
 
 
 def normalise(text: str) -> bytes | None:
-    """A key as Fernet wants it: 32 bytes in base64. None: it is no key."""
+    """A key in Fernet's format, 32 bytes in base64; None if the text is no key."""
     try:
         if len(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))) == 32:
             return text.rstrip("=").encode() + b"="
@@ -29,7 +29,7 @@ def id_of(key: bytes) -> bytes:
 
 
 def name_key(text: str) -> str:
-    """The id of a key, as errors and sealed data name it. Empty: the text is no key."""
+    """The id of a key, as in errors and sealed data; empty if the text is no key."""
     key = normalise(text)
     return id_of(key).hex() if key else ""
 
@@ -42,7 +42,7 @@ def read_keys(path: Path) -> list[str]:
 
 
 def write_keys(path: Path, keys: Iterable[str]) -> None:
-    """Replace the file as a whole, readable by its owner alone."""
+    """Replaces the file atomically; only its owner can read it."""
     scratch = write_scratch(path, keys)
     scratch.replace(path)
 
@@ -58,7 +58,7 @@ def write_scratch(path: Path, keys: Iterable[str]) -> Path:
 
 
 def merge_keys(path: Path, more: Iterable[str]) -> int:
-    """Append the keys that the file does not have yet; the number of them."""
+    """Appends the keys that the file lacks. Returns their number."""
     present = read_keys(path)
     known = {name_key(key) for key in present}
     added = [key for key in dict.fromkeys(more) if name_key(key) and name_key(key) not in known]

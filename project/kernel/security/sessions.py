@@ -1,23 +1,24 @@
-"""How long a session may last: until it was idle for too long, and never beyond its life however
-busy it was.
+"""The end of a session: after BERTH_SESSION_IDLE without a request, and at the latest after
+BERTH_SESSION_LIFE.
 """
 
 import time
-from typing import Any
 
 from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
+from django.http import HttpRequest
 
-SINCE, SEEN = "since", "seen"  # of a session: when the person signed in, when last heard of
+SINCE, SEEN = "since", "seen"  # times in a session: sign-in and last recorded activity
 
 
-def record_sign_in(sender: object, request: Any, **kwargs: object) -> None:
-    """Receives `user_logged_in`; a session kept over a second sign-in begins anew."""
+def record_sign_in(sender: object, request: HttpRequest, **kwargs: object) -> None:
+    """Receiver of `user_logged_in`. A second sign-in restarts the times of the session."""
     request.session[SINCE] = request.session[SEEN] = int(time.time())
 
 
-def is_over(session: Any, now: float) -> bool:
-    """Also for a WebSocket, which looks again while it stays open. A session that says neither
-    is not of our making.
+def is_over(session: SessionBase, now: float) -> bool:
+    """True for an expired session, and for a session without times, which Berth did not create. An
+    open WebSocket checks its session repeatedly.
     """
     since, seen = session.get(SINCE), session.get(SEEN)
     if since is None or seen is None:
@@ -27,7 +28,7 @@ def is_over(session: Any, now: float) -> bool:
     )
 
 
-def record_activity(session: Any, now: float) -> None:
-    """A few times an hour, not with each request: sessions are rows."""
+def record_activity(session: SessionBase, now: float) -> None:
+    """Records the time, but not with each request, because a session is a row."""
     if now - session[SEEN] > settings.BERTH_SESSION_IDLE / 20:
         session[SEEN] = int(now)
