@@ -18,6 +18,7 @@ from typing import IO, Any
 import psycopg
 
 from project.kernel.events.notify import CHANNEL
+from tests.waiting import LOOK_AGAIN, load, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {
@@ -34,13 +35,7 @@ COMPILED = os.environ.get("PYTHONPYCACHEPREFIX") or str(
     Path(tempfile.gettempdir()) / "berth-pycache"
 )
 READY = r"open (http://\S+)"
-LOOK_AGAIN = 0.05  # seconds; a loop without a pause takes a core away from the stack
 Rows = list[tuple[Any, ...]]
-
-
-def load() -> float:
-    """How many times longer things take than on a machine that has nothing else to do."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 class Stack:
@@ -200,13 +195,12 @@ class Stack:
         """Until one with this in its command line is a child again. Only its parent is told of a
         start, so look.
         """
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            for pid, command in sorted(self.list_processes().items()):
-                if part in command:
-                    return pid
-            time.sleep(LOOK_AGAIN)
-        raise AssertionError(f"no process with {part!r}")
+
+        def find() -> int | None:
+            found = sorted(self.list_processes().items())
+            return next((pid for pid, command in found if part in command), None)
+
+        return wait_until(find, f"no process with {part!r}", patience=timeout)
 
 
 def command_of(pid: int) -> str:

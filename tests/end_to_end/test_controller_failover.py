@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from project.kernel.embedded.process import free_port
-from tests.end_to_end.stack import Stack, load
+from tests.end_to_end.stack import Stack
+from tests.waiting import load
 
 BACK_WITHIN = 2.0  # seconds, on a machine that has nothing else to do
 COMMAND = "manage.py controllers"

@@ -3,12 +3,11 @@ and lost.
 """
 
 import secrets
-import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.end_to_end.stack import load
 from tests.kubernetes_cluster.clusters import MERGE, STRATEGIC, KubeWorld, Thing
+from tests.waiting import wait_until
 
 PATIENCE = 30.0
 
@@ -71,15 +70,11 @@ class Space:
         return found
 
     def until(self, is_so: Callable[[], Any], what: str = "") -> Any:
-        """Looks until it is so: nobody tells us."""
-        end = time.monotonic() + PATIENCE * load()
-        while not (found := is_so()):
-            assert time.monotonic() < end, what or (
-                "it does not come to that: "
-                f"{[(p['metadata']['name'], p['status']) for p in self.pods()]}"
-            )
-            time.sleep(0.02)
-        return found
+        """The first true value of `is_so()`; an AssertionError shows the pods."""
+        return wait_until(is_so, lambda: what or self.describe_pods(), patience=PATIENCE)
+
+    def describe_pods(self) -> list[Any]:
+        return [(pod["metadata"]["name"], pod["status"]) for pod in self.pods()]
 
     # -- doing -------------------------------------------------------------------------------------
     def create(self, plural: str, body: Thing) -> Thing:

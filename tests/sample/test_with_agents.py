@@ -1,6 +1,5 @@
 """The sample with real agents: it plans, applies, queues, and leaves plans to the visitor."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from pools.providers.local import provider
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.scenario import HARBOUR, VISITORS
-from tests.end_to_end.stack import LOOK_AGAIN, Stack, load, wait_gone
+from tests.end_to_end.stack import Stack, wait_gone
+from tests.waiting import load, wait_until
 
 WITHIN = 60.0  # seconds: the first minute counts
 
@@ -44,11 +44,11 @@ def wait_for_agents(stack: Stack, count: int) -> list[int]:
     """After a start: members are ready by what was known before, until their agents are
     there again.
     """
-    end = time.monotonic() + WITHIN * load()
-    while len(found := agents(stack)) != count:
-        assert time.monotonic() < end, (found, stack.heard[-3000:])
-        time.sleep(LOOK_AGAIN)
-    return found
+
+    def started() -> list[int] | None:
+        return found if len(found := agents(stack)) == count else None
+
+    return wait_until(started, lambda: stack.heard[-3000:], patience=WITHIN)
 
 
 def reserved(stack: Stack) -> set[Any]:

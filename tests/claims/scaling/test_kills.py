@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,10 @@ from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, let_go, serve
 from tests.claims.scaling.test_scaler import old
 from tests.slots.helpers import is_consistent
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = int(os.environ.get("BERTH_TEST_ROUNDS", "20"))
-WITHIN = 60.0
 LOCK = 4711
 # Where a trigger stops it: after the rows of members, before those of operations; before its
 # commit, up and down.
@@ -185,20 +184,21 @@ def kill_at(nursery: Nursery, pool: Pool, moment: str) -> None:
         cursor.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, number])
         try:
             pid = nursery.start(pool)
-            end = time.monotonic() + WITHIN
-            while True:
-                cursor.execute(
-                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
-                    "AND classid = %s AND objid = %s AND NOT granted",
-                    [LOCK, number],
-                )
-                if cursor.fetchone()[0]:
-                    break
-                assert time.monotonic() < end, f"it never comes to {moment}"
-                time.sleep(0.01)
+            wait_until(lambda: count_waiting(number), f"no scaler waits at {moment!r}")
             nursery.kill(pid)
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, number])
+
+
+def count_waiting(number: int) -> int:
+    """Scalers that wait for the lock of this moment."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
+            "AND classid = %s AND objid = %s AND NOT granted",
+            [LOCK, number],
+        )
+        return int(cursor.fetchone()[0])
 
 
 def kill_after(nursery: Nursery, pool: Pool) -> None:
@@ -209,12 +209,11 @@ def kill_after(nursery: Nursery, pool: Pool) -> None:
 
 
 def settle(pool: Pool) -> None:
-    """Whoever is left: another scaler, the workers, the agents' first words, the watch."""
-    end = time.monotonic() + WITHIN
-    # The server may not have noticed yet that the one before is dead.
-    while not scale_pools([pool.pk]):
-        assert time.monotonic() < end, "a dead scaler keeps its lock"
-        time.sleep(0.02)
+    """Runs what the killed scaler leaves to others: a scaler, the workers, the agents' first
+    heartbeats and the watcher.
+    """
+    # The server notices the end of the killed scaler's connection a moment later.
+    wait_until(lambda: scale_pools([pool.pk]), "a dead scaler keeps its lock")
     work()
     observe_pool(pool)
     for member in Member.objects.filter(pool=pool, state="creating"):

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests.claims.scaling.test_scaler import config, make, names, old, work
 from tests.pools.providers.fake_providers import ALL, fresh
 from tests.slots.concurrent_actors import Actor, Gate
 from tests.slots.helpers import give_back, hold, is_consistent
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -203,10 +203,7 @@ def test_a_scaler_frozen_before_its_rows_changes_the_pool_once(
         assert scale_pools([pool.pk]) == {}, "it has the lock"
         if ending == "SIGKILL":
             process.kill()
-        end = time.monotonic() + 30
-        while not (found := scale_pools([pool.pk])):
-            assert time.monotonic() < end, "its lock is never let go"
-            time.sleep(0.1)
+        found = wait_until(lambda: scale_pools([pool.pk]), "the scaler's lock is never released")
         assert found[pool.pk].delta == 2
         if ending == "SIGCONT":
             process.send_signal(signal.SIGCONT)

@@ -212,7 +212,14 @@ def test_error_of_an_api_view_becomes_a_problem(client, name):
 )
 def test_error_outside_of_drf_becomes_the_same_problem(client, name):
     _, status, code = RAISED[name]
-    check_problem(client.get(f"/api/v1/plain/{name}/"), status, code)
+    outside = client.get(f"/api/v1/plain/{name}/")
+    inside = client.get(f"/api/v1/raise/{name}/")
+    body = check_problem(outside, status, code)
+    same = check_problem(inside, status, code)
+    # Each unexpected error has an id of its own, by which the log names it.
+    assert (body.pop("id", "") != same.pop("id", "")) == (code == "unexpected")
+    assert body == same
+    assert outside.headers.get("Retry-After") == inside.headers.get("Retry-After")
 
 
 def test_field_error_keeps_its_field_and_way_out(client):

@@ -9,7 +9,7 @@ import pytest
 
 from project.kernel.kubernetes.deadline import DeadlineSocket, current_deadline, within
 from project.kernel.kubernetes.watch_stream import Handle
-from tests.end_to_end.stack import load
+from tests.waiting import load
 
 SOON = 30.0
 

@@ -12,8 +12,8 @@ import pytest
 from project.kernel.kubernetes import dns, request
 from project.kernel.kubernetes.dns import MOST, NameLookups, is_address
 from project.kernel.outbox.operations import ProviderError
-from tests.end_to_end.stack import load
 from tests.kernel.kubernetes.slow_server import Begin, api, at_once
+from tests.waiting import load
 
 SOON = 30.0
 NAME = "api.lab.example"

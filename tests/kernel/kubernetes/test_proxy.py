@@ -12,11 +12,11 @@ import urllib3
 from project.kernel.kubernetes import client, oidc, proxies
 from project.kernel.kubernetes import request as kubernetes_request
 from project.kernel.outbox.operations import Misconfigured, ProviderError
-from tests.end_to_end.stack import load
 from tests.kernel.kubernetes.slow_server import LASTS, LIMIT
 from tests.kubernetes_cluster.clusters import RealKube
 from tests.kubernetes_cluster.connect_proxy import Proxy
 from tests.kubernetes_cluster.namespace import Space
+from tests.waiting import load
 
 Change = Callable[..., client.Api]
 ALL = "berth.dev/x!=y"

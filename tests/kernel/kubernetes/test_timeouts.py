@@ -10,7 +10,6 @@ import pytest
 
 from project.kernel.kubernetes import oidc, request
 from project.kernel.outbox.operations import Misconfigured, ProviderError
-from tests.end_to_end.stack import load
 from tests.kernel.kubernetes.slow_server import (
     LASTS,
     LIMIT,
@@ -23,6 +22,7 @@ from tests.kernel.kubernetes.slow_server import (
     in_its_body,
     said,
 )
+from tests.waiting import load
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])

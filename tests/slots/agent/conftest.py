@@ -2,27 +2,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE, load
+
 from .fake_berth import TOKEN, Server
 
 PYTHON = os.environ.get("BERTH_AGENT_PYTHON", sys.executable)  # to try all of this on an older one
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def until(condition: Callable[[], Any], timeout: float = 20) -> Any:
-    """For what another process does to files: looks again and again."""
-    end, pause = time.monotonic() + timeout, threading.Event()
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not come to it"
-        pause.wait(0.02)
-    return found
 
 
 class Agent:
@@ -71,9 +62,9 @@ class Agent:
         self.process.kill()
         self.process.wait()
 
-    def end(self, number: int = signal.SIGTERM, timeout: float = 20) -> int:
+    def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(timeout)
+        return self.process.wait(PATIENCE * load())
 
     @property
     def log(self) -> str:

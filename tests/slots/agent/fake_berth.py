@@ -10,6 +10,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.waiting import PATIENCE, load
+
 Handler = Callable[["Exchange"], None]
 TOKEN = "berthm_7_secretsecretsecret"
 
@@ -167,16 +169,16 @@ class Server(ThreadingHTTPServer):
         self.sources[digest] = data
         return {"kind": "archive", "digest": digest}
 
-    def wait(self, condition: Callable[[], Any], timeout: float = 20) -> Any:
+    def wait(self, condition: Callable[[], Any]) -> Any:
         with self.changed:
-            if not self.changed.wait_for(condition, timeout):
+            if not self.changed.wait_for(condition, PATIENCE * load()):
                 raise AssertionError(
                     f"it did not come to it; calls: {self.calls[-10:]}, results: {self.results}"
                 )
             return condition()
 
-    def result(self, claim: int, generation: int, timeout: float = 20) -> dict[str, Any]:
-        return self.wait(lambda: self.results.get((claim, generation)), timeout)
+    def result(self, claim: int, generation: int) -> dict[str, Any]:
+        return self.wait(lambda: self.results.get((claim, generation)))
 
     def log(self, claim: int, generation: int) -> str:
         return "".join(self.logs.get((claim, generation), []))

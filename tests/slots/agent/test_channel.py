@@ -23,8 +23,9 @@ from slots.agent.server.channel import (
     find_library,
 )
 from slots.agent.server.client import BerthClient
+from tests.waiting import wait_until
 
-from .conftest import Agent, until
+from .conftest import Agent
 from .fake_berth import TOKEN, Exchange, Server
 from .fake_websocket import Line, Sockets, encrypt
 
@@ -67,7 +68,7 @@ def close_all() -> Iterator[None]:
 
 
 def enter(door: ChannelOpener, sockets: Sockets) -> tuple[Channel, Line]:
-    found = until(door.take)
+    found = wait_until(door.take)
     _opened.append(found)
     return found, sockets.next()
 
@@ -174,7 +175,7 @@ def test_channel_closed_for_its_token_tries_the_new_token_first(
     poller = Poller(Talk(door.client), lambda told: None, no_hello)  # type: ignore[arg-type]
     poller.door, poller.channel, poller.needs_hello, poller.load = door, found, False, dict
     line.close(4410)
-    until(lambda: poller._step() or poller.channel is None)  # type: ignore[func-returns-value]
+    wait_until(lambda: poller._step() or poller.channel is None)  # type: ignore[func-returns-value]
     assert (door.client.token, seen) == (TOKEN, [])
     poller._step()
     door.client.close()
@@ -224,11 +225,11 @@ def test_order_arrives_over_the_channel_without_a_poll(
     sockets = Sockets(server)
     agent = start_agent()
     line = sockets.next()
-    until(lambda: "connected" in agent.log)
+    wait_until(lambda: "connected" in agent.log)
     polls = server.calls.count(("GET", "orders/"))
     server.order(1, 1)
     line.send(server.lists())
-    assert server.result(1, 1, 60)["outcome"] == "planned"
+    assert server.result(1, 1)["outcome"] == "planned"
     assert (line.said.get(timeout=40) or {})["have"]
     assert server.calls.count(("GET", "orders/")) <= polls + 1, "one may have been under way"
     assert agent.end() == 0 and server.goodbyes == 1
@@ -253,9 +254,9 @@ def test_agent_polls_at_once_behind_a_proxy_without_upgrades(
     assert asked.wait(40)
     began = time.monotonic()
     server.order(1, 1)
-    server.wait(lambda: server.started, 60)
+    server.wait(lambda: server.started)
     assert hook is refuse or time.monotonic() - began < 8, "it did not wait for the connection"
-    assert server.result(1, 1, 60)["outcome"] == "planned"
+    assert server.result(1, 1)["outcome"] == "planned"
 
 
 def test_cut_channel_is_followed_by_a_poll_and_a_reconnect(
@@ -264,13 +265,13 @@ def test_cut_channel_is_followed_by_a_poll_and_a_reconnect(
     sockets = Sockets(server)
     agent = start_agent()
     line = sockets.next()
-    until(lambda: "connected" in agent.log)
+    wait_until(lambda: "connected" in agent.log)
     server.order(1, 1, commands={"plan": "sleep 4"})
     line.cut()
-    server.wait(lambda: server.started, 60)
+    server.wait(lambda: server.started)
     again = sockets.next()
     server.order(2, 2, slot=2)
     again.send(server.lists())
     for claim in (1, 2):
-        assert server.result(claim, claim, 60)["outcome"] == "planned", "what ran meanwhile went on"
+        assert server.result(claim, claim)["outcome"] == "planned", "what ran meanwhile went on"
     assert len(server.hellos) == 1

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Callable
 
 from slots.agent_build import SOURCE
+from tests.waiting import wait_until
 
-from .conftest import Agent, until
+from .conftest import Agent
 from .fake_berth import Server
 
 
@@ -33,7 +34,7 @@ def test_graceful_end_waits_for_running_tasks(server: Server, agent: Agent) -> N
     server.order(1, 10, commands={"plan": "echo begun; sleep 1; echo done"})
     server.wait(lambda: server.log(1, 10))
     agent.process.send_signal(signal.SIGTERM)
-    until(lambda: "ends when its tasks have ended" in agent.log)
+    wait_until(lambda: "ends when its tasks have ended" in agent.log)
     server.order(2, 20, slot=2)
     assert agent.process.wait(20) == 0
     assert server.results[1, 10]["outcome"] == "planned"
@@ -81,11 +82,11 @@ def test_folder_of_an_abandoned_plan_is_removed(
     server.order(1, 10)
     server.result(1, 10)
     work = agent.state / "work"
-    until(lambda: "reported" in agent.log)
+    wait_until(lambda: "reported" in agent.log)
     server.keep_list = [1]
     seen = len(server.calls)
     server.wait(lambda: server.calls[seen:].count(("GET", "orders/")) > 3)
     assert (work / "1-10").exists()
     server.keep_list = []
-    until(lambda: "folder of a plan removed" in agent.log, 60)
+    wait_until(lambda: "folder of a plan removed" in agent.log)
     assert not (work / "1-10").exists()

@@ -25,8 +25,9 @@ from slots.members.tokens import issue_token, revoke_tokens
 from slots.models import Slot
 from tests.claims.tasks.agent_api.conftest import make_agents, make_claim
 from tests.claims.tasks.approvals.helpers import decider
+from tests.waiting import wait_until
 
-from .conftest import ROOT, Agent, until
+from .conftest import ROOT, Agent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,7 +47,7 @@ def live_agent(site: str, pool: Pool, tmp_path: Path, start_agent: Callable[...,
     member = Member.objects.get(pool=pool)
     (tmp_path / "token").write_text(issue_token(member_id=member.pk))
     agent = start_agent(url=site, token=(tmp_path / "token").read_text())
-    until(lambda: "hello" in agent.log)
+    wait_until(lambda: "hello" in agent.log)
     return agent
 
 
@@ -62,20 +63,20 @@ def order(pool: Pool, proof: Path, **body: Any) -> ClaimView:
 
 def test_plan_is_approved_and_applied_once(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
     claim = order(pool, tmp_path / "proof")
-    until(lambda: state_of(claim)[0] == "reserved")
+    wait_until(lambda: state_of(claim)[0] == "reserved")
     plan = Plan.objects.get(claim=claim.id)
     assert plan.summary["add"] == 1
     assert not (tmp_path / "proof").exists()
     slot = Slot.objects.get(claim_id=claim.id)
     approve_plan(claim_id=claim.id, digest=bytes(plan.digest).hex(), by=decider("bob"))
-    until(lambda: state_of(claim)[:2] == ("ended", "applied"))
+    wait_until(lambda: state_of(claim)[:2] == ("ended", "applied"))
     assert (tmp_path / "proof").read_text() == "saved\n"
     runs = list(Run.objects.filter(claim_id=claim.id).order_by("generation"))
     assert [(run.step, run.outcome, run.place) for run in runs] == [
         ("plan", "planned", runs[0].place),
         ("apply", "applied", runs[0].place),
     ]
-    until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
+    wait_until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
     page = read_log(claim.id, runs[0].generation)
     assert [chunk.text for chunk in page.chunks] == ["planning\n"]
 
@@ -86,36 +87,36 @@ def test_cancelled_slot_drains_until_no_process_runs(
     claim = order(
         pool, tmp_path / "proof", commands={"plan": "echo begun; sleep 300", "apply": "true"}
     )
-    until(lambda: Run.objects.filter(claim_id=claim.id).exists())
+    wait_until(lambda: Run.objects.filter(claim_id=claim.id).exists())
     slot = Slot.objects.get(claim_id=claim.id)
     cancel_claim(claim_id=claim.id, reason="no longer needed")
     assert state_of(claim)[:2] == ("ended", "cancelled")
-    until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
+    wait_until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
 
 
 def test_failed_task_ends_the_claim_with_its_reason(
     pool: Pool, live_agent: Agent, tmp_path: Path
 ) -> None:
     claim = order(pool, tmp_path / "proof", commands={"plan": "no-such-program", "apply": "true"})
-    until(lambda: state_of(claim)[:2] == ("ended", "failed"))
+    wait_until(lambda: state_of(claim)[:2] == ("ended", "failed"))
     assert Run.objects.get(claim_id=claim.id).code == "command_not_found"
-    until(lambda: not Slot.objects.exclude(state="idle").exists())
+    wait_until(lambda: not Slot.objects.exclude(state="idle").exists())
 
 
 def test_apply_of_a_killed_agent_is_lost(pool: Pool, live_agent: Agent, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     plan = f"echo '{JSON}' > $BERTH_PLAN_JSON; echo saved > $BERTH_PLAN_FILE"
     claim = order(pool, proof, commands={"plan": plan, "apply": f"echo ran >> {proof}; sleep 300"})
-    until(lambda: state_of(claim)[0] == "reserved")
+    wait_until(lambda: state_of(claim)[0] == "reserved")
     approve_plan(
         claim_id=claim.id,
         digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(),
         by=decider("bob"),
     )
-    until(proof.exists)
+    wait_until(proof.exists)
     live_agent.kill()
     live_agent.start()
-    until(lambda: state_of(claim)[:2] == ("ended", "lost"))
+    wait_until(lambda: state_of(claim)[:2] == ("ended", "lost"))
     assert proof.read_text() == "ran\n"
     assert Task.objects.filter(claim_id=claim.id).exists()
 
@@ -161,31 +162,31 @@ def test_agent_reconnects_after_a_server_restart(
 ) -> None:
     pool = make_agents("tf", liveness={"heartbeat": "2s", "lost": "60s"})
     agent = start_agent(url=web.url, token=issue_token(member_id=pool.members.get().pk))
-    until(lambda: "connected" in agent.log, 60)
+    wait_until(lambda: "connected" in agent.log)
     claim = order(pool, tmp_path / "proof")
-    until(lambda: state_of(claim)[0] == "reserved", 60)
+    wait_until(lambda: state_of(claim)[0] == "reserved")
     web.end()
     approve_plan(
         claim_id=claim.id,
         digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(),
         by=decider("bob"),
     )
-    until(lambda: "connection over" in agent.log, 60)
+    wait_until(lambda: "connection over" in agent.log)
     assert state_of(claim)[0] == "bound"
     web.start()
-    until(lambda: state_of(claim)[:2] == ("ended", "applied"), 60)
+    wait_until(lambda: state_of(claim)[:2] == ("ended", "applied"))
     assert (tmp_path / "proof").read_text() == "saved\n"
-    until(lambda: agent.log.count(" connected ") == 2, 60)
+    wait_until(lambda: agent.log.count(" connected ") == 2)
 
 
 def test_agent_takes_a_replaced_token_and_stops_on_a_revoked_one(
     pool: Pool, live_agent: Agent, tmp_path: Path
 ) -> None:
     member = pool.members.get()
-    until(lambda: "connected" in live_agent.log, 60)
+    wait_until(lambda: "connected" in live_agent.log)
     live_agent.token.write_text(issue_token(member_id=member.pk))
-    until(lambda: live_agent.log.count(" connected ") == 2, 60)
+    wait_until(lambda: live_agent.log.count(" connected ") == 2)
     claim = order(pool, tmp_path / "proof")
-    until(lambda: state_of(claim)[0] == "reserved", 60)
+    wait_until(lambda: state_of(claim)[0] == "reserved")
     revoke_tokens(member_id=member.pk)
-    until(lambda: "refuses this agent" in live_agent.log, 60)
+    wait_until(lambda: "refuses this agent" in live_agent.log)

@@ -16,8 +16,9 @@ from slots.members.tokens import issue_token
 from tests.claims.tasks.agent_api.conftest import make_agents
 from tests.dashboard.helpers import expect_not_reloaded, mark_page, person
 from tests.dashboard.test_browser import LIVE, open_live
-from tests.slots.agent.conftest import Agent, server, start_agent, until
+from tests.slots.agent.conftest import Agent, server, start_agent
 from tests.slots.agent.state_backend import StateServer, kept
+from tests.waiting import wait_until
 
 __all__ = ["kept", "server", "start_agent"]  # fixtures
 
@@ -49,7 +50,7 @@ resource "terraform_data" "one" {
 def begin_agent(pool: Pool, site: str, folder: Path, start_agent: StartAgent) -> Agent:
     token = issue_token(member_id=Member.objects.get(pool=pool).pk)
     agent = start_agent(url=site, token=token, folder=folder)
-    until(lambda: "hello" in agent.log)
+    wait_until(lambda: "hello" in agent.log)
     return agent
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from pools.providers.kubernetes import pod_watch
 from pools.providers.kubernetes.pod_watch import PodFollower
-from tests.end_to_end.stack import load
 from tests.kubernetes_cluster.plugin import WORLDS
 from tests.pools.providers.kubernetes.test_provider import Bench
+from tests.waiting import load
 
 PATIENCE = 20.0
 

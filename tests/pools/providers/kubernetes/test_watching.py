@@ -27,10 +27,10 @@ from slots.members.restart import apply_condition
 from slots.members.selectors import list_lost_members
 from slots.models import Slot
 from slots.sync.watcher import Watcher
-from tests.end_to_end.stack import load
 from tests.kubernetes_cluster.namespace import Space
 from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.slots.helpers import hold, is_consistent, open_slots
+from tests.waiting import load, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WITHIN = 20.0
@@ -95,12 +95,12 @@ def look_again(watcher: Watcher) -> None:
 def until(is_so: Callable[[], Any]) -> float:
     """Rows change by another thread: how long it took."""
     start = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - start < WITHIN * load(), [
-            (o.lane, o.error) for o in Operation.objects.filter(done_at=None)
-        ]
-        time.sleep(0.01)
+    wait_until(is_so, open_operations, patience=WITHIN)
     return time.monotonic() - start
+
+
+def open_operations() -> list[tuple[str, str]]:
+    return list(Operation.objects.filter(done_at=None).values_list("lane", "error"))
 
 
 # -- pods ------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import pytest
 from pools.providers.base import MemberSnapshot
 from pools.providers.local.provider import LocalProvider
 from tests.pools.providers.harness import Harness
-from tests.pools.providers.local.helpers import own_home, processes_of
+from tests.pools.providers.local.helpers import is_up, own_home, processes_of
+from tests.waiting import wait_until
 
 
 class LocalHarness(Harness):
@@ -32,6 +33,12 @@ class LocalHarness(Harness):
     ) -> MemberSnapshot:
         found = super().member(state, number, is_overdue=is_overdue)
         return replace(found, token="berthm_1_x") if state == "creating" else found
+
+    def there(self, number: int = 1) -> MemberSnapshot:
+        """The agent has started its children: the set of processes is complete."""
+        found = super().there(number)
+        wait_until(lambda: is_up(number), "the agent is not up")
+        return found
 
     def outside(self) -> Any:
         files = {

@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.local import provider
 from project.kernel.embedded import detached
-from tests.end_to_end.stack import load
 
 PATIENCE = 20.0
 POOL = PoolSnapshot(id=7, name="lab", provider="local")
@@ -38,16 +36,6 @@ def member(
 
 def folder(number: int = 1) -> Path:
     return provider.folder_of(POOL, member(number=number))
-
-
-def until(is_so: Callable[[], Any], what: str = "") -> Any:
-    """Looks until it is so: nobody tells us of what a process writes."""
-    end = time.monotonic() + PATIENCE * load()
-    while time.monotonic() < end:
-        if found := is_so():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(what or "it does not come to that")
 
 
 def is_up(number: int = 1) -> int:

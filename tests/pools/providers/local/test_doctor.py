@@ -16,7 +16,8 @@ from pools.models import Member
 from pools.providers.local.provider import LocalProvider
 from slots.doctor.checks import find_agents_without_members
 from slots.members.selectors import snapshot_of
-from tests.pools.providers.local.helpers import own_home, processes_of, until
+from tests.pools.providers.local.helpers import own_home, processes_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +35,7 @@ def test_agent_without_a_member_is_ended_with_its_folder(home: Path) -> None:
     pool, member = found
     LocalProvider().sync(pool, replace(member, token="berthm_1_x"))
     assert list(find_agents_without_members()) == []
-    until(lambda: len(processes_of(home)) == 3)
+    wait_until(lambda: len(processes_of(home)) == 3)
     Member.objects.update(state="deleting")
     Member.objects.update(state="gone")
     (finding,) = find_agents_without_members()

@@ -2,17 +2,16 @@
 
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pools.providers.local import provider
 from project.kernel.embedded import detached
-from tests.end_to_end.stack import LOOK_AGAIN, Stack, load
+from tests.end_to_end.stack import Stack
 from tests.pools.providers.local.make_up import ask, call
+from tests.waiting import wait_until
 
 POOL = """
 kind: Pool
@@ -32,16 +31,6 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def until(is_so: Callable[[], Any], what: str) -> Any:
-    """Looks until it is so: nobody tells us of what another process does."""
-    end = time.monotonic() + 60 * load()
-    while time.monotonic() < end:
-        if found := is_so():
-            return found
-        time.sleep(LOOK_AGAIN)
-    raise AssertionError(what)
-
-
 def begin(stack: Stack, token: str, command: str, pid_file: Path) -> tuple[int, int, int]:
     """A task that runs: its claim, its member, its process."""
     body = {
@@ -55,7 +44,7 @@ def begin(stack: Stack, token: str, command: str, pid_file: Path) -> tuple[int, 
         },
     }
     claim = call(stack, token, "POST", "claims/", body)["id"]
-    until(pid_file.exists, "it does not begin")
+    wait_until(pid_file.exists, "it does not begin")
     (slot,) = call(stack, token, "GET", f"claims/{claim}/")["slots"]
     members = {
         m["name"]: m["id"] for m in call(stack, token, "GET", "pools/lab/members/")["results"]
@@ -81,13 +70,13 @@ def test_busy_agent_continues_after_a_token_rotation(
         f"members/{member}/rotate-token/",
         {"reason": "it stood in a log", "ends_previous": True},
     )
-    until(lambda: file.read_text().strip() != before, "it is not handed over")
+    wait_until(lambda: file.read_text().strip() != before, "it is not handed over")
     assert file.stat().st_mode & 0o77 == 0
     used = (
         f"select 1 from pools_member where id = {member} and token_used_at is not null and "
         "previous_token_hash = ''"
     )
-    until(lambda: stack.execute(used), "its agent does not take it")
+    wait_until(lambda: stack.execute(used), "its agent does not take it")
     assert ask(stack, before, "POST", f"members/{member}/heartbeat/", {})[0] == 401
     go.touch()
     ended = call(stack, token, "GET", f"claims/{claim}/?wait=60&until=ended")
@@ -103,8 +92,8 @@ def test_forced_drain_ends_the_task_and_the_agent(
     assert [(k["claim_id"], k["then"]["state"]) for k in told["keepers"]] == [(claim, "waiting")]
     call(stack, token, "POST", f"members/{member}/drain/", {"reason": "it burns", "force": True})
     call(stack, token, "POST", f"claims/{claim}/cancel/", {"reason": "it need not go on elsewhere"})
-    until(lambda: not detached.start_time(pid), "its task goes on")
-    until(
+    wait_until(lambda: not detached.start_time(pid), "its task goes on")
+    wait_until(
         lambda: stack.execute(f"select 1 from pools_member where id = {member} and state = 'gone'"),
         "it does not go",
     )

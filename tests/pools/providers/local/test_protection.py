@@ -30,8 +30,9 @@ from project.sample.services import ROLES
 from slots.agent_build import build_agent
 from slots.doctor.checks import describe_protection, find_unprotected
 from tests.dashboard.helpers import chief, person
-from tests.pools.providers.local.helpers import POOL, folder, is_up, member, own_home, until
+from tests.pools.providers.local.helpers import POOL, folder, is_up, member, own_home
 from tests.slots.agent import ordinary_user as agent_ordinary_user
+from tests.waiting import wait_until
 
 NO_NAMESPACES = "the kernel says no"
 
@@ -109,7 +110,7 @@ def test_without_protection_an_agent_starts_for_one_person_on_loopback(
     ordinary_user: pytest.MonkeyPatch,
 ) -> None:
     LocalProvider().sync(pool_with("admin"), member())
-    assert until(is_up)
+    assert wait_until(is_up)
     assert "--isolation" not in Path(f"/proc/{is_up()}/cmdline").read_text()
 
 
@@ -123,7 +124,7 @@ def test_without_protection_no_agent_starts_for_several_people(
     assert detached.read(folder()) is None
     settings.BERTH_TRUST_CLAIMANTS = True
     LocalProvider().sync(pool_with("admin", "ana"), member())
-    assert until(is_up)
+    assert wait_until(is_up)
 
 
 def test_without_protection_no_agent_starts_beyond_loopback(
@@ -138,11 +139,11 @@ def test_agent_ends_when_a_second_person_may_start_tasks(
     ordinary_user: pytest.MonkeyPatch,
 ) -> None:
     LocalProvider().sync(pool_with("admin"), member())
-    until(is_up)
+    wait_until(is_up)
     assert see(pool_with("admin")).is_ready
     seen = see(pool_with("admin", "ana"))
     assert not seen.is_ready and "2 people may start tasks" in seen.why
-    until(lambda: not is_up(), "it was not asked to end")
+    wait_until(lambda: not is_up(), "it was not asked to end")
 
 
 def test_agent_with_namespaces_hides_the_state_folder(
@@ -152,7 +153,7 @@ def test_agent_with_namespaces_hides_the_state_folder(
     settings.BERTH_TASK_FOLDERS = [str(home.parent / "shared")]
     ordinary_user.setenv("BERTH_FILES", "/srv/berth-files")
     LocalProvider().sync(pool_with("admin", "ana"), member())
-    until(is_up)
+    wait_until(is_up)
     words = Path(f"/proc/{is_up()}/cmdline").read_text().split("\0")
     pairs = list(itertools.pairwise(words))
     assert ("--isolation", "namespaces") in pairs
@@ -196,10 +197,10 @@ def test_agent_started_without_protection_is_restarted(
     ordinary_user: pytest.MonkeyPatch,
 ) -> None:
     LocalProvider().sync(pool_with("admin"), member())
-    until(is_up)
+    wait_until(is_up)
     with_namespaces(ordinary_user)
     assert "without the protection" in see(pool_with("admin")).why
-    until(lambda: not is_up(), "it was not asked to end")
+    wait_until(lambda: not is_up(), "it was not asked to end")
 
 
 def test_task_folders_inside_the_state_folder_are_refused(

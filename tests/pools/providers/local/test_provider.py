@@ -26,8 +26,8 @@ from tests.pools.providers.local.helpers import (
     member,
     own_home,
     processes_of,
-    until,
 )
+from tests.waiting import wait_until
 
 DRAINS = SlotSnapshot(11, "plan", 1, "draining", last_claim_id=3, generation=5)
 
@@ -46,7 +46,7 @@ def provider() -> LocalProvider:
 def start(provider: LocalProvider, **more: Any) -> int:
     """It is up: the number of its process."""
     provider.sync(POOL, member(**more))
-    return int(until(is_up, "it does not come up"))
+    return int(wait_until(is_up, "it does not come up"))
 
 
 def see(provider: LocalProvider, state: str = "ready", **more: Any) -> Seen:
@@ -116,7 +116,7 @@ def test_look_reports_starting_ready_and_dead_agents(provider: LocalProvider) ->
     pid = start(provider)
     assert (see(provider, "creating").is_ready, see(provider).is_ready) == (False, True)
     os.kill(pid, signal.SIGKILL)
-    seen = until(lambda: not (found := see(provider)).is_ready and found)
+    seen = wait_until(lambda: not (found := see(provider)).is_ready and found)
     assert (seen.is_down, seen.is_planned, seen.why) == (True, False, "its process has ended")
 
 
@@ -128,13 +128,13 @@ def test_reused_process_id_is_not_taken_for_the_agent(
     assert process is not None
     detached.adopt(folder(), replace(process, pid=os.getpid(), started="1"))
     os.kill(process.pid, signal.SIGKILL)
-    assert until(lambda: see(provider).is_down)
+    assert wait_until(lambda: see(provider).is_down)
     local_provider.remove(folder())  # and we live on
 
 
 def test_agent_ended_by_sigterm_counts_as_planned(provider: LocalProvider) -> None:
     os.kill(start(provider), signal.SIGTERM)
-    seen = until(lambda: not (found := see(provider)).is_ready and found)
+    seen = wait_until(lambda: not (found := see(provider)).is_ready and found)
     assert (seen.is_planned, seen.why) == (True, "it was asked to end")
 
 
@@ -145,7 +145,7 @@ def test_agent_that_heard_nothing_is_planned_only_after_it_was_ready(
     pid = start(provider)
     os.kill(pid, signal.SIGKILL)
     (folder() / "ended.json").write_text(json.dumps({"why": "away", "pid": pid}))
-    seen = until(lambda: (found := see(provider, state)).is_down and found)
+    seen = wait_until(lambda: (found := see(provider, state)).is_down and found)
     assert (seen.is_planned, seen.why) == (planned, "it heard nothing from us for long")
 
 
@@ -155,13 +155,13 @@ def test_reboot_of_the_machine_counts_as_planned(provider: LocalProvider) -> Non
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
     detached.adopt(folder(), replace(process, boot="another"))
-    seen = until(lambda: not (found := see(provider)).is_ready and found)
+    seen = wait_until(lambda: not (found := see(provider)).is_ready and found)
     assert (seen.is_down, seen.is_planned) == (True, True)
 
 
 def test_dead_agent_is_not_restarted_in_the_same_incarnation(provider: LocalProvider) -> None:
     os.kill(start(provider), signal.SIGKILL)
-    report = until(lambda: (found := provider.sync(POOL, member())).down and found)
+    report = wait_until(lambda: (found := provider.sync(POOL, member())).down and found)
     assert (report.down, report.is_planned) == ("its process has ended", False)
     assert not is_up()
 
@@ -183,7 +183,7 @@ def test_processes_of_a_dead_agent_end_before_its_slots_are_clean(
     ready = member("ready", slots=[DRAINS])
     assert provider.sync(POOL, ready).clean == frozenset()
     os.kill(pid, signal.SIGKILL)
-    report = until(lambda: (found := provider.sync(POOL, ready)).down and found)
+    report = wait_until(lambda: (found := provider.sync(POOL, ready)).down and found)
     assert report.clean == {DRAINS.id}
     assert not any(map(detached.start_time, children))
 
@@ -214,7 +214,7 @@ def test_agent_that_ignores_sigterm_is_killed(
 def test_dead_agent_without_its_folder_is_down_and_not_gone(provider: LocalProvider) -> None:
     os.kill(start(provider), signal.SIGKILL)
     shutil.rmtree(folder())
-    assert until(lambda: see(provider).is_down)
+    assert wait_until(lambda: see(provider).is_down)
     with pytest.raises(NotFoundOutside):
         provider.sync(POOL, member("ready"))
 

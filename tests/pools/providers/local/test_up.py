@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.stack import Stack, load, wait_gone
+from tests.end_to_end.stack import Stack, wait_gone
 from tests.pools.providers.local.helpers import agents_in
 from tests.pools.providers.local.make_up import folders
+from tests.waiting import load
 
 POOL = (
     "kind: Pool\nname: lab\nprovider: local\nslots: [any, plan]\n"

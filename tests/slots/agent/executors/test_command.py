@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import Server
+from tests.waiting import wait_until
 
 from .test_tofu import pack
 
@@ -60,7 +61,7 @@ def test_plan_command_ends_with_its_outcome_and_code(
     assert bool(result["reason"]) == (outcome == "failed")
     if outcome != "planned":
         assert not server.plans and (not server.jsons or outcome == "no_changes")
-        until(lambda: not list((agent.state / "work").iterdir()))  # nothing half done stays
+        wait_until(lambda: not list((agent.state / "work").iterdir()))  # nothing half done stays
     if "create" in plan:
         assert result["summary"]["add"] == 1
         assert server.jsons[1, 10]["resource_changes"][0]["change"]["after"] == {
@@ -240,7 +241,7 @@ def test_exploding_plan_json_fails_its_own_plan_only(server: Server, agent: Agen
         "$BERTH_PLAN_JSON"
     )
     server.order(1, 10, commands={"plan": bomb})
-    assert server.result(1, 10, 100)["code"] == "plan_too_large"
+    assert server.result(1, 10)["code"] == "plan_too_large"
     used = int(
         next(
             line.split()[1]

@@ -131,7 +131,7 @@ def test_branch_and_commit_are_fetched_over_https_with_ca_and_password(
     for claim, ref in enumerate(("main", "first"), 1):
         commit = (tmp_path / ("second" if ref == "main" else "first")).read_text()
         server.order(claim, claim, **work(origin, ref if ref == "main" else commit))
-        planned = server.result(claim, claim, 80)
+        planned = server.result(claim, claim)
         assert (planned["outcome"], planned["facts"].get("commit")) == ("planned", commit), (
             server.log(claim, claim)
         )
@@ -160,6 +160,6 @@ def test_unavailable_https_source_fails_the_plan_with_a_reason(
 ) -> None:
     start_agent()
     server.order(1, 1, **work(origin, **change))
-    result = server.result(1, 1, 80)
+    result = server.result(1, 1)
     assert (result["outcome"], result["code"]) == ("failed", code), server.log(1, 1)
     assert words in result["reason"]

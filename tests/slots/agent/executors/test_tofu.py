@@ -71,7 +71,7 @@ class Bench:
             **work,
         }
         self.server.order(claim, generation, step, **more)
-        return self.server.result(claim, generation, 60)
+        return self.server.result(claim, generation)
 
     def plan_of(self, result: dict[str, Any], size: int = 1) -> dict[str, Any]:
         return {
@@ -182,7 +182,7 @@ def test_tofu_locked_state_fails_the_plan(bench: Bench, server: Server) -> None:
         binary="tofu",
         slot=3,
     )
-    other = server.result(3, 30, 60)
+    other = server.result(3, 30)
     server.order(
         3,
         31,
@@ -193,7 +193,7 @@ def test_tofu_locked_state_fails_the_plan(bench: Bench, server: Server) -> None:
         slot=3,
         plan=bench.plan_of(other),
     )
-    server.wait(lambda: "Creating..." in server.log(3, 31), 30)
+    server.wait(lambda: "Creating..." in server.log(3, 31))
     result = bench.run(1, 11, "apply", plan=bench.plan_of(planned))
     assert (result["outcome"], result["code"]) == ("failed", "state_locked"), result
     server.cancel(3, 31)

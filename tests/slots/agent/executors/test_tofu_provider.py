@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from slots.agent.processes.process_table import list_marked
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import Exchange, Server
 from tests.slots.agent.processes.test_kills import mark
+from tests.waiting import wait_until
 
 from .test_tofu import LIMITS, pack
 
@@ -98,7 +99,7 @@ class World:
 
     def begin_apply(self, **work: Any) -> None:
         self.server.order(1, 10, **self.base)
-        planned = self.server.result(1, 10, 60)
+        planned = self.server.result(1, 10)
         assert planned["outcome"] == "planned", self.server.log(1, 10)
         plan = {
             "digest": planned["digest"],
@@ -140,7 +141,7 @@ def world(
 def test_apply_creates_the_objects_of_a_provider(world: World, server: Server) -> None:
     world.gate.touch()
     world.begin_apply()
-    assert server.result(1, 11, 60)["outcome"] == "applied", server.log(1, 11)
+    assert server.result(1, 11)["outcome"] == "applied", server.log(1, 11)
     assert world.made() == world.backend.known() == ["one", "two"]
     assert world.backend.locked == 2 and world.backend.lock == b""
 
@@ -149,7 +150,7 @@ def test_cancelled_apply_keeps_finished_and_in_flight_objects_in_its_state(
     world: World, server: Server
 ) -> None:
     world.begin_apply()
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     server.cancel(1, 11)
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
     (told,) = server.wait(lambda: server.interrupts.get((1, 11)))
@@ -170,7 +171,7 @@ def test_cancelled_apply_keeps_finished_and_in_flight_objects_in_its_state(
 
 def test_timed_out_apply_keeps_its_objects_in_its_state(world: World, server: Server) -> None:
     world.begin_apply(timeout_s=5)
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
     world.gate.touch()
     result = server.result(1, 11)
@@ -181,7 +182,7 @@ def test_timed_out_apply_keeps_its_objects_in_its_state(world: World, server: Se
 
 def test_apply_that_ignores_its_interrupt_is_killed(world: World, server: Server) -> None:
     world.begin_apply(stop_timeout_s=2)
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     server.cancel(1, 11)
     result = server.result(1, 11)
     assert result["outcome"] == "cancelled"
@@ -194,17 +195,17 @@ def test_apply_whose_agent_is_killed_finishes_its_objects_and_unlocks_its_state(
     world: World, server: Server
 ) -> None:
     world.begin_apply()
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     assert world.backend.lock
     world.agent.kill()
-    until(lambda: INTERRUPTED in world.kept_log())
+    wait_until(lambda: INTERRUPTED in world.kept_log())
     world.gate.touch()
     server.wait(lambda: not world.backend.lock)
     assert world.made() == world.backend.known() == ["one", "two"]
-    until(lambda: list_marked(mark(world.agent)) == [])
+    wait_until(lambda: list_marked(mark(world.agent)) == [])
     world.agent.start()
     server.wait(lambda: LOST in server.hellos[-1]["runs"])
-    server.wait(lambda: INTERRUPTED in server.log(1, 11), 30)
+    server.wait(lambda: INTERRUPTED in server.log(1, 11))
     assert "Two interrupts" not in server.log(1, 11)
 
 
@@ -212,7 +213,7 @@ def test_next_start_of_the_agent_leaves_an_apply_to_the_reaper_that_ends_it(
     world: World, server: Server
 ) -> None:
     world.begin_apply()
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     world.agent.kill()
     world.agent.start()
     server.wait(lambda: RUNNING in server.hellos[-1]["runs"])
@@ -231,21 +232,21 @@ def test_agent_killed_while_a_cancelled_apply_ends_does_not_interrupt_it_again(
     world: World, server: Server
 ) -> None:
     world.begin_apply()
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     server.cancel(1, 11)
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
     world.agent.kill()
-    until(lambda: "the agent has died" in world.kept_log())
+    wait_until(lambda: "the agent has died" in world.kept_log())
     world.gate.touch()
     server.wait(lambda: not world.backend.lock)
     assert world.made() == world.backend.known() == ["one", "two"]
-    until(lambda: list_marked(mark(world.agent)) == [])
+    wait_until(lambda: list_marked(mark(world.agent)) == [])
     assert "Two interrupts" not in world.kept_log()
 
 
 def test_sweep_does_not_end_what_a_reaper_still_ends(world: World, server: Server) -> None:
     world.begin_apply()
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     world.agent.kill()
     world.agent.options = ("--sweep", "--sweep-wait", "0.5")
     world.agent.start()
@@ -269,7 +270,7 @@ def test_failed_apply_names_the_resource_and_how_many_changes_were_done(
         world.object("one"), fails, world.object("two", "depends_on = [files_object.three]")
     )
     world.begin_apply()
-    result = server.result(1, 11, 60)
+    result = server.result(1, 11)
     assert (result["outcome"], result["code"]) == ("failed", "exit_code")
     assert "The object cannot be made" in result["reason"]
     assert result["reason"].endswith("1 of 3 changes was done; failed: files_object.three.")

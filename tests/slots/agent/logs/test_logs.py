@@ -4,8 +4,9 @@ import itertools
 import time
 from pathlib import Path
 
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import Exchange, Server
+from tests.waiting import wait_until
 
 
 def test_chunks_are_a_second_apart_unless_full(server: Server, agent: Agent) -> None:
@@ -30,7 +31,7 @@ def test_gigabyte_of_output_is_sent_bounded(server: Server, agent: Agent) -> Non
         },
     )
     most = 0
-    until(lambda: server.started)
+    wait_until(lambda: server.started)
     while (1, 10) not in server.results:
         with server.changed:
             server.changed.wait(0.1)

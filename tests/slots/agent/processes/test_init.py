@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from slots.agent.processes.process_table import list_children
-from tests.slots.agent.conftest import PYTHON, Agent, until
+from tests.slots.agent.conftest import PYTHON, Agent
 from tests.slots.agent.fake_berth import Server
+from tests.waiting import wait_until
 
 CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
@@ -37,8 +38,8 @@ WAITS = (
 class Container:
     def __init__(self, agent: Agent) -> None:
         self.outside = agent.process  # unshare, which ends as process 1 does
-        (self.init,) = until(lambda: list_children(self.outside.pid))
-        (self.agent,) = until(lambda: list_children(self.init))
+        (self.init,) = wait_until(lambda: list_children(self.outside.pid))
+        (self.agent,) = wait_until(lambda: list_children(self.init))
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_container_of_a_killed_agent_stays_until_its_apply_has_ended(
     order(server, tmp_path)
     os.kill(container.agent, signal.SIGKILL)
     head = tmp_path / "state" / "spool" / "1-10" / "head"
-    until(lambda: "interrupted\n" in head.read_text())
+    wait_until(lambda: "interrupted\n" in head.read_text())
     assert container.outside.poll() is None
     (tmp_path / "gate").touch()
     assert container.outside.wait(20) == 128 + signal.SIGKILL
@@ -95,7 +96,7 @@ def test_process_1_collects_what_tasks_leave_behind(
     container = start_container()
     server.order(1, 10, commands={"plan": "(setsid sh -c 'sleep 0.1' &); true"})
     server.result(1, 10)
-    until(lambda: list_children_and_zombies(container.init) == {container.agent})
+    wait_until(lambda: list_children_and_zombies(container.init) == {container.agent})
 
 
 def list_children_and_zombies(parent: int) -> set[int]:

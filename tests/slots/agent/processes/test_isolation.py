@@ -20,10 +20,11 @@ import pytest
 
 from slots.agent_build import build_agent
 from tests.slots.agent import ordinary_user
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.executors.test_tofu import pack
 from tests.slots.agent.executors.test_tofu_provider import INTERRUPTED, World
 from tests.slots.agent.fake_berth import TOKEN, Server
+from tests.waiting import wait_until
 
 SECRET = "this-is-a-password"
 ATTACK = Path(__file__).with_name("attack.py").read_text()
@@ -162,7 +163,7 @@ def attack(server: Server, machine: Machine) -> dict[str, str]:
         source=server.archive(pack({"attack.py": ATTACK})),
         slot=2,
     )
-    result = server.result(2, 20, 60)
+    result = server.result(2, 20)
     assert result["outcome"] == "planned", (result, server.log(2, 20))
     found = dict(re.findall(r"^(.+): (LEAKED|kept)$", server.log(2, 20), re.M))
     assert len(found) == 19, server.log(2, 20)
@@ -262,9 +263,9 @@ def test_cancelled_isolated_task_is_interrupted_and_leaves_no_process(
     server.order(1, 10, commands={"plan": plan})
     server.wait(lambda: "begun" in server.log(1, 10))
     server.cancel(1, 10)
-    assert server.result(1, 10, 60)["outcome"] == "cancelled"
+    assert server.result(1, 10)["outcome"] == "cancelled"
     assert "asked" in server.log(1, 10)
-    until(lambda: set(ordinary_user.list_processes()) == {agent.process.pid, machine.victim})
+    wait_until(lambda: set(ordinary_user.list_processes()) == {agent.process.pid, machine.victim})
 
 
 @own_user
@@ -275,8 +276,8 @@ def test_background_processes_end_with_their_isolated_task(
     server.order(
         1, 10, commands={"plan": "setsid env -i sleep 300 & setsid setsid sleep 300 & echo done"}
     )
-    assert server.result(1, 10, 60)["outcome"] == "planned"
-    until(lambda: set(ordinary_user.list_processes()) == {agent.process.pid, machine.victim})
+    assert server.result(1, 10)["outcome"] == "planned"
+    wait_until(lambda: set(ordinary_user.list_processes()) == {agent.process.pid, machine.victim})
 
 
 def test_unreadable_folders_stop_no_isolated_task(server: Server, machine: Machine) -> None:
@@ -348,11 +349,11 @@ def test_cancelled_isolated_apply_finishes_the_object_in_flight(
     world.base["binary"] = str(tofu)
     world.write(world.object("one"), world.slow("two", "depends_on = [files_object.one]"))
     world.begin_apply()
-    until(lambda: world.is_begun("two"), 60)
+    wait_until(lambda: world.is_begun("two"))
     server.cancel(1, 11)
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
     world.gate.touch()
-    assert server.result(1, 11, 60)["outcome"] == "cancelled"
+    assert server.result(1, 11)["outcome"] == "cancelled"
     assert world.made() == world.backend.known() == ["one", "two"]
     assert world.backend.lock == b"" and "Two interrupts" not in server.log(1, 11)
 
@@ -363,7 +364,7 @@ def test_isolated_task_ends_when_its_agent_is_killed(server: Server, machine: Ma
     server.order(1, 10, commands={"plan": "setsid sleep 300 & echo begun; exec sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
     agent.kill()
-    until(lambda: set(ordinary_user.list_processes()) == {machine.victim}, 60)
+    wait_until(lambda: set(ordinary_user.list_processes()) == {machine.victim})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
@@ -389,6 +390,6 @@ def test_task_of_a_root_agent_cannot_reach_secrets_of_berth(server: Server) -> N
         server.order(
             1, 10, commands={"plan": plan}, source=server.archive(pack({"attack.py": ATTACK}))
         )
-        assert server.result(1, 10, 60)["outcome"] == "planned", server.log(1, 10)
+        assert server.result(1, 10)["outcome"] == "planned", server.log(1, 10)
         found = dict(re.findall(r"^(.+): (LEAKED|kept)$", server.log(1, 10), re.M))
         assert len(found) == 19 and set(found.values()) == {"kept"}, found

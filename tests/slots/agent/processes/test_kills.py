@@ -13,8 +13,9 @@ import pytest
 from slots.agent.cli import main
 from slots.agent.processes.process_table import list_marked
 from slots.agent.workdir.folders import base_elsewhere, remove
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import Exchange, Server
+from tests.waiting import wait_until
 
 
 def hold(server: Server, what: str) -> None:
@@ -40,7 +41,7 @@ def test_killed_agent_restarts_a_run_that_was_accepted_and_not_begun(
 ) -> None:
     hold(server, "tasks/1/10/")
     server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
-    until(lambda: phase(agent)["phase"] == "accepted")
+    wait_until(lambda: phase(agent)["phase"] == "accepted")
     agent.kill()
     server.hooks.clear()
     agent.start()
@@ -68,7 +69,7 @@ def test_apply_killed_while_preparing_is_not_started_and_not_repeated(
     assert told(server) == [
         {"claim": 1, "generation": 10, "step": "apply", "status": "not_started"}
     ]
-    until(lambda: phase(agent)["phase"] == "reported")
+    wait_until(lambda: phase(agent)["phase"] == "reported")
     server.order(2, 20, slot=2)
     server.result(2, 20)
     assert server.started == [(1, 10), (2, 20)]
@@ -95,7 +96,7 @@ def test_run_of_a_killed_agent_is_lost_ended_and_its_log_kept(server: Server, ag
     server.wait(lambda: len(server.hellos) == 2)
     assert told(server) == [{"claim": 1, "generation": 10, "step": "apply", "status": "lost"}]
     assert list_marked(mark(agent)) == []
-    until(lambda: phase(agent)["phase"] == "reported")
+    wait_until(lambda: phase(agent)["phase"] == "reported")
     server.order(2, 20, slot=2)  # the order for the lost one still stands; it is not taken again
     server.result(2, 20)
     assert server.started == [(1, 10), (2, 20)]
@@ -118,7 +119,7 @@ def test_finished_run_is_reported_after_the_agent_was_killed(
     hold(server, call)
     command = f"echo ran >> {agent.folder}/proof; echo said; echo plan > $BERTH_PLAN_FILE"
     server.order(1, 10, commands={"plan": command})
-    until(lambda: phase(agent)["phase"] == "finished")
+    wait_until(lambda: phase(agent)["phase"] == "finished")
     agent.kill()
     agent.start()
     server.wait(lambda: len(server.hellos) == 2)
@@ -143,7 +144,7 @@ def test_result_is_reported_again_when_its_answer_was_lost(server: Server, agent
 
     server.hooks["tasks/1/10/result/"] = swallow
     server.order(1, 10)
-    until(lambda: seen)
+    wait_until(lambda: seen)
     agent.kill()
     server.hooks.clear()
     agent.start()
@@ -153,7 +154,7 @@ def test_result_is_reported_again_when_its_answer_was_lost(server: Server, agent
 def test_reported_run_is_not_repeated_for_a_repeated_order(server: Server, agent: Agent) -> None:
     server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
     server.result(1, 10)
-    until(lambda: phase(agent)["phase"] == "reported")
+    wait_until(lambda: phase(agent)["phase"] == "reported")
     agent.kill()
     server.boots.clear()  # this server would let it begin
     agent.start()
@@ -167,14 +168,14 @@ def test_plan_folder_outlives_the_agent(server: Server, agent: Agent) -> None:
     commands = {"plan": "echo made > made", "apply": "cat made"}
     server.order(1, 10, commands=commands)
     planned = server.result(1, 10)
-    until(lambda: phase(agent).get("keep"))
+    wait_until(lambda: phase(agent).get("keep"))
     agent.kill()
     agent.start()
     plan = {"digest": planned["digest"], "size": 0, "facts": planned["facts"], "has_file": False}
     server.order(1, 11, "apply", commands=commands, plan=plan)
     assert server.result(1, 11)["outcome"] == "applied"
     assert "made\n" in server.log(1, 11)
-    until(lambda: not list((agent.state / "work").iterdir()))
+    wait_until(lambda: not list((agent.state / "work").iterdir()))
 
 
 def test_torn_run_record_is_reported_as_lost(server: Server, agent: Agent) -> None:

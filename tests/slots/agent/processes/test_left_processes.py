@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from slots.agent.processes import process_table
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import Server
+from tests.waiting import wait_until
 
 HIDE = (
     "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and "
@@ -42,20 +43,20 @@ def test_unmarked_orphan_process_is_ended_with_its_task(
     proof, other = tmp_path / "pid", tmp_path / "other"
     start_agent()
     server.order(2, 2, slot=2, commands={"plan": hidden(other, "sleep 300")})
-    until(lambda: other.exists() and other.read_text(), 60)
+    wait_until(lambda: other.exists() and other.read_text())
     server.order(
         1, 1, commands={"plan": hidden(proof, "true" if how == "it ends" else "sleep 300")}
     )
-    pid = int(until(lambda: proof.exists() and proof.read_text(), 60))
+    pid = int(wait_until(lambda: proof.exists() and proof.read_text()))
     if how != "it ends":
         assert is_alive(pid)
         server.cancel(1, 1)
-    assert server.result(1, 1, 60)["outcome"] == ("planned" if how == "it ends" else "cancelled")
-    until(lambda: not is_alive(pid), 60)
+    assert server.result(1, 1)["outcome"] == ("planned" if how == "it ends" else "cancelled")
+    wait_until(lambda: not is_alive(pid))
     assert is_alive(int(other.read_text())), "what another task runs is left alone"
     server.cancel(2, 2)
-    server.result(2, 2, 60)
-    until(lambda: not is_alive(int(other.read_text())), 60)
+    server.result(2, 2)
+    wait_until(lambda: not is_alive(int(other.read_text())))
 
 
 @pytest.fixture
@@ -89,13 +90,13 @@ def test_slot_is_not_reported_free_before_its_last_process_ended(
     with server.changed:
         server.stops += [{"slot": 3, "generation": 41}, {"slot": 4, "generation": 42}]
         server.changed.notify_all()
-    server.wait(lambda: (4, 42) in server.stopped, 60)
+    server.wait(lambda: (4, 42) in server.stopped)
     polls = len(server.calls)
-    server.wait(lambda: len(server.calls) > polls + 2, 60)
+    server.wait(lambda: len(server.calls) > polls + 2)
     assert (3, 41) not in server.stopped
     stuck.kill()
     stuck.wait()
-    server.wait(lambda: (3, 41) in server.stopped, 60)
+    server.wait(lambda: (3, 41) in server.stopped)
 
 
 def test_unkillable_process_blocks_no_other_task() -> None:

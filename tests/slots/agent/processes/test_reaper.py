@@ -6,8 +6,9 @@ import pytest
 
 from slots.agent.processes.process_table import list_marked
 from slots.agent.processes.reaper import leave_out_rest
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import Server
+from tests.waiting import wait_until
 
 from .test_kills import mark
 
@@ -22,7 +23,7 @@ def test_log_of_an_orphaned_task_continues_and_masks_secrets(server: Server, age
     server.order(1, 10, commands={"plan": command}, secrets={"DB_PASSWORD": SECRET})
     server.wait(lambda: "begun" in server.log(1, 10))
     agent.kill()
-    until(lambda: list_marked(mark(agent)) == [])
+    wait_until(lambda: list_marked(mark(agent)) == [])
     agent.start()
     server.wait(lambda: "password: ***\n" in server.log(1, 10))
     assert "interrupted\n" in server.log(1, 10) and "the agent has died" in server.log(1, 10)
@@ -37,7 +38,7 @@ def test_orphaned_program_that_ignores_its_interrupt_is_killed_in_time(
     server.order(1, 10, commands={"plan": command}, stop_timeout_s=0.5)
     server.wait(lambda: "begun" in server.log(1, 10))
     agent.kill()
-    until(lambda: list_marked(mark(agent)) == [])
+    wait_until(lambda: list_marked(mark(agent)) == [])
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from slots.agent.processes.process_table import collect_orphans, list_marked, started_at
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import TOKEN, Server
+from tests.waiting import wait_until
 
 from .test_kills import mark
 
@@ -78,13 +79,13 @@ def test_program_ends_when_its_reaper_is_killed(server: Server, agent: Agent) ->
             "plan": f"env -i sh -c 'echo $$ > {agent.folder}/pid; sleep 300'; echo begun; sleep 300"
         },
     )
-    until(lambda: (agent.folder / "pid").exists() and (agent.folder / "pid").read_text())
+    wait_until(lambda: (agent.folder / "pid").exists() and (agent.folder / "pid").read_text())
     record = json.loads((agent.state / "runs" / "1-10.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
     result = server.result(1, 10)
     assert (result["outcome"], result["code"]) == ("failed", "killed")
     assert list_marked(mark(agent)) == []
-    until(lambda: not started_at(int((agent.folder / "pid").read_text())))
+    wait_until(lambda: not started_at(int((agent.folder / "pid").read_text())))
 
 
 def test_next_order_of_a_slot_waits_until_the_stopped_run_ended(
@@ -110,7 +111,7 @@ def test_refused_order_that_still_stands_is_retried(server: Server, agent: Agent
     server.order(1, 10)
     server.wait(lambda: ("POST", "tasks/1/10/started/") in server.calls)
     server.hooks.clear()
-    assert server.result(1, 10, 30)["outcome"] == "planned"
+    assert server.result(1, 10)["outcome"] == "planned"
 
 
 def test_run_without_an_order_is_cancelled(server: Server, agent: Agent) -> None:
@@ -151,7 +152,7 @@ def test_second_signal_ends_the_running_tasks(
     for number, sent in enumerate(signals):
         agent.process.send_signal(sent)
         if number == 0:
-            until(lambda: "ends when its tasks have ended" in agent.log)
+            wait_until(lambda: "ends when its tasks have ended" in agent.log)
     assert agent.process.wait(20) == 0
     assert {"claim": 1, "generation": 10, "step": "plan", "status": "lost"} in server.hellos[-1][
         "runs"
@@ -184,7 +185,7 @@ def test_agent_told_to_end_gives_up_a_task_that_cannot_begin(
 ) -> None:
     server.hooks[call] = lambda exchange: exchange.answer(503)
     server.order(1, 10, commands={"plan": f"echo ran >> {agent.folder}/proof"})
-    until(lambda: "cannot begin yet" in agent.log)
+    wait_until(lambda: "cannot begin yet" in agent.log)
     assert agent.end(number) == 0
     assert not (agent.folder / "proof").exists()
     assert {"claim": 1, "generation": 10, "step": "plan", "status": "not_started"} in server.hellos[
@@ -197,7 +198,7 @@ def test_agent_ended_during_an_outage_reports_at_its_next_start(
 ) -> None:
     server.hooks["tasks/1/10/started/"] = lambda exchange: exchange.answer(503)
     server.order(1, 10)
-    until(lambda: "cannot begin yet" in agent.log)
+    wait_until(lambda: "cannot begin yet" in agent.log)
     server.hooks[""] = lambda exchange: exchange.answer(503)
     assert agent.end() == 0
     server.hooks.clear()
@@ -224,7 +225,7 @@ def test_unreported_result_does_not_keep_the_agent_running(
 def test_process_1_of_a_container_reaps_orphans_of_tasks() -> None:
     child = subprocess.Popen(["true"])
     waited = subprocess.Popen(["true"])
-    until(lambda: {child.pid, waited.pid} <= collect_orphans({waited.pid}, set()))
+    wait_until(lambda: {child.pid, waited.pid} <= collect_orphans({waited.pid}, set()))
     dead = collect_orphans({waited.pid}, set())
     collect_orphans({waited.pid}, dead)
     assert child.pid not in collect_orphans({waited.pid}, set())
@@ -261,7 +262,7 @@ def test_agent_whose_token_is_refused_for_long_ends_its_tasks(
     server.order(1, 10, commands={"plan": "echo begun; sleep 300"})
     server.wait(lambda: "begun" in server.log(1, 10))
     server.token = "another"
-    until(lambda: list_marked(mark(agent)) == [], 30)
+    wait_until(lambda: list_marked(mark(agent)) == [])
     assert agent.process.poll() is None
     server.token = TOKEN
     server.wait(

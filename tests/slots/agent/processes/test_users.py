@@ -16,9 +16,10 @@ from slots.agent.common.errors import Unusable
 from slots.agent.processes import users
 from slots.agent.processes.process_table import has_ended, kill_user, list_marked, list_owned
 from slots.agent.processes.users import FIRST, LAST, TaskUsers, User, end_strays
-from tests.slots.agent.conftest import Agent, until
+from tests.slots.agent.conftest import Agent
 from tests.slots.agent.executors.test_tofu import pack
 from tests.slots.agent.fake_berth import Server
+from tests.waiting import wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
 
@@ -156,7 +157,7 @@ def test_next_start_of_the_agent_does_not_end_the_user_of_a_task_that_a_reaper_e
     )
     source = Path(server.wait(lambda: server.log(1, 10).strip()))
     agent.kill()
-    until(lambda: "interrupted\n" in (agent.state / "spool" / "1-10" / "head").read_text())
+    wait_until(lambda: "interrupted\n" in (agent.state / "spool" / "1-10" / "head").read_text())
     agent.start()
     server.wait(lambda: len(server.hellos) == 2)
     assert [run["status"] for run in server.hellos[1]["runs"]] == ["running"]
@@ -298,7 +299,7 @@ def test_ended_process_keeps_its_id_until_it_is_waited_for() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         assert not has_ended(process)
         process.kill()
-        until(lambda: has_ended(process))
+        wait_until(lambda: has_ended(process))
         os.kill(process.pid, 0)  # still there
         assert process.wait() == -9 and has_ended(process)
 
