@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db import transaction
 
-from claims.allocation import decisions_sql
 from claims.checks import repairs_sql
 from claims.checks.holding import REASON
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.end_hold import lock_after_lost_apply, lock_hold
 from claims.tasks.task_result import BY_SIGNAL, CUT_OFF
 from project.kernel.db.sql import run
@@ -109,5 +109,5 @@ def _end(claim_id: int, generation: int) -> None:
             "exit_code": None,
             "facts": "{}",
         }
-        if decisions_sql.end_run(claim=claim_id, generation=generation, **values):
+        if tasks_sql.end_run(claim=claim_id, generation=generation, **values):
             record("repair", claim_id=claim_id, generation=generation, reason=REASON)

@@ -13,8 +13,8 @@ from functools import partial
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
 from claims.allocation.requests.policy import format_seconds
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.deadline_notices import notify_deadline
 from claims.lifecycle.drain import evict_claims
 from claims.lifecycle.end_hold import approval_of, end_hold, lock_hold
@@ -137,9 +137,9 @@ def _check_pending(row: claims_sql.LockDueClaimRow) -> None:
         release_slots(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
     elif look.action in ("seek", "stop_seeking"):
         if look.action == "seek":
-            decisions_sql.start_seeking(claim=row.id)
+            tasks_sql.start_seeking(claim=row.id)
         else:
-            decisions_sql.stop_seeking(claim=row.id)
+            tasks_sql.stop_seeking(claim=row.id)
         publish("slots")
     elif look.action == "notify":
         notify_deadline(row.id)
@@ -158,10 +158,10 @@ def apply_pool_changes() -> bool:
     """Make waiting plans due when the configuration of their pool changes, and all of them once
     after a start, so that changed approval rules also apply to them.
     """
-    found = {row.id: row.revision for row in decisions_sql.revisions()}
+    found = {row.id: row.revision for row in tasks_sql.revisions()}
     changed = [pool for pool, revision in found.items() if _Known.revisions.get(pool) != revision]
     if changed:
-        decisions_sql.look_again(pools=changed)
+        tasks_sql.make_plans_due(pools=changed)
     _Known.revisions = found
     return False
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import send_mail
 
-from claims.allocation import decisions_sql
+from claims.lifecycle import tasks_sql
 from claims.models import Claim
 from claims.states import PENDING
 from project.kernel.events.log import record
@@ -31,7 +31,7 @@ def notify_deadline(claim_id: int) -> bool:
     """Record the notice in the transaction of the finalizer. False: the notice was recorded
     before, or the plan no longer waits.
     """
-    row = decisions_sql.notify(claim=claim_id)
+    row = tasks_sql.notify(claim=claim_id)
     if row is None:
         return False
     until = {"expires_at": rfc3339(row.expires_at)}

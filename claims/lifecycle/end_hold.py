@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple, TypedDict
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.policy import Fate, fate_of_lost
 from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.workspaces.services import block_waiting
@@ -73,7 +73,7 @@ def was_started(claim: claims_sql.LockClaimRow) -> bool:
         return False
     if not claim.has_task:
         return True
-    run = decisions_sql.run_of(claim=claim.id, generation=claim.generation)
+    run = tasks_sql.run_of(claim=claim.id, generation=claim.generation)
     return run is not None and run.outcome != NEVER_RAN
 
 
@@ -90,7 +90,7 @@ def end_hold(held: LockedHold, ending: Ending, *, words: str = "") -> list[claim
     if not rows:
         return rows
     if ending.to == "ended" and ending.outcome != "lost":
-        decisions_sql.stale_plans(claim=claim.id)
+        tasks_sql.stale_plans(claim=claim.id)
     if held.is_started and claim.has_task:
         end_run(claim, ending.outcome or "lost", ending.verb, ending.reason)
     if held.is_started and claim.step == "apply" and ending.to == "ended":
@@ -99,7 +99,7 @@ def end_hold(held: LockedHold, ending: Ending, *, words: str = "") -> list[claim
 
 
 def end_run(claim: claims_sql.LockClaimRow, outcome: str, code: str, reason: str) -> None:
-    decisions_sql.end_run(
+    tasks_sql.end_run(
         claim=claim.id,
         generation=claim.generation,
         outcome=outcome,

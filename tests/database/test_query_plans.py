@@ -45,11 +45,11 @@ WALKS = {
     ): "a pool is deleted: what is blocked may wait for it beside another",
     ("claims/statements.sql", "count_live"): "the same, counted",
     (
-        "claims/allocation/decisions.sql",
-        "applies_in_line",
+        "claims/lifecycle/tasks.sql",
+        "queued_applies",
     ): "only what is approved and waits, in its order",
     (
-        "claims/allocation/decisions.sql",
+        "claims/lifecycle/tasks.sql",
         "seekers",
     ): "only what looks for a slot again, in its order",
     ("claims/scaling/scaling.sql", "wanted_lines"): "hops from line to line",

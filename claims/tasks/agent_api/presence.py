@@ -5,7 +5,7 @@ from typing import Any
 
 from django.http import HttpResponse
 
-from claims.allocation import decisions_sql
+from claims.lifecycle import tasks_sql
 from claims.tasks.agent_api import schemas
 from claims.tasks.agent_api.endpoint import TAG, AgentCall, AgentEndpoint
 from claims.tasks.runs import agents_sql
@@ -151,7 +151,7 @@ class AgentStopped(AgentEndpoint):
         pairs = read_slots(call.read())
         own = {
             row.id
-            for row in decisions_sql.slots_on_member(
+            for row in tasks_sql.slots_on_member(
                 slots=[slot for slot, _ in pairs], member=agent.member_id
             )
         }

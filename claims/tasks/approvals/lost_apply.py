@@ -8,7 +8,7 @@ from functools import partial
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
+from claims.lifecycle import tasks_sql
 from claims.statements import repeat
 from claims.tasks.files.sealed_files import delete_file
 from claims.tasks.states.services import resolve_states
@@ -71,7 +71,7 @@ def _resolve(workspace_id: int, what: str, note: str, meant: int | None) -> tupl
                 claim=claim,
             )
         facts = {"settled": {"what": what, "by": current_actor(), "reason": note}}
-        decisions_sql.settle_run(claim=claim, facts=json.dumps(facts))
+        tasks_sql.record_outcome(claim=claim, facts=json.dumps(facts))
         files = resolve_states(row.id, f"the workspace is settled: {SETTLED[what]}")
         claims_sql.set_workspace_lock(workspace=row.id, by="", reason="")
         data = {"workspace": name, "what": what}

@@ -7,11 +7,11 @@ from functools import partial
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.queues.allocator import served_first
 from claims.allocation.scale_request import request_scaling
 from claims.allocation.selectors import view_claim
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
 from claims.states import PENDING
@@ -63,11 +63,11 @@ def reserve_parked() -> int:
     allocators may run this at the same time. Returns the number of reserved slots.
     """
     found = 0
-    for row in decisions_sql.seekers(AT_A_TIME):
+    for row in tasks_sql.seekers(AT_A_TIME):
         found += repeat(partial(_reserve_again, row))
     if found:
         publish("events", "slots")
-    if wanting := {row.pool_id for row in decisions_sql.seeking_pools()}:
+    if wanting := {row.pool_id for row in tasks_sql.seeking_pools()}:
         request_scaling(wanting)
     return found
 
@@ -77,7 +77,7 @@ def bind_approved() -> int:
     slot. Other approved claims stay first in their queue and take any slot.
     """
     found = 0
-    for row in decisions_sql.applies_in_line(AT_A_TIME):
+    for row in tasks_sql.queued_applies(AT_A_TIME):
         if row.member_id is None:
             continue
         bind = partial(
@@ -99,9 +99,9 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
     with transaction.atomic():
         claim = lock_claim(claim_id)
         check_pending(claim)
-        row = decisions_sql.extend(claim=claim_id, seconds=seconds)
+        row = tasks_sql.extend(claim=claim_id, seconds=seconds)
         assert row is not None  # the claim is locked and pending
-        if decisions_sql.is_too_far(claim=claim_id, longest=LONGEST):
+        if tasks_sql.is_too_far(claim=claim_id, longest=LONGEST):
             raise Refused(
                 f"Claim {claim_id} would wait for more than 30 days from now.",
                 code="too_far",
@@ -126,7 +126,7 @@ def _plan_again(claim_id: int, note: str) -> None:
             check_pending(claim)
         generation, actor = claim.generation, current_actor()
         if claim.state == "reserved":
-            slot = decisions_sql.slot_of(claim=claim_id)
+            slot = tasks_sql.slot_of(claim=claim_id)
             if not is_locked and slot is not None and _accepts_claims(slot.member_id):
                 claims_sql.resume_planning(
                     claim=claim_id, generation=generation, actor=actor, reason=note
@@ -147,7 +147,7 @@ def _plan_again(claim_id: int, note: str) -> None:
 
 
 def _accepts_claims(member_id: int) -> bool:
-    member = decisions_sql.is_member_there(member=member_id)
+    member = tasks_sql.member_state(member=member_id)
     return member is not None and member.is_ready and not member.is_closing
 
 
@@ -155,7 +155,7 @@ def _move(claim_id: int, note: str) -> None:
     with transaction.atomic():
         claim = lock_claim(claim_id)
         check_pending(claim)
-        slot = decisions_sql.slot_of(claim=claim_id)
+        slot = tasks_sql.slot_of(claim=claim_id)
         if slot is None or claim.size != 1:
             way_out = "The claim gets a slot after its approval, or earlier if a slot becomes free."
             raise Conflict(
@@ -180,7 +180,7 @@ def _move(claim_id: int, note: str) -> None:
                 code="no_place",
                 way_out="Free a slot on another member or add a member, then move it.",
             )
-        decisions_sql.start_seeking(claim=claim_id)
+        tasks_sql.start_seeking(claim=claim_id)
         publish("claims", "slots", "events")
 
 
@@ -201,12 +201,12 @@ def _reserve_any(
     )
 
 
-def _reserve_again(row: decisions_sql.SeekersRow) -> bool:
+def _reserve_again(row: tasks_sql.SeekersRow) -> bool:
     with transaction.atomic():
         if (
             row.rank > 0
             and row.pool_id is not None
-            and decisions_sql.approved_wait(pool=row.pool_id, lanes=row.lanes)
+            and tasks_sql.approved_wait(pool=row.pool_id, lanes=row.lanes)
         ):
             return False
         if row.member_id is not None and claims_sql.reserve_near(

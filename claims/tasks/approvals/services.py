@@ -20,7 +20,7 @@ from typing import Any
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.end_hold import approval_of, pool_name
 from claims.lifecycle.release import Ending, end_unheld, lock_claim, release_slots
 from claims.models import Plan
@@ -70,7 +70,7 @@ class _LockedPlan:
     """A locked claim that waits for a decision, and its current plan."""
 
     claim: claims_sql.LockClaimRow
-    plan: decisions_sql.CurrentPlanRow
+    plan: tasks_sql.CurrentPlanRow
     approval: ApprovalSpec
 
 
@@ -169,10 +169,10 @@ def _approve(
                 code="counts_differ",
                 way_out="Plan again. If the counts still differ, check the agent.",
             )
-        if is_one_of_many and decisions_sql.is_destroying(plan=plan.id):
+        if is_one_of_many and tasks_sql.is_destroying(plan=plan.id):
             text = f"The plan of claim {claim_id} destroys or replaces resources."
             raise Refused(text, code="destroys", way_out="Read the plan and approve it by itself.")
-        earlier = decisions_sql.approvals_of(plan=plan.id)
+        earlier = tasks_sql.approvals_of(plan=plan.id)
         lock_rights([by.user_id, *(row.user_id for row in earlier if row.user_id is not None)])
         _require_approver(by, claim)
         if not approval.own and by.requester == claim.requested_by:
@@ -181,7 +181,7 @@ def _approve(
                 "requester’s approval."
             )
             raise Refused(text, code="own_plan", way_out="Ask another approver of the pool.")
-        if claim.pool_id is not None and decisions_sql.is_deleting(pool=claim.pool_id):
+        if claim.pool_id is not None and tasks_sql.is_deleting(pool=claim.pool_id):
             text = f"The pool of claim {claim_id} is being deleted, so the claim ends."
             raise Conflict(
                 text, code="pool_deleting", way_out="Create a new claim in another pool."
@@ -192,7 +192,7 @@ def _approve(
                 f"{workspace.lock_reason}. No claim of the workspace starts."
             )
             raise Conflict(text, code="workspace_locked", way_out="Unlock it, then approve.")
-        decisions_sql.add_approval(
+        tasks_sql.add_approval(
             plan=plan.id,
             user=by.user_id,
             by=by.requester,
@@ -201,7 +201,7 @@ def _approve(
             via=via,
         )
         # Counted by the current rule of the pool.
-        yes = [row for row in decisions_sql.approvals_of(plan=plan.id) if row.is_yes]
+        yes = [row for row in tasks_sql.approvals_of(plan=plan.id) if row.is_yes]
         given = find_faults(
             yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=approval
         ).count("")
@@ -219,7 +219,7 @@ def _approve(
 def _start_apply(claim: claims_sql.LockClaimRow, plan_id: int, comment: str) -> str:
     """Returns the new state. The statement checks the deadline again and decides."""
     is_reserved = claim.state == "reserved"
-    if is_reserved and claim.pool_id is not None and decisions_sql.is_frozen(pool=claim.pool_id):
+    if is_reserved and claim.pool_id is not None and tasks_sql.is_frozen(pool=claim.pool_id):
         # A frozen pool starts no apply. The claim waits first in the queue, near its plan and
         # without a deadline, until the freeze is over.
         release_slots(
@@ -250,11 +250,11 @@ def _reject(claim_id: int, digest: str, by: Identity, comment: str, via: str) ->
         claim, plan = found.claim, found.plan
         lock_rights([by.user_id])
         _require_approver(by, claim)
-        decisions_sql.say_no(
+        tasks_sql.add_rejection(
             plan=plan.id, user=by.user_id, by=by.requester, comment=comment, via=via
         )
-        given = sum(row.is_yes for row in decisions_sql.approvals_of(plan=plan.id))
-        decisions_sql.stale_plans(claim=claim_id)
+        given = sum(row.is_yes for row in tasks_sql.approvals_of(plan=plan.id))
+        tasks_sql.stale_plans(claim=claim_id)
         if claim.state == "reserved":
             release_slots(
                 claim_id,
@@ -291,7 +291,7 @@ def _lock_plan(
         return _answer_decided(claim, digest, by, approval, is_yes=is_yes)
     if claim.is_over:
         raise too_late(claim)
-    plan = decisions_sql.current_plan(claim=claim_id)
+    plan = tasks_sql.current_plan(claim=claim_id)
     if plan is None:
         raise Conflict(
             f"Claim {claim_id} has no plan to approve or reject.",
@@ -318,8 +318,8 @@ def _answer_decided(
     is_yes: bool,
 ) -> ApprovalResult:
     """Raises with the earlier decision, unless the same user made it."""
-    plan = decisions_sql.last_plan(claim=claim.id)
-    votes = [] if plan is None else decisions_sql.approvals_of(plan=plan.id)
+    plan = tasks_sql.last_plan(claim=claim.id)
+    votes = [] if plan is None else tasks_sql.approvals_of(plan=plan.id)
     no = next((row for row in votes if not row.is_yes), None)
     yes = [row for row in votes if row.is_yes]
     if claim.state == "ended" and claim.outcome == "rejected" and no is not None:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from claims.allocation import decisions_sql
+from claims.lifecycle import tasks_sql
 
 
 def list_runs_in(
@@ -12,8 +12,8 @@ def list_runs_in(
     """The runs of a workspace, those of the newest claim first, and the `before` of the next
     page.
     """
-    rows = decisions_sql.runs_of_workspace(limit, workspace=workspace_id, before=before)
-    claims = decisions_sql.claims_of_workspace(limit, workspace=workspace_id, before=before)
+    rows = tasks_sql.runs_of_workspace(limit, workspace=workspace_id, before=before)
+    claims = tasks_sql.claims_of_workspace(limit, workspace=workspace_id, before=before)
     found = [
         {
             "claim": row.claim_id, "generation": row.generation, "step": row.step,

@@ -14,9 +14,9 @@ from typing import Any, TypedDict
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.end_hold import (
     NEVER_RAN,
     LockedHold,
@@ -93,8 +93,8 @@ def start_run(
     if write_start(claim_id=claim_id, generation=generation, member=member, boot=boot, place=place):
         publish("events")
         return
-    run = decisions_sql.run_of(claim=claim_id, generation=generation)
-    holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
+    run = tasks_sql.run_of(claim=claim_id, generation=generation)
+    holder = tasks_sql.holder_of(claim=claim_id, generation=generation)
     if run is None or holder is None or holder.member_id != member.pk or run.ended_at is not None:
         raise _refuse_late(claim_id, generation, member, "started")
     if run.boot != boot[:LONGEST_BOOT]:
@@ -122,7 +122,7 @@ def record_result(*, claim_id: int, generation: int, member: Member, result: Tas
         raise
     if settled is not None:
         return settled
-    run = decisions_sql.run_of(claim=claim_id, generation=generation)
+    run = tasks_sql.run_of(claim=claim_id, generation=generation)
     if run is None or run.member_id != member.pk:
         raise _refuse_late(claim_id, generation, member, result.outcome)
     if result.rescued_bytes is not None:  # the run is over, but its agent has the only copy
@@ -140,7 +140,7 @@ def record_result(*, claim_id: int, generation: int, member: Member, result: Tas
             "code": result.code,
             "reason": result.reason,
         }
-        decisions_sql.note_run(
+        tasks_sql.add_run_facts(
             claim=claim_id, generation=generation, facts=json.dumps({"report": report})
         )
         claim = view_claim(claim_id)
@@ -164,7 +164,7 @@ def lose_runs(member: Member, boot: str, runs: Iterable[ReportedRun]) -> int:
     agent started and that it no longer knows. Returns the number of lost runs.
     """
     statuses = {(run["claim"], run["generation"]): run["status"] for run in runs}
-    for row in decisions_sql.open_runs(member=member.pk):
+    for row in tasks_sql.open_runs(member=member.pk):
         if row.boot != boot:
             statuses.setdefault((row.claim_id, row.generation), "lost")
     lost = [pair for pair, status in statuses.items() if status in ("lost", NEVER_RAN)]
@@ -175,9 +175,7 @@ def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
     """Frees draining slots whose processes have ended. Slots of other members stay unchanged."""
     mine = {
         row.id
-        for row in decisions_sql.slots_on_member(
-            slots=[slot for slot, _ in slots], member=member.pk
-        )
+        for row in tasks_sql.slots_on_member(slots=[slot for slot, _ in slots], member=member.pk)
     }
     return sum(
         clean_slot(slot_id=slot, generation=generation)
@@ -187,12 +185,12 @@ def confirm_stopped(member: Member, slots: Sequence[tuple[int, int]]) -> int:
 
 
 def _lose_run(member: Member, claim_id: int, generation: int, status: str) -> bool:
-    if decisions_sql.holder_of(claim=claim_id, generation=generation) is None:
+    if tasks_sql.holder_of(claim=claim_id, generation=generation) is None:
         return False  # the run is over, so no lock is needed
     with transaction.atomic():
         held = lock_hold(claim_id)
-        holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
-        run = decisions_sql.run_of(claim=claim_id, generation=generation)
+        holder = tasks_sql.holder_of(claim=claim_id, generation=generation)
+        run = tasks_sql.run_of(claim=claim_id, generation=generation)
         if (
             holder is None
             or holder.member_id != member.pk
@@ -218,11 +216,11 @@ def _record_result(
         locked = claims_sql.lock_workspace_of(claim=claim_id) if result.is_cut_off else None
         workspace = locked or claims_sql.share_workspace_of(claim=claim_id)
         claim = lock_claim(claim_id)
-        holder = decisions_sql.holder_of(claim=claim_id, generation=generation)
+        holder = tasks_sql.holder_of(claim=claim_id, generation=generation)
         if claim.generation != generation or holder is None or holder.member_id != member.pk:
             return None
         # An upload that replaces the saved plan comes either before this lock or is rejected.
-        run = decisions_sql.lock_run(claim=claim_id, generation=generation)
+        run = tasks_sql.lock_run(claim=claim_id, generation=generation)
         if run is not None and run.ended_at is not None:
             return None
         files: RunFiles = json.loads("{}" if run is None else run.facts).get("files", {})
@@ -246,7 +244,7 @@ def _record_result(
 
 
 def _check_result(
-    claim: claims_sql.LockClaimRow, run: decisions_sql.LockRunRow | None, result: TaskResult
+    claim: claims_sql.LockClaimRow, run: tasks_sql.LockRunRow | None, result: TaskResult
 ) -> None:
     if result.outcome not in (OF_APPLY if claim.step == "apply" else OF_PLAN):
         text = f"Claim {claim.id} is at its {claim.step}, which does not end as {result.outcome}."
@@ -287,7 +285,7 @@ def _plan_again(claim: claims_sql.LockClaimRow, is_locked: bool, result: TaskRes
     """The approved plan is outdated: the claim returns to its queue, with its own priority, to plan
     again.
     """
-    decisions_sql.stale_plans(claim=claim.id)
+    tasks_sql.stale_plans(claim=claim.id)
     to = "blocked" if is_locked else "waiting"
     release_slots(
         claim.id,
@@ -326,10 +324,10 @@ def _check_plan_file(result: TaskResult, files: RunFiles) -> TaskResult:
 def _store_plan(
     claim: claims_sql.LockClaimRow, member: Member, result: TaskResult, files: RunFiles
 ) -> None:
-    decisions_sql.stale_plans(claim=claim.id)
+    tasks_sql.stale_plans(claim=claim.id)
     listed = files.get("json_counts")
     summary = dict(result.summary or listed or {})
-    plan = decisions_sql.add_plan(
+    plan = tasks_sql.add_plan(
         claim=claim.id,
         generation=claim.generation,
         digest=result.digest or b"",
@@ -371,8 +369,8 @@ def _wait_for_decision(claim: claims_sql.LockClaimRow) -> RunEnd:
 
 def _write_run_end(
     claim: claims_sql.LockClaimRow,
-    holder: decisions_sql.HolderOfRow,
-    run: decisions_sql.LockRunRow | None,
+    holder: tasks_sql.HolderOfRow,
+    run: tasks_sql.LockRunRow | None,
     member: Member,
     result: TaskResult,
     settled: RunEnd,
@@ -388,10 +386,10 @@ def _write_run_end(
         "facts": json.dumps(facts),
     }  # fmt: skip
     if run is not None:
-        decisions_sql.end_run(**values)
+        tasks_sql.end_run(**values)
     else:
         place = f"{holder.lane}-{holder.number}"
-        decisions_sql.add_ended_run(
+        tasks_sql.add_ended_run(
             step=claim.step,
             member=member.pk,
             name=member.name,

@@ -7,7 +7,7 @@ from functools import partial
 
 from django.db import transaction
 
-from claims.allocation import decisions_sql
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.end_hold import approval_of
 from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
@@ -27,7 +27,7 @@ def write_start(*, claim_id: int, generation: int, member: Member, boot: str, pl
     """
 
     def start(*, is_approved: bool) -> bool:
-        rows = decisions_sql.start_run(
+        rows = tasks_sql.start_run(
             claim=claim_id,
             generation=generation,
             member=member.pk,
@@ -55,15 +55,15 @@ def _start_apply(
             or claim.approved_plan_id is None
         ):
             return False
-        if decisions_sql.run_of(claim=claim.id, generation=claim.generation) is not None:
+        if tasks_sql.run_of(claim=claim.id, generation=claim.generation) is not None:
             return False
         rule = approval_of(claim.pool_id)
-        yes = [row for row in decisions_sql.approvals_of(plan=claim.approved_plan_id) if row.is_yes]
+        yes = [row for row in tasks_sql.approvals_of(plan=claim.approved_plan_id) if row.is_yes]
         lock_rights(row.user_id for row in yes if row.user_id is not None)
         faults = find_faults(yes, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule)
         if faults.count("") >= rule.needed:
             return start_approved()
-        holder = decisions_sql.holder_of(claim=claim.id, generation=claim.generation)
+        holder = tasks_sql.holder_of(claim=claim.id, generation=claim.generation)
         if holder is None or holder.member_id != member_id:
             return False
         why = (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.drain import evict_claim
 from claims.models import Run
 from claims.tasks.runs.services import start_run
@@ -270,7 +270,7 @@ def test_each_drain_race_fails_without_its_guard(
 ) -> None:
     take_away(
         mutant.guards,
-        (claims_sql.statements, decisions_sql.statements, members_sql.statements),
+        (claims_sql.statements, tasks_sql.statements, members_sql.statements),
         monkeypatch,
     )
     if mutant.is_member_unlocked:

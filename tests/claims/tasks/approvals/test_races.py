@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation import decisions_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
+from claims.lifecycle import tasks_sql
 from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.lifecycle.lost_member import lose_claim
@@ -588,7 +588,7 @@ def test_each_race_fails_without_its_guard(
 ) -> None:
     take_away(
         mutant.guards,
-        (claims_sql.statements, decisions_sql.statements, permissions_sql.statements),
+        (claims_sql.statements, tasks_sql.statements, permissions_sql.statements),
         monkeypatch,
     )
     see_red(BY_NAME[mutant.race], order, red)

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from claims.allocation import decisions_sql
 from claims.controllers import Allocator
-from claims.lifecycle import chores
+from claims.lifecycle import chores, tasks_sql
 from claims.lifecycle.chores import apply_pool_changes, check_due_claims
 from claims.models import Plan
 from claims.tasks.agent_api.tasks import save_files
@@ -137,7 +136,7 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
     about = {"plan_digest": digest().hex(), "plan_size": 6}
     save_files(held, {"plan": b"a plan"}, about)
     gate = Gate()
-    read = decisions_sql.lock_run if is_locked else decisions_sql.run_of
+    read = tasks_sql.lock_run if is_locked else tasks_sql.run_of
 
     def lock_run(**values: Any) -> Any:
         found = read(**values)
@@ -146,7 +145,7 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
 
     def take() -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(decisions_sql, "lock_run", lock_run)
+            patch.setattr(tasks_sql, "lock_run", lock_run)
             return tell(claim, result())
 
     def send() -> Any:
