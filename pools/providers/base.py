@@ -71,9 +71,20 @@ class PoolSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenSlot:
+    """An outside object in the place of a slot, for example the listener of a port."""
+
+    lane: str
+    number: int
+    # For people and later calls: the id of the listener, its health.
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    is_foreign: bool = False  # the object is not Berth's; Berth leaves it alone
+
+
+@dataclass(frozen=True, slots=True)
 class MemberReport:
-    """How it went. A slot that drains and is not named here is still in use: it is looked at
-    again, until its deadline and after.
+    """The result of a sync. A draining slot that is not in `clean` is still in use; Berth calls
+    `sync` again, also after the deadline of the slot.
     """
 
     clean: frozenset[int] = frozenset()  # ids of draining slots that are confirmed empty
@@ -81,8 +92,8 @@ class MemberReport:
     is_gone: bool = False
     is_ready: bool = False  # it exists and works
     external_id: str = ""  # what it is called outside, once that is known
-    # What to keep with a slot, for people.
-    observed: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    # All outside objects in the places of slots; None: the provider does not see slots.
+    slots: tuple[SeenSlot, ...] | None = None
     down: str = ""  # it is known not to run: why. Not gone: it can be started again
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
     # Down, and whoever is started next knows nothing of it: what it was at is lost.
@@ -104,7 +115,9 @@ class Seen:
     is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
     # Down, and whoever is started next knows nothing of it: what it was at is lost.
     is_lost: bool = False
-    is_ending: bool = False  # somebody takes it away: what runs there may end, nothing new comes
+    is_ending: bool = False  # it is being removed: what runs there may end, no claim comes
+    # All outside objects in the places of its slots; None: the provider does not see slots.
+    slots: tuple[SeenSlot, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it
 leaves, I11 the most, I16m timers, I19 the outside, I24 looks, I26 agents of this machine, I40
-providers that may be used, I41 protection of tasks on this machine."""
+providers that may be used, I41 protection of tasks on this machine, I42 slots outside."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -68,6 +68,13 @@ SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p
 WHERE m.state <> 'gone' AND p.state <> 'gone' GROUP BY p.id HAVING count(*) > p.max_members
   AND (p.spec->'scaling' IS NULL OR max(m.created_at) > p.changed_at)
 ORDER BY p.name"""
+
+SLOT_DRIFT = """
+SELECT p.name AS pool, m.name AS member, s.lane, s.number, s.state, s.claim_id,
+  s.observed->>'presence' AS presence
+FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
+WHERE s.observed->>'presence' IN ('missing', 'foreign') AND m.state IN ('ready', 'offline')
+ORDER BY p.name, m.name, s.lane, s.number LIMIT 1000"""
 
 OLD_TIMERS = """
 SELECT what, id, age FROM (
@@ -310,3 +317,22 @@ def find_unprotected() -> Iterator[Finding]:
 def list_pools_here() -> list[Pool]:
     """Pools whose tasks run on Berth's own machine."""
     return list(list_pools().filter(provider__in=kinds_with(lambda provider: provider.runs_here)))
+
+
+@check(
+    "I42",
+    "Slots exist outside as their rows say",
+    (
+        "A claim holds a slot whose outside object is missing, or an object that is not Berth's "
+        "is in the place of the slot. The last look or sync of the provider found this."
+    ),
+)
+def find_slot_drift() -> Iterator[Finding]:
+    for row in run(SLOT_DRIFT, {}, prepare=False):
+        what = f"slot {row.lane} {row.number} of member {row.member} of pool {row.pool}"
+        if row.presence == "missing":
+            detail = f"claim {row.claim_id} holds it, and it is missing outside"
+            yield Finding(what, detail, "Release the claim, or create the object again.")
+        else:
+            repair = "Remove the foreign object, or cordon the member."
+            yield Finding(what, "a foreign object is in its place outside", repair)

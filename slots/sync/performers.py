@@ -35,6 +35,7 @@ from slots.members.store import lane_of, request_sync
 from slots.members.tokens import issue_token
 from slots.models import Slot
 from slots.sync.metrics import timed_call
+from slots.sync.slot_drift import record_reported_slots
 
 LOOK_AGAIN = 10.0  # seconds until the next sync of a member that drains, or is created or deleted
 
@@ -90,10 +91,7 @@ def record_report(member: MemberSnapshot, report: MemberReport) -> None:
     for slot in member.slots:
         if slot.state == "draining" and slot.id in report.clean:
             clean_slot(slot_id=slot.id, generation=slot.generation)
-        if slot.id in report.observed:
-            Slot.objects.filter(pk=slot.id, generation=slot.generation).update(
-                observed=dict(report.observed[slot.id])
-            )
+    record_reported_slots(member, report)
     if report.external_id or (report.down or report.why) != member.outside:
         record_external_state(
             member_id=member.id,

@@ -47,6 +47,7 @@ from slots.members.services import activate_pool, record_sync_result
 from slots.members.token_rotation import rotate_due
 from slots.sync.metrics import STRAYS, timed_call
 from slots.sync.orphans import EVERY, delete_orphans, list_deleted_pools
+from slots.sync.slot_drift import record_observed_slots
 from slots.sync.watch_threads import ChangedPools, ProviderFollowers
 
 logger = logging.getLogger(__name__)
@@ -295,6 +296,7 @@ def record_observation(
     an incarnation stays true.
     """
     apply_observation(pool, before, look)
+    record_observed_slots(look, started)
     # What was seen is at least as new as this; a look that was overtaken does not turn the
     # clock back.
     Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(

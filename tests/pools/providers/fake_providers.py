@@ -2,7 +2,8 @@
 
 `shelf` has a queue: members exist, slots have sessions that must end before a slot is clean, and
 cleaning may fail. `crane` creates its members outside and deletes them again, beside foreign
-objects that it must leave alone.
+objects that it must leave alone. It creates a listener for each slot that a claim holds, and
+reports the listeners.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from pools.providers.base import (
     PoolSnapshot,
     Provider,
     Seen,
+    SeenSlot,
 )
 from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import NotFoundOutside, PermanentError, ProviderError
@@ -35,6 +37,9 @@ class World:
     errors: list[ProviderError] = field(default_factory=list)  # raised by the next calls, one each
     # The same, once the call has had its effect.
     errors_after: list[ProviderError] = field(default_factory=list)
+    # What the crane made in the places of slots: (token, lane, number) -> id of the listener.
+    listeners: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    foreign_listeners: set[tuple[str, str, int]] = field(default_factory=set)
     budget: CallBudget | None = None
     calls: int = 0
     made: int = 0
@@ -114,16 +119,41 @@ class CraneProvider(Provider):
                 raise NotFoundOutside(f"{token} is not there")
             self.world.made += 1
             self.world.things[token] = f"thing-{self.world.made}"
+        for slot in member.slots:
+            place = (token, slot.lane, slot.number)
+            if place in self.world.foreign_listeners:
+                continue
+            if slot.state in ("held", "reserved"):
+                self.world.listeners.setdefault(place, f"listener-{slot.number}")
+            else:
+                self.world.listeners.pop(place, None)
         self.world.end_call()
-        clean = frozenset(slot.id for slot in member.slots if slot.state == "draining")
-        return MemberReport(clean=clean, is_ready=True, external_id=self.world.things[token])
+        return MemberReport(
+            clean=frozenset(slot.id for slot in member.slots if slot.state == "draining"),
+            is_ready=True,
+            external_id=self.world.things[token],
+            slots=self.see_slots(token),
+        )
+
+    def see_slots(self, token: str) -> tuple[SeenSlot, ...]:
+        ours = [
+            SeenSlot(lane, number, {"listener": name})
+            for (owner, lane, number), name in self.world.listeners.items()
+            if owner == token
+        ]
+        foreign = [
+            SeenSlot(lane, number, is_foreign=True)
+            for owner, lane, number in self.world.foreign_listeners
+            if owner == token
+        ]
+        return (*ours, *foreign)
 
     def look(self, pool: PoolSnapshot) -> Observation:
         self.world.call()
         tokens = {f"{pool.name}/{m.id}": m for m in pool.members}
         return Observation(
             tuple(
-                Seen(m.id, external_id=self.world.things[t])
+                Seen(m.id, external_id=self.world.things[t], slots=self.see_slots(t))
                 for t, m in tokens.items()
                 if t in self.world.things
             )

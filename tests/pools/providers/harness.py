@@ -31,6 +31,7 @@ class Harness:
     can_fail: bool = True
     # What drains is clean once the provider finds it empty; else somebody else says so.
     cleans: bool = True
+    sees_slots: bool = False  # it reports the objects in the places of slots
     # The options whose rights have been reviewed: `options` need `configure` in all pools, but for
     # `free_options`, which an admin of the pool may change.
     options: Collection[str] = ()
@@ -100,6 +101,12 @@ class Harness:
         is nothing to do.
         """
 
+    def put_foreign(self, member: MemberSnapshot, slot: SlotSnapshot) -> None:
+        """Put an object that is not Berth's into the place of a slot."""
+        assert self.world is not None
+        token = f"{self.pool(member).name}/{member.id}"
+        self.world.foreign_listeners.add((token, slot.lane, slot.number))
+
     def fail_next(self, error: ProviderError, *, after: bool = False) -> None:
         assert self.world is not None
         (self.world.errors_after if after else self.world.errors).append(error)
@@ -111,7 +118,7 @@ def list_harnesses() -> dict[str, Harness]:
         "shelf": Harness(
             ShelfProvider, good_options={"row": 3}, has_sessions=True, options={"row"}
         ),
-        "crane": Harness(CraneProvider, makes_things=True),
+        "crane": Harness(CraneProvider, makes_things=True, sees_slots=True),
     }
     for path in sorted(Path(__file__).parent.glob("*/harness.py")):
         found |= import_module(f"{__package__}.{path.parent.name}.harness").HARNESSES

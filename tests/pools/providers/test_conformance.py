@@ -174,3 +174,41 @@ def test_foreign_objects_are_left_alone(outside: Harness) -> None:
     leaving = outside.member("deleting")
     outside.provider().sync(outside.pool(leaving), leaving)
     assert outside.foreign() == before
+
+
+@only(lambda harness: harness.sees_slots)
+def test_look_reports_the_slots_that_a_sync_made_with_their_attributes(outside: Harness) -> None:
+    member = outside.there()
+    report = outside.provider().sync(outside.pool(member), member)
+    (seen,) = outside.provider().look(outside.pool(replace(member, slots=()))).seen
+    assert report.slots is not None
+    assert seen.slots is not None
+    assert set(map(str, report.slots)) == set(map(str, seen.slots))
+    held = {(slot.lane, slot.number) for slot in member.slots if slot.state in ("held", "reserved")}
+    assert {(slot.lane, slot.number) for slot in seen.slots} == held
+    assert all(slot.attributes and not slot.is_foreign for slot in seen.slots)
+
+
+@only(lambda harness: harness.sees_slots)
+def test_foreign_object_in_the_place_of_a_slot_is_reported_and_left_alone(
+    outside: Harness,
+) -> None:
+    member = outside.there()
+    taken = next(slot for slot in member.slots if slot.state == "held")
+    outside.put_foreign(member, taken)
+    for slots in (
+        outside.provider().sync(outside.pool(member), member).slots,
+        outside.provider().look(outside.pool(member)).seen[0].slots,
+    ):
+        assert slots is not None
+        (found,) = [
+            slot for slot in slots if (slot.lane, slot.number) == (taken.lane, taken.number)
+        ]
+        assert found.is_foreign
+
+
+@only(lambda harness: not harness.sees_slots)
+def test_provider_that_sees_no_slots_says_so(outside: Harness) -> None:
+    member = outside.there()
+    assert outside.provider().sync(outside.pool(member), member).slots is None
+    assert {seen.slots for seen in outside.provider().look(outside.pool(member)).seen} == {None}
