@@ -1,10 +1,10 @@
-"""What a provider is: the part that makes the world outside equal to our rows, and says what it
-sees there.
+"""The interface of providers. A provider makes the outside equal to the rows of a pool's members,
+and reports what it sees there.
 
-A provider is a class named in settings.BERTH_PROVIDERS. It gets plain snapshots, never rows or
-connections; every call happens outside transactions and may come twice or late. Errors are the
-types of project.kernel.outbox.operations: they decide when to try again. Whatever a provider
-promises is written as tests in tests/conformance; a provider is done when it passes them.
+settings.BERTH_PROVIDERS names the classes. A provider receives snapshots, never rows or
+connections. Each call runs outside of transactions and may come twice or late. Errors are types of
+project.kernel.outbox.operations, which decide when Berth retries. The conformance suite
+(tests/pools/providers/test_conformance.py) states what every provider must do.
 """
 
 from abc import ABC, abstractmethod
@@ -32,9 +32,9 @@ class SlotSnapshot:
     number: int
     state: str  # idle, held, reserved, draining, retired
     claim_id: int | None = None
-    last_claim_id: int | None = None  # whom it drains for
+    last_claim_id: int | None = None  # the claim that a draining slot held
     generation: int = 0
-    is_overdue: bool = False  # it drains past its deadline: whoever is still there is to be put out
+    is_overdue: bool = False  # drains past its deadline: the provider must end what still runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class MemberSnapshot:
     state: str  # creating, ready, offline, deleting
     incarnation: int = 1
     external_id: str = ""
-    is_owned: bool = False  # we created it, so we may delete it; what is not ours stays
+    is_owned: bool = False  # Berth created it and may delete it
     labels: Mapping[str, str] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, object] = field(default_factory=dict)
     ports: tuple[int, int] | None = None
     slots: tuple[SlotSnapshot, ...] = ()
-    outside: str = ""  # what it was last said to wait for
-    # Of this incarnation, for a provider that asked for it: the only time it is told.
+    outside: str = ""  # the last `why` of the provider
+    # A new token of this incarnation, if `needs_token` asked for one. Only this call contains it.
     token: str = field(default="", repr=False)
-    # It is time for another one; the one it has opens until that is in use.
+    # The token is to be rotated. The present token stays valid until the new one is in use.
     is_token_due: bool = False
 
 
@@ -61,12 +61,12 @@ class PoolSnapshot:
     id: int
     name: str
     provider: str
-    # `provider:` of its configuration, but the kind.
+    # The fields under `provider:` of the configuration, without the kind.
     options: Mapping[str, Any] = field(default_factory=dict)
     members: tuple[MemberSnapshot, ...] = ()
-    installation: str = ""  # whose it is, where several of us make things in one place
-    place: str = ""  # where its members are, as the last look found it; empty: not known yet
-    # People who may start tasks in it, for a provider that runs them on this machine.
+    installation: str = ""  # tells the objects of several installations in one place apart
+    place: str = ""  # where the members are, as the last look reported; empty: not known yet
+    # People who may start tasks in the pool, for a provider that runs them on this machine.
     claimants: tuple[str, ...] = ()
 
 
@@ -88,105 +88,104 @@ class MemberReport:
     """
 
     clean: frozenset[int] = frozenset()  # ids of draining slots that are confirmed empty
-    # The member does not exist outside: for one that is `deleting` this is what was wanted.
+    # The member does not exist outside. For a `deleting` member this is the aim.
     is_gone: bool = False
     is_ready: bool = False  # it exists and works
-    external_id: str = ""  # what it is called outside, once that is known
+    external_id: str = ""  # its name outside, once known
     # All outside objects in the places of slots; None: the provider does not see slots.
     slots: tuple[SeenSlot, ...] | None = None
-    down: str = ""  # it is known not to run: why. Not gone: it can be started again
-    is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
-    # Down, and whoever is started next knows nothing of it: what it was at is lost.
+    down: str = ""  # the reason why it is known not to run, though it can be started again
+    is_planned: bool = False  # down on purpose: no sign of trouble
+    # Down, and the next start cannot resume its work: its tasks are lost.
     is_lost: bool = False
     why: str = ""  # what it waits for outside, for people
-    # Seconds until it is worth another look, while nothing is confirmed; None: soon.
+    # Seconds until the next call while not all is confirmed; None: soon.
     again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One thing outside that belongs to a member."""
+    """An object outside that belongs to a member."""
 
     member_id: int
     is_ready: bool = True
     external_id: str = ""
     why: str = ""  # why it is not ready, or what is unusual about it
-    is_down: bool = False  # and it is known that nothing of it runs
-    is_planned: bool = False  # it was ended on purpose: that is no sign of trouble
-    # Down, and whoever is started next knows nothing of it: what it was at is lost.
+    is_down: bool = False  # known not to run
+    is_planned: bool = False  # down on purpose: no sign of trouble
+    # Down, and the next start cannot resume its work: its tasks are lost.
     is_lost: bool = False
-    is_ending: bool = False  # it is being removed: what runs there may end, no claim comes
+    is_ending: bool = False  # being removed outside: running tasks may end, no new claims
     # All outside objects in the places of its slots; None: the provider does not see slots.
     slots: tuple[SeenSlot, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A full look: a member of the snapshot that is not among them is gone. A provider that
-    cannot see all raises instead.
+    """The result of a full look: a member of the snapshot that is not in `seen` is gone. A provider
+    that cannot see all objects raises instead.
     """
 
     seen: tuple[Seen, ...] = ()
-    # Where it looked, to be remembered: a name of a place may lead elsewhere tomorrow.
+    # Where the provider looked. Berth stores it, because the same options may later lead elsewhere.
     place: str = ""
-    # Ids of members that the snapshot does not know, and of which something is there.
+    # Ids of members that have objects outside and are not in the snapshot.
     strays: frozenset[int] = frozenset()
 
 
-Tell = Callable[[int | None], None]  # of a pool; None: of all that are followed together
+Tell = Callable[[int | None], None]  # with the id of a pool; None: all pools of the follower
 
 
 class Follower(ABC):
-    """Hears of changes outside, in a thread of its own. Only ever a hint: whoever is told looks
-    for himself.
-    """
+    """Receives changes from outside in a thread of its own. A change is only a hint to look."""
 
     @abstractmethod
     def start(self) -> None: ...
 
     @abstractmethod
     def stop(self) -> None:
-        """Soon, and for good."""
+        """End the thread soon."""
 
 
 class Provider(ABC):
     kind: ClassVar[str]
-    # Of its operations; empty: nothing to do outside, a slot is free as soon as it is let go.
+    # Celery queue of its operations; empty: no operations, a released slot is free at once.
     queue: ClassVar[str] = ""
-    # Members exist outside because we make them, so we may delete them.
+    # The provider creates the members outside, and may delete them.
     is_owner: ClassVar[bool] = False
     option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
-    # Of them those that a member is made from. They may change while members are there, who are
-    # outdated then and renewed once idle.
+    # Options from which a member is created. They may change while members exist: these are then
+    # outdated, and renewed once idle.
     rolled: ClassVar[tuple[str, ...]] = ()
-    # Options that an admin of the pool alone may change, like `template.grace`. The kind
-    # and every other option decide what code runs, or where: they need `configure` in all
-    # pools (pools.lifecycle.provider_rights).
+    # Options that an admin of one pool may change, like `template.grace`. The kind and all other
+    # options decide which code runs, or where, and need `configure` in all pools
+    # (pools.lifecycle.provider_rights).
     free_options: ClassVar[tuple[str, ...]] = ()
-    # Members run agents, which do tasks, sign in with a token of the member, and make it ready by
-    # their first heartbeat. A provider that can do without lists `agent` in `option_fields`: the
-    # members of a pool with `agent: false` run none.
+    # Members run agents, which run tasks, sign in with the member's token, and make the member
+    # ready by their first heartbeat. With `agent` in `option_fields`, a pool may set
+    # `agent: false`, and its members run no agents.
     has_agents: ClassVar[bool] = False
     runs_here: ClassVar[bool] = False  # tasks run on Berth's own machine
-    # A new token reaches an agent that runs: `needs_token` says yes to one that is ready and due.
+    # A running agent can receive a new token: `needs_token` returns True for a ready member with
+    # a due token.
     rotates: ClassVar[bool] = False
-    # Seconds between two full looks; less where a look costs nothing.
+    # Seconds between two full looks; lower where a look is cheap.
     look_every: ClassVar[float] = 30.0
-    # For the pages: what members are, what adding a member does, which options the form asks for.
+    # Texts of the pages, and the options that the form of a pool asks for.
     texts: ClassVar[ProviderTexts] = ProviderTexts()
     form: ClassVar[OptionForm | None] = None
 
     @classmethod
     def describe_creation(cls, why: str) -> str:
-        """What a member waits for that is being created. `why`: the reason in the last report of
-        this provider; empty: none was given.
+        """What a member that is being created waits for. `why`: the reason in the last report of
+        this provider, or empty.
         """
         return f"Not here yet: {why}" if why else cls.texts.creating
 
     @classmethod
     def place_of(cls, options: Mapping[str, Any]) -> str:
-        """Who answers for this pool over a network: if nobody does there, pools elsewhere are
-        not held up. Empty: nobody is asked.
+        """The server that calls for this pool reach over a network: an unreachable server delays
+        only pools of the same place. Empty: no server.
         """
         return ""
 
@@ -198,62 +197,59 @@ class Provider(ABC):
         return None
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
-        """Asked before `sync`: whether it is to find a new token of the member's incarnation in
-        the snapshot.
-        """
+        """True if the next `sync` needs a new token of the member's incarnation in the snapshot."""
         return False
 
     @classmethod
     def read_options(
         cls, options: Mapping[str, Any], where: str, faults: Faults
     ) -> Mapping[str, Any]:
-        """Validate what stands under `provider:`; answer it in canonical form, as JSON. Pure."""
+        """Validate the fields under `provider:`; return them in canonical form, as JSON. Pure."""
         return dict(read_mapping(options, where, ("kind", *cls.option_fields), faults))
 
     @classmethod
     def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
-        """After how many seconds a member that is told to end is killed, and the option that
-        says so. None: never.
+        """The option that sets after how many seconds a member that must end is killed, and its
+        value. None: never.
         """
         return "", None
 
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
-        """Asked before a pool is made or changed, outside transactions: what its configuration
-        would certainly meet outside, each fault at its field, like `provider.template.image`. Who
-        does not answer says nothing about the configuration."""
+        """Faults of a configuration that only the outside knows, each at its field, like
+        `provider.template.image`. Called outside of transactions before a pool is created or
+        changed. An outside that does not answer is no fault.
+        """
         return []
 
     @abstractmethod
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-        """Make the outside of this member equal to the snapshot and say what is
-        confirmed. Idempotent.
+        """Make the outside of this member equal to the snapshot, and report what is confirmed.
+        Idempotent.
 
-        What should not be there and is not there is success. What fails is raised, never swallowed:
-        the slot stays draining.
+        An object that should not exist and does not exist is a success. Every failure is raised,
+        and draining slots stay draining.
         """
 
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:  # noqa: B027
-        """What is there of members that are gone, by the rows' word: made late by somebody who
-        did not know. Told by `look`.
+        """Remove objects of members that are gone, as `look` reported them in `strays`: a late
+        call of `sync` created them.
         """
 
     @classmethod
     def follow_key(cls, options: Mapping[str, Any]) -> Hashable | None:
-        """Pools with the same key are followed together. None: nothing outside tells us
-        of changes.
-        """
+        """Pools with equal keys share a follower. None: the outside announces no changes."""
         return None
 
     def follow(self, pool: PoolSnapshot, tell: "Tell") -> "Follower":
-        """Made, not yet begun. It tells what pool is worth a look now, or None for all
-        of its key.
+        """A follower that is not started. It calls `tell` with a pool to look at, or with None
+        for all pools of its key.
         """
         raise NotImplementedError
 
     @abstractmethod
     def look(self, pool: PoolSnapshot) -> Observation:
-        """Everything of this pool that exists outside. All or an error: half a look would
-        lose claims.
+        """All objects of this pool outside. Raises if not all can be seen, because members that
+        are missing in the result lose their claims.
         """
 
 
@@ -276,21 +272,19 @@ def known_providers() -> Mapping[str, type[Provider]]:
 
 
 def list_allowed() -> list[str]:
-    """Kinds that new pools and new members may have: those of BERTH_ALLOWED_PROVIDERS, or all
-    known ones.
+    """Kinds that new pools and new members may have: BERTH_ALLOWED_PROVIDERS, or all known
+    kinds.
     """
     return sorted(settings.BERTH_ALLOWED_PROVIDERS or known_providers())
 
 
 def explain_not_allowed(kind: str) -> FieldError | None:
-    """Why this installation makes no new members of this kind, and the way out; None: the kind
-    is allowed.
-    """
+    """The fault if this installation does not allow new members of this kind, or None."""
     allowed = list_allowed()
     if kind in allowed:
         return None
     way_out = (
-        f"Use one of {', '.join(allowed)}, or have whoever runs Berth add {kind} to "
+        f"Use one of {', '.join(allowed)}, or ask the administrator of Berth to add {kind} to "
         "BERTH_ALLOWED_PROVIDERS."
     )
     return FieldError(
@@ -302,7 +296,7 @@ def provider_class(kind: str) -> type[Provider]:
     provider = known_providers().get(kind)
     if provider is None:
         raise PermanentError(
-            f"The provider {kind} is not known here. Add its class to BERTH_PROVIDERS, then retry."
+            f"The provider {kind} is unknown. Add its class to BERTH_PROVIDERS, then retry."
         )
     return provider
 
@@ -317,15 +311,13 @@ def _load_policies(names: tuple[str, ...]) -> Mapping[str, Any]:
 
 
 def own_policies() -> Mapping[str, Any]:
-    """Scaling policies of one's own, by kind. See pools.scaling.policies."""
+    """The scaling policies of the installation, by kind. See pools.scaling.policies."""
     return _load_policies(tuple(getattr(settings, "BERTH_SCALING_POLICIES", ())))
 
 
 @dataclass(frozen=True, slots=True)
 class OptionReader:
-    """What pools.config.spec gets to know of a provider: how its options are read, and whether
-    its members are agents.
-    """
+    """The part of a provider that pools.config.spec uses."""
 
     provider: type[Provider]
 
@@ -345,17 +337,19 @@ class OptionReader:
 
     @property
     def policies(self) -> Mapping[str, Any]:
-        """Of scaling, beside those that are built in: how their options are read."""
+        """Option readers of the installation's scaling policies."""
         return {kind: policy.read_options for kind, policy in own_policies().items()}
 
 
 def option_readers() -> Mapping[str, OptionReader]:
-    """For pools.config.spec, which knows no provider."""
+    """Option readers by kind, for pools.config.spec, which must not import providers."""
     return {kind: OptionReader(provider) for kind, provider in known_providers().items()}
 
 
 def digest_of(spec: PoolSpec) -> str:
-    """Of what a member is made from; empty where we do not make them."""
+    """Digest of the configuration from which members are created; empty where the provider
+    creates no members.
+    """
     provider = known_providers().get(spec.provider)
     if provider is None or not provider.is_owner:
         return ""
@@ -363,15 +357,13 @@ def digest_of(spec: PoolSpec) -> str:
 
 
 def has_agents(spec: PoolSpec) -> bool:
-    """Whether the members of a pool run agents. False also for a provider that this process does
-    not know.
-    """
+    """True if the members of a pool run agents. False for an unknown provider."""
     provider = known_providers().get(spec.provider)
     return provider is not None and provider.has_agents and not turns_agents_off(spec.options)
 
 
 def texts_of(kind: str) -> ProviderTexts:
-    """The default texts also for a provider that this process does not know."""
+    """The texts of a provider; the default texts for an unknown provider."""
     provider = known_providers().get(kind)
     return ProviderTexts() if provider is None else provider.texts
 

@@ -1,5 +1,5 @@
-"""What the pages show of a provider. The class of the provider declares it; the form of a pool, the
-dialog "Add members" and the panel of a member read it from there.
+"""Texts and form fields of a provider. The provider's class declares them for the form of a pool,
+the dialog "Add members" and the panel of a member.
 """
 
 from collections.abc import Sequence
@@ -8,23 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProviderTexts:
-    """The defaults are for a provider that declares none."""
+    """Sentences of a provider; the defaults are for a provider that declares none."""
 
-    # What its members are, after the kind in the form of a new pool; empty: the kind alone.
+    # Form of a new pool, after the kind: what members are. Empty: only the kind is shown.
     choice: str = ""
-    # What adding a member does outside of Berth.
+    # Dialog "Add members": what adding does outside of Berth.
     adding: str = "The provider of the pool creates them outside, where it creates members."
-    # When members that were added take claims.
+    # Dialog "Add members": when added members take claims.
     takes_claims: str = "They take claims once they are ready."
-    # What a member waits for that is being created, as long as the provider gives no reason.
+    # Panel of a member under creation for which the provider gives no reason.
     creating: str = "It is being created."
 
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """An option under `provider:` that the form of a pool asks for. `read_options` of the provider
-    gets it as text.
-    """
+    """An option under `provider:` in the form of a pool. `read_options` receives it as text."""
 
     path: str  # under `provider:`, like template.image
     label: str
@@ -33,7 +31,7 @@ class OptionField:
 
 @dataclass(frozen=True, slots=True)
 class OptionForm:
-    """A section of the form of a pool. Options that it leaves out stay as the pool has them."""
+    """A section of the form of a pool. Options without a field keep their values."""
 
     title: str
     fields: Sequence[OptionField]

@@ -1,5 +1,5 @@
-"""Agents that somebody declares and starts elsewhere, each with a token of its own. They call
-us; we never reach out to them.
+"""Agents that an operator declares and starts on other machines, each with a token of its own.
+Agents connect to Berth; Berth never connects to agents.
 """
 
 from typing import ClassVar
@@ -14,7 +14,7 @@ from pools.providers.base import (
 )
 from pools.providers.display import ProviderTexts
 
-PATIENCE = 300.0  # seconds: nothing here makes an agent come, its first word makes it ready
+PATIENCE = 300.0  # seconds between two calls; the agent's first heartbeat makes the member ready
 
 
 class AgentsProvider(Provider):
@@ -30,12 +30,12 @@ class AgentsProvider(Provider):
 
     @classmethod
     def describe_creation(cls, why: str) -> str:
-        """Always what a person has to do: nothing outside brings the agent."""
+        """The next step of the operator, because no outside system starts the agent."""
         return cls.texts.creating
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-        """A slot that drains is clean once the agent says that nothing runs there. One that is
-        to go goes: its token opens nothing.
+        """Confirm the removal of a member, whose token is rejected from then on. The agent itself
+        reports draining slots as clean.
         """
         if member.state == "deleting":
             return MemberReport(is_gone=True)
@@ -44,9 +44,7 @@ class AgentsProvider(Provider):
         )
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        """They are there because they were declared. Whether they are alive their heartbeats
-        say, not this look.
-        """
+        """All declared members. Heartbeats, not this look, show whether their agents are alive."""
         return Observation(tuple(_observe(member) for member in pool.members))
 
 

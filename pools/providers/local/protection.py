@@ -1,9 +1,9 @@
-"""What keeps tasks on this machine from reading Berth's own passwords, keys and tokens.
+"""Decides how tasks on this machine are kept from Berth's own passwords, keys and tokens.
 
-Where Berth runs as root, each task has a system user of its own. As an ordinary user, tasks run as
-the same user as Berth; then each has namespaces of its own (slots/agent/processes/isolation.py),
-where the kernel allows it. Without either, agents start only where nobody else than one person can
-start tasks, on loopback, or where BERTH_TRUST_CLAIMANTS says that every claimant is trusted.
+Where Berth runs as root, each task has a system user of its own. Elsewhere tasks run as Berth's
+user, and each has namespaces of its own (slots/agent/processes/isolation.py) where the kernel
+allows them. Without either, agents start only if Berth listens on loopback and one person can start
+tasks, or if BERTH_TRUST_CLAIMANTS says that every claimant is trusted.
 """
 
 import os
@@ -17,13 +17,13 @@ from typing import Literal
 
 from django.conf import settings
 
-PROBE = "slots.agent.processes.namespaces"  # the module that is run
+PROBE = "slots.agent.processes.namespaces"  # module to run
 TRIES = 20.0  # seconds for the probe
 WAY_OUT = (
     "Let the kernel give ordinary users namespaces (sysctl "
     "kernel.apparmor_restrict_unprivileged_userns=0, or kernel.unprivileged_userns_clone=1), start "
-    "Berth as root, or set BERTH_TRUST_CLAIMANTS=1 if everybody who may claim here may read "
-    "Berth’s passwords and keys."
+    "Berth as root, or set BERTH_TRUST_CLAIMANTS=1 if all claimants may read Berth’s passwords "
+    "and keys."
 )
 
 Kind = Literal["users", "namespaces", "none"]
@@ -70,8 +70,8 @@ def is_root() -> bool:
 
 @cache
 def probe(home: str) -> str:
-    """Why tasks cannot have namespaces here; empty: they can. Asked once: neither the kernel nor
-    its settings change often.
+    """Why tasks cannot have namespaces here; empty: they can. Cached, because the kernel and its
+    settings seldom change.
     """
     command = [sys.executable, "-m", PROBE, home if Path(home).is_dir() else os.devnull]
     try:
@@ -91,8 +91,8 @@ def probe(home: str) -> str:
 
 
 def why_refused(protection: Protection, claimants: Sequence[str]) -> str:
-    """Why agents are not started with this protection; empty: they are. `claimants`: people who
-    may start tasks in the pool.
+    """Why agents are not started with this protection; empty: they are started. `claimants`:
+    people who may start tasks in the pool.
     """
     if protection.kind != "none" or protection.is_trusted:
         return ""
@@ -107,10 +107,10 @@ def why_refused(protection: Protection, claimants: Sequence[str]) -> str:
 
 
 def describe(protection: Protection, claimants: Sequence[str]) -> str:
-    """For people: the protection that is active, and what follows from it."""
+    """Sentences on the active protection and its consequences."""
     if refused := why_refused(protection, claimants):
         return f"{refused} {WAY_OUT}"
     if protection.kind == "none" and not protection.is_trusted:
         alone = "Only one person can start tasks in this pool, so agents start all the same."
-        return f"{protection.words} {alone} Before you let others claim here: {WAY_OUT}"
+        return f"{protection.words} {alone} Before further people may claim here: {WAY_OUT}"
     return protection.words

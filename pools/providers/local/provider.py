@@ -1,9 +1,9 @@
-"""Agents as processes on this machine: started, found again after a restart of everything, and
-ended with all that they started.
+"""Agents as processes on this machine. The provider starts them, finds them again after a restart
+of Berth, and ends them with all processes that they started.
 
-Each member has a folder under BERTH_HOME/agents. What runs is read from the processes themselves
-(project.kernel.embedded.detached), so a start whose record was lost is found and taken over, and an
-incarnation is never started twice.
+Each member has a folder under BERTH_HOME/agents. The processes themselves show what runs
+(project.kernel.embedded.detached), so that an agent whose record was lost is found and adopted, and
+no incarnation is started twice.
 """
 
 import fcntl
@@ -45,24 +45,23 @@ from project.kernel.outbox.operations import (
 )
 from project.settings import environment as env
 
-AGENT = "slots.agent"  # the module that is run
-REMOVER = "slots.agent.workdir.folders"  # likewise
+AGENT = "slots.agent"  # module to run
+REMOVER = "slots.agent.workdir.folders"  # module to run
 FOLDER = "agents"
 ISOLATED = ("--isolation", "namespaces")
 SHARED = "sample-site"  # in BERTH_HOME, for tasks
-HIDDEN = ("BERTH_FILES", "BERTH_KUBECONFIG")  # variables that name more of Berth's own state
-POSTGRES_SOCKETS = "/run/postgresql"  # where it is looked for unless the URL names another folder
+HIDDEN = ("BERTH_FILES", "BERTH_KUBECONFIG")  # variables that name further state of Berth
+POSTGRES_SOCKETS = "/run/postgresql"  # folder of sockets unless the URL names another one
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  (tasks have their own)
-# Seconds after which an agent that hears from nobody and has nothing to do ends by itself.
+# Seconds after which an idle agent without contact to Berth ends.
 AWAY = 120
-# Seconds between asking an agent to end and killing what is left of it; one that is ended
-# has no task.
+# Seconds between asking an agent to end and killing the rest; such an agent has no task.
 PATIENCE = 5.0
-# Seconds for what a dead agent left behind to be found and ended; it asks before it kills.
+# Seconds to end the processes that a dead agent left; the sweep asks before it kills.
 SWEEP = 50.0
-STILL_ENDING = 5  # exit code of a sweep: a reaper still waits for an apply that was interrupted
-REMOVAL = 60.0  # seconds for what plain removal leaves; what is done by then stays done
-# What an agent gets of our environment. Its tasks get less: the agent has a list of its own.
+STILL_ENDING = 5  # exit code of a sweep: a reaper still waits for an interrupted apply
+REMOVAL = 60.0  # seconds for files that plain removal leaves; a retry continues the removal
+# Variables that an agent gets from Berth's environment. The agent passes fewer to its tasks.
 PASSED_ON = (
     "BERTH_WORK",
     "PATH",
@@ -88,7 +87,8 @@ PASSED_ON = (
     "TF_CLI_CONFIG_FILE",
     "TF_PLUGIN_CACHE_DIR",
 )
-# What a pool may say of it instead of us: whoever configures pools is not who runs Berth.
+# Variables that the configuration of a pool may set. An admin of pools need not be the
+# administrator of Berth.
 SETTABLE = (
     "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LC_ALL", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE",
     "TZ", "http_proxy", "https_proxy", "no_proxy",
@@ -116,23 +116,23 @@ class LocalProvider(Provider):
     def read_options(
         cls, options: Mapping[str, Any], where: str, faults: Faults
     ) -> Mapping[str, Any]:
-        """`env`: other values for what an agent passes on to its tasks. Not for what could make
-        a program of it that is not ours.
+        """`env` sets variables that an agent passes on to its tasks. Variables that could make the
+        agent run other code are rejected.
         """
         given = super().read_options(options, where, faults)
         chosen = read_env(given.get("env"), field_path(where, "env"), faults)
         for name in sorted(set(chosen) - set(SETTABLE)):
             faults.add(
                 field_path(f"{where}.env", name),
-                f"{name} is not set for agents here.",
-                f"Known: {', '.join(SETTABLE)}. Tasks: task.env.",
+                f"{name} cannot be set for agents.",
+                f"Use one of {', '.join(SETTABLE)}, or set variables of tasks in task.env.",
             )
         return {"env": dict(sorted(chosen.items()))} if chosen else {}
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)
         if member.state == "ready" and member.is_token_due:
-            # The agent that runs reads it again and again.
+            # The running agent reads the file again and again.
             return token_file(folder, member.incarnation).exists()
         if member.state != "creating" or token_file(folder, member.incarnation).exists():
             return False
@@ -154,15 +154,15 @@ class LocalProvider(Provider):
         if running is not None and detached.is_alive(running):
             if why := end_unprotected(running, pool.claimants):
                 return MemberReport(external_id=folder.name, why=why)
-            # Its slots are clean once it says so itself.
+            # The agent itself reports draining slots as clean.
             return MemberReport(is_ready=True, external_id=folder.name)
         end_leftovers(folder, running)
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return replace(_report_down(folder, running, member), clean=draining)
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        """All of them: one whose process has ended is started again, it is not gone. One that is
-        to go has gone with its folder.
+        """All members, because an ended process is started again and its member is not gone. A
+        `deleting` member is gone once its folder is removed.
         """
         places = [(folder_of(pool, member), member) for member in pool.members]
         return Observation(
@@ -179,15 +179,14 @@ class LocalProvider(Provider):
         with start_lock(folder):
             running = _find(folder, member)
             if running is not None and running.mark == member.incarnation:
-                # Started once. Whether it is again, others decide: an incarnation is never
-                # started twice.
+                # An incarnation is started once. The finalizer decides on a next incarnation.
                 return (
                     MemberReport(external_id=folder.name)
                     if detached.is_alive(running)
                     else _report_down(folder, running, member)
                 )
             if running is not None and not detached.end(running, PATIENCE):
-                raise ProviderError(f"What runs in {folder} does not end.")
+                raise ProviderError(f"The processes in {folder} do not end.")
             if refused := why_refused(find_protection(), pool.claimants):
                 raise ProviderError(f"{refused} {WAY_OUT}")
             _write_token(folder, member)
@@ -222,7 +221,7 @@ def start_agent(folder: Path, incarnation: int, chosen: Mapping[str, str]) -> Pr
 
 
 def isolation_options() -> list[str]:
-    """What its tasks do not see, and where they may write besides their own folder."""
+    """Options of the agent: paths that its tasks cannot see, and folders that they may write to."""
     home = Path(settings.BERTH_HOME)
     hidden = [
         home,
@@ -249,8 +248,8 @@ def isolation_options() -> list[str]:
 
 
 def list_sockets() -> list[Path]:
-    """By which the database and Valkey are reached here: PostgreSQL may let in whoever runs as
-    Berth's user (peer), as tasks do.
+    """Sockets of the database and Valkey. Tasks run as Berth's user, whom PostgreSQL may let in
+    without a password (peer).
     """
     host = str(settings.DATABASES["default"]["HOST"]) or POSTGRES_SOCKETS
     found = [
@@ -263,21 +262,21 @@ def list_sockets() -> list[Path]:
 
 
 def end_unprotected(process: Process, claimants: Sequence[str]) -> str:
-    """An agent whose tasks could read Berth's secrets, and no longer may, is asked to end; its
-    tasks end first. Why; empty: it stays.
+    """Ask an agent to end, after its tasks, if its tasks can read Berth's secrets and must not.
+    Returns the reason; empty: the agent stays.
     """
     protection = find_protection()
     why = why_refused(protection, claimants)
     if protection.kind == "namespaces" and is_unprotected(process):
-        why = "It was started without the protection that is there now, and is started again."
+        why = "It was started without the protection that is active now, and is restarted."
     if why:
         detached.request_stop(process)
     return why
 
 
 def is_unprotected(process: Process) -> bool:
-    """Whether it runs without isolation. A process that is just ending has no command line any
-    more, and needs none.
+    """True if the agent runs without isolation. A process that is ending has no command line and
+    needs no protection.
     """
     words = detached.command_line(process)
     return bool(words) and not any(
@@ -286,10 +285,10 @@ def is_unprotected(process: Process) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """With everything that runs there. Twice is harmless."""
+    """Remove an agent's folder, and end the processes in it. Idempotent."""
     for process in (detached.read(folder), detached.find(folder, incarnation_in)):
         if process is not None and not detached.end(process, PATIENCE):
-            raise ProviderError(f"What runs in {folder} does not end.")
+            raise ProviderError(f"The processes in {folder} do not end.")
     if not folder.exists():
         return
     end_leftovers(folder, detached.read(folder))
@@ -299,9 +298,7 @@ def remove(folder: Path) -> None:
 
 
 def end_leftovers(folder: Path, process: Process | None) -> None:
-    """Of an agent that has died: what it started may not have. The agent's own module knows how
-    to tell its tasks from others.
-    """
+    """End processes that outlived their agent. The agent's own module recognises its tasks."""
     if process is not None and not detached.is_of_this_boot(process):
         return
     if (
@@ -309,44 +306,32 @@ def end_leftovers(folder: Path, process: Process | None) -> None:
         and detached.list_session_processes(process)
         and not detached.end(process, PATIENCE)
     ):
-        raise ProviderError(f"What was started in {folder} does not end.")
+        raise ProviderError(f"Processes that an agent left in {folder} do not end.")
     if not folder.exists():
         return
-    command = [sys.executable, "-m", AGENT, "--state", str(folder), "--sweep"]
     try:
-        done = subprocess.run(
-            command,
-            cwd=settings.BASE_DIR,
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            timeout=SWEEP,
-            check=False,
-        )
+        done = _run_module(AGENT, "--state", str(folder), "--sweep", timeout=SWEEP)
     except subprocess.TimeoutExpired:
         raise ProviderError(
-            f"What was started in {folder} does not end within {SWEEP:.0f} s."
+            f"Processes that an agent left in {folder} do not end within {SWEEP:.0f} s."
         ) from None
     if done.returncode == STILL_ENDING:
         raise ProviderError(done.stderr.strip()[-300:])
     if done.returncode:
         raise ProviderError(
-            f"What was started in {folder} does not end: "
+            f"Processes that an agent left in {folder} do not end: "
             f"{done.stderr.strip()[-300:] or done.returncode}"
         )
 
 
 def work_folder(folder: Path) -> Path | None:
-    """Where we are root, tasks have users of their own, who can't enter a private state folder.
-    None: beside the agent's state.
+    """The working folder of an agent that runs as root: its tasks run as other users, who cannot
+    enter the private state folder. None: in the state folder.
     """
     if os.geteuid() != 0:
         return None
-    # The agent checks its owner.
-    return (
-        env.work()
-        / f"berth-agent-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
-    )
+    digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    return env.work() / f"berth-agent-{digest}"  # the agent checks the owner
 
 
 def agents_home() -> Path:
@@ -354,7 +339,7 @@ def agents_home() -> Path:
 
 
 def folder_of(pool: PoolSnapshot, member: MemberSnapshot) -> Path:
-    """Names for people; the number, because a-b and c is not a and b-c."""
+    """The names are for people. The number tells member c of pool a-b from member b-c of pool a."""
     return agents_home() / f"{pool.name}-{member.name}.{member.id}"
 
 
@@ -368,21 +353,21 @@ def token_file(folder: Path, incarnation: int) -> Path:
 
 
 def find_url() -> str:
-    """Where agents of this machine find us."""
-    told = os.environ.get("BERTH_AGENT_URL") or os.environ.get("BERTH_URL", "")
-    if not told:
+    """The address of Berth for agents on this machine."""
+    url = os.environ.get("BERTH_AGENT_URL") or os.environ.get("BERTH_URL", "")
+    if not url:
         try:
-            told = json.loads((env.home() / "lock").read_text())["url"]
+            url = json.loads((env.home() / "lock").read_text())["url"]
         except (OSError, ValueError, KeyError):
             raise PermanentError(
-                "Nobody says where agents find Berth. Set BERTH_AGENT_URL, like "
+                "The address of Berth for agents is unknown. Set BERTH_AGENT_URL, like "
                 "http://127.0.0.1:8000/."
             ) from None
-    return told
+    return url
 
 
 def incarnation_in(words: Sequence[str]) -> int | None:
-    """Of the agent with this command line; None: it is none."""
+    """The incarnation of the agent with this command line; None: the process is no agent."""
     if AGENT not in words or "--token-file" not in words:
         return None
     number = words[words.index("--token-file") + 1].rpartition("-")[2]
@@ -391,40 +376,41 @@ def incarnation_in(words: Sequence[str]) -> int | None:
 
 def why_ended(folder: Path, process: Process | None) -> str:
     if process is None:
-        return "nothing runs here"
+        return "no process runs"
     if not detached.is_of_this_boot(process):
-        return "the machine was started anew"
-    told = _last_words(folder)
+        return "the machine was restarted"
+    ended = _read_end(folder)
     words = {
         "asked": "it was asked to end",
-        "away": "it heard nothing from us for long",
-        "refused": "its token was not taken",
+        "away": "it had no contact to Berth for long",
+        "refused": "its token was rejected",
     }
-    return (
-        words.get(str(told.get("why")), "its process has ended")
-        if told.get("pid") == process.pid
-        else "its process has ended"
-    )
+    why = str(ended.get("why")) if ended.get("pid") == process.pid else ""
+    return words.get(why, "its process has ended")
 
 
 def is_planned(folder: Path, process: Process, member: MemberSnapshot) -> bool:
-    """Ended on purpose. One that never came and gave up is no such thing: it does not find us."""
-    told = _last_words(folder)
+    """True if the process ended on purpose. An agent that never connected and gave up does not
+    count, because it cannot reach Berth.
+    """
     if not detached.is_of_this_boot(process):
         return True
-    return told.get("pid") == process.pid and (
-        told.get("why") == "asked" or (told.get("why") == "away" and member.state != "creating")
+    ended = _read_end(folder)
+    return ended.get("pid") == process.pid and (
+        ended.get("why") == "asked" or (ended.get("why") == "away" and member.state != "creating")
     )
 
 
 @contextmanager
 def start_lock(folder: Path) -> Iterator[None]:
-    """Two that start the same at once: the second comes back later and finds it started."""
+    """Lock the start of an agent. Raises ConflictError if another process starts it; a retry finds
+    the agent started.
+    """
     with open(os.open(folder / "starting.lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConflictError(f"Somebody else is just starting what runs in {folder}.") from None
+            raise ConflictError(f"Another process is starting the agent in {folder}.") from None
         yield
 
 
@@ -442,23 +428,27 @@ def _environment() -> dict[str, str]:
     }
 
 
+def _run_module(name: str, *words: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", name, *words],
+        cwd=settings.BASE_DIR,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
 def _remove_tree(top: Path) -> None:
-    """Also what a task has locked against itself, or nested a thousand deep: the agent's own
-    module copes with that.
+    """Remove a folder. The agent's own module removes files that a task has locked, and folders
+    that are nested a thousand deep.
     """
     with suppress(OSError, RecursionError):
         shutil.rmtree(top)
     if top.exists():
-        command = [sys.executable, "-m", REMOVER, str(top)]
         try:
-            subprocess.run(
-                command,
-                cwd=settings.BASE_DIR,
-                env=_environment(),
-                capture_output=True,
-                timeout=REMOVAL,
-                check=False,
-            )
+            _run_module(REMOVER, str(top), timeout=REMOVAL)
         except subprocess.TimeoutExpired:
             raise ProviderError(f"{top} is not removed within {REMOVAL:.0f} s.") from None
         if top.exists():
@@ -467,33 +457,23 @@ def _remove_tree(top: Path) -> None:
 
 def _observe(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> Seen:
     process = _find(folder, member)
+    seen = Seen(member.id, is_ready=False, external_id=folder.name)
     if process is None or (process.mark != member.incarnation and member.state == "creating"):
-        is_down = member.state != "creating"
-        why = "its agent has not been started yet" if not is_down else why_ended(folder, None)
-        return Seen(member.id, is_ready=False, external_id=folder.name, why=why, is_down=is_down)
-    if detached.is_alive(process) and (why := end_unprotected(process, claimants)):
-        return Seen(member.id, is_ready=False, external_id=folder.name, why=why)
-    if detached.is_alive(process):  # ready it is from its first word on, not because it runs
-        is_here = member.state != "creating"
-        return Seen(
-            member.id,
-            is_ready=is_here,
-            external_id=folder.name,
-            why="" if is_here else "its agent has not come yet",
-        )
-    planned = is_planned(folder, process, member)
-    return Seen(
-        member.id,
-        is_ready=False,
-        external_id=folder.name,
-        why=why_ended(folder, process),
-        is_down=True,
-        is_planned=planned,
-    )
+        if member.state == "creating":
+            return replace(seen, why="its agent has not been started yet")
+        return replace(seen, why=why_ended(folder, None), is_down=True)
+    if not detached.is_alive(process):
+        planned = is_planned(folder, process, member)
+        return replace(seen, why=why_ended(folder, process), is_down=True, is_planned=planned)
+    if why := end_unprotected(process, claimants):
+        return replace(seen, why=why)
+    if member.state == "creating":  # the first heartbeat, not the process, makes a member ready
+        return replace(seen, why="its agent has not come yet")
+    return replace(seen, is_ready=True)
 
 
 def _find(folder: Path, member: MemberSnapshot) -> Process | None:
-    """What runs in a folder, else what ran there last."""
+    """The running agent of a folder, else the last one."""
     known = detached.read(folder)
     if known is not None and (detached.is_alive(known) or known.mark == member.incarnation):
         return known
@@ -518,9 +498,10 @@ def _write_token(folder: Path, member: MemberSnapshot) -> None:
             old.unlink(missing_ok=True)
 
 
-def _last_words(folder: Path) -> Mapping[str, Any]:
+def _read_end(folder: Path) -> Mapping[str, object]:
+    """The reason of its end that an agent wrote."""
     try:
-        told = json.loads((folder / "ended.json").read_text())
+        ended = json.loads((folder / "ended.json").read_text())
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return ended if isinstance(ended, dict) else {}

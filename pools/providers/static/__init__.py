@@ -1,1 +1,1 @@
-"""Provider of declared members, for which Berth only records who holds which slot."""
+"""Provider of declared members, for which Berth only records the holders of slots."""

@@ -1,6 +1,4 @@
-"""Members that somebody declares. Nothing is created outside and nothing is cleaned there: Berth
-keeps the ledger.
-"""
+"""Declared members. Berth records the holders of slots and changes no object outside."""
 
 from typing import ClassVar
 
@@ -25,14 +23,12 @@ class StaticProvider(Provider):
     )
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-        """What is in the ledger is so: whoever has let go is gone."""
+        """Confirm the rows: a released slot is clean, a deleted member is gone."""
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return MemberReport(
             clean=draining, is_gone=member.state == "deleting", is_ready=member.state == "ready"
         )
 
     def look(self, pool: PoolSnapshot) -> Observation:
-        """They are there because they were declared. Whether they are alive their heartbeats
-        say, not this look.
-        """
+        """All declared members. Heartbeats, not this look, show whether the members are alive."""
         return Observation(tuple(Seen(member.id) for member in pool.members))

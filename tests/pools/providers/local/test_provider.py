@@ -146,7 +146,7 @@ def test_agent_that_heard_nothing_is_planned_only_after_it_was_ready(
     os.kill(pid, signal.SIGKILL)
     (folder() / "ended.json").write_text(json.dumps({"why": "away", "pid": pid}))
     seen = wait_until(lambda: (found := see(provider, state)).is_down and found)
-    assert (seen.is_planned, seen.why) == (planned, "it heard nothing from us for long")
+    assert (seen.is_planned, seen.why) == (planned, "it had no contact to Berth for long")
 
 
 def test_reboot_of_the_machine_counts_as_planned(provider: LocalProvider) -> None:
