@@ -46,7 +46,8 @@ class LocalHarness(Harness):
             for file in self.home.rglob("*")
             if file.name.startswith(("token", "process"))
         }
-        return files, sorted(os.getsid(pid) for pid in processes_of(self.home))
+        # Each agent has a session; its starting children share it.
+        return files, {os.getsid(pid) for pid in processes_of(self.home)}
 
 
 HARNESSES = {
