@@ -1,6 +1,4 @@
-"""Pools, claims and what belongs to them. Rows change by the services that API and pages call,
-and by nothing else.
-"""
+"""Admin pages of pools and claims. All changes go through the services that API and pages call."""
 
 from datetime import timedelta
 
@@ -51,7 +49,7 @@ admin.site.unregister(Event)
 
 @admin.register(Event)
 class LinkedEventAdmin(EventAdmin):
-    """With links to what an event speaks of; the kernel knows none of it."""
+    """Events with links to pools, members, slots and claims, which the kernel does not know."""
 
     list_display = (
         "id",
@@ -123,7 +121,7 @@ class PoolAdmin(ReadAdmin):
 
     @service_action(
         "Pause",
-        effect="These pools hand out nothing until then. Who holds a slot keeps it.",
+        effect="These pools hand out no slots until then. Claims that hold a slot keep it.",
         numbers={"minutes": Number("Minutes", 60, 1, 60 * 24 * 30)},
     )
     def pause(self, pool: Pool, reason: str, minutes: int) -> None:
@@ -137,7 +135,7 @@ class PoolAdmin(ReadAdmin):
 
     @service_action(
         "Delete with all claims",
-        effect="All their claims end now, and the pools go with their members.",
+        effect="All their claims end now, and the pools are deleted with their members.",
         is_typed=True,
     )
     def delete_cascading(self, pool: Pool, reason: str) -> None:
@@ -213,7 +211,7 @@ class ClaimAdmin(ReadAdmin):
 
     @service_action(
         "Prioritise",
-        effect="These claims move in their lines, if they wait.",
+        effect="These claims move in their queues, if they wait.",
         numbers={"priority": Number("Priority (higher goes first)", 50, -100, 99)},
     )
     def prioritise(self, claim: Claim, reason: str, priority: int) -> None:
@@ -221,14 +219,14 @@ class ClaimAdmin(ReadAdmin):
 
     @service_action(
         "Cancel",
-        effect="These claims end without having been served. One that holds slots is not touched.",
+        effect="These claims end without a slot. Claims that hold slots are not changed.",
     )
     def cancel(self, claim: Claim, reason: str) -> None:
         cancel_claim(claim_id=claim.pk, reason=reason)
 
     @service_action(
         "Force release",
-        effect="These claims end now, whatever their holders do in their slots.",
+        effect="These claims end now, even if their holders still use the slots.",
         is_typed=True,
     )
     def force_release_claims(self, claim: Claim, reason: str) -> None:
@@ -383,7 +381,7 @@ class RescuedStateAdmin(ReadAdmin):
     raw_id_fields = ("workspace",)
     lookups = {"id": "pk", "claim": "claim_id", "member": "member_id"}
     bare_words = ("claim",)
-    # Approvers download it on the claim's page, where that is recorded.
+    # Approvers download the state on the page of the claim, which records the download.
     exclude = ("digest", "file")
     readonly_fields = ("digest_shown",)
 

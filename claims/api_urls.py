@@ -1,4 +1,4 @@
-"""REST about pools, claims, events and workspaces, under /api/v1/."""
+"""REST API of pools, claims, events and workspaces, under /api/v1/."""
 
 from django.urls import path, register_converter
 
@@ -15,8 +15,8 @@ from pools.http.converters import NameConverter as NameConverter
 
 
 class WorkspaceConverter:
-    """A pool, a slash and the name of a workspace, which may have slashes; or, as before
-    workspaces had pools, the name alone.
+    """A pool, a slash and the name of a workspace, which may have slashes. The name alone is an
+    older form.
     """
 
     regex = "[A-Za-z0-9][A-Za-z0-9._/-]{0,183}"

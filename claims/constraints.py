@@ -1,4 +1,4 @@
-"""What is always true of a claim's row by itself."""
+"""The rules that every row of a claim satisfies by itself."""
 
 from claims.states import CLAIM, HOLDING
 from project.kernel.db.row_constraint import Column, RowConstraint, one_of

@@ -1,4 +1,4 @@
-"""The loops that serve claims, end them, and make room for them."""
+"""The loops that bind claims, run their timed work, and scale pools."""
 
 import time
 
@@ -15,11 +15,11 @@ from slots.members import chores as member_chores  # noqa: F401  registers its c
 
 
 class Allocator(Controller):
-    """Binds whoever waits as soon as something is free for him."""
+    """Binds waiting claims as soon as slots are free."""
 
     name = "allocate"
     topics = ("slots", "claims", "pools")
-    resync = 2.0  # a lost hint costs no more than this
+    resync = 2.0  # seconds of delay after a lost hint
 
     def step(self) -> bool:
         found = allocate()
@@ -27,10 +27,10 @@ class Allocator(Controller):
 
 
 class Finalizer(Controller):
-    """Everything that happens because time has passed."""
+    """Runs the chores."""
 
     name = "finalize"
-    resync = 0.5  # the chores keep their own time; nothing wakes them
+    resync = 0.5  # each chore has its own period; no hint wakes the finalizer
 
     def __init__(self) -> None:
         self.round = PeriodicRunner()
@@ -40,33 +40,28 @@ class Finalizer(Controller):
 
 
 class Scaler(Controller):
-    """As many members as each pool's policy wants: pools in which somebody could not be served
-    at once, all of them every few seconds.
+    """Scales pools to the number of members that their policy wants: requesting pools at once, all
+    pools every few seconds.
     """
 
     name = "scale"
     topics = ("pools", "slots")
     resync = 5.0
-    # Seconds of one step: then a wish to stop is heard, and whoever asked meanwhile comes first.
+    # Seconds of one step. After it the process may stop, and new requests come first.
     budget = 1.0
-    settled = 1.0  # seconds after which a pool that asks is looked at again, however often it asks
+    settled = 1.0  # seconds between two steps for a requesting pool, however often it requests
 
     def __init__(self) -> None:
         self.left: list[int] = []  # of the round over all pools
         self.round_due = 0.0
-        self.looked: dict[int, float] = {}  # at pools that asked
+        self.scaled_at: dict[int, float] = {}  # requesting pools
 
     def step(self) -> bool:
         began = time.monotonic()
         rows = list_scaled()
-        asking = [
-            row.id
-            for row in rows
-            if row.is_requested and began - self.looked.get(row.id, 0.0) >= self.settled
-        ]
-        self.looked = {
-            row.id: self.looked.get(row.id, 0.0) for row in rows if row.is_requested
-        } | dict.fromkeys(asking, began)
+        scaled_at = {row.id: self.scaled_at.get(row.id, 0.0) for row in rows if row.is_requested}
+        asking = [pool for pool, at in scaled_at.items() if began - at >= self.settled]
+        self.scaled_at = scaled_at | dict.fromkeys(asking, began)
         if not self.left and began >= self.round_due:
             self.left, self.round_due = [row.id for row in rows], began + 0.9 * self.resync
         if not asking and not self.left:
@@ -74,7 +69,7 @@ class Scaler(Controller):
         wanted = read_wanted()
         scale_pools(asking, wanted)
         while self.left and time.monotonic() - began < self.budget:
-            # Taken off first: one that fails holds up none behind it.
+            # Removed first, so that a chunk that fails does not hold up the next ones.
             chunk, self.left = self.left[:CHUNK], self.left[CHUNK:]
             scale_pools(chunk, wanted)
         return bool(self.left)

@@ -1,4 +1,4 @@
-"""What a claim is shown as. Derived here, never stored."""
+"""The class (colour and glyph) and the word of a claim on pages, derived from its state."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ CLAIM_CLASSES = (
     "rejected",
     "unacknowledged",
 )
-FINE = ("applied", "planned", "released")  # outcomes that need nobody
+FINE = ("applied", "planned", "released")  # outcomes that need no attention
 
 
 def claim_class(state: str, *, outcome: str = "", step: str = "") -> str:
@@ -27,7 +27,7 @@ def claim_class(state: str, *, outcome: str = "", step: str = "") -> str:
     if state in ("reserved", "parked"):
         return "apply_pending"
     if outcome == "silent":
-        return "unacknowledged"  # nobody answered for it either way
+        return "unacknowledged"  # in both cases the holder did not answer
     return "done" if outcome in FINE else outcome
 
 
@@ -46,7 +46,7 @@ def class_word(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StateFilter:
-    """The stored values behind a class: what a filter on it asks the database for."""
+    """The stored values of a class, for filters in the database."""
 
     states: tuple[str, ...]
     steps: tuple[str, ...] | None = None

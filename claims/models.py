@@ -1,6 +1,4 @@
-"""Claims and what belongs to them. A claim has no pointer to its slots: the slots name
-the claim.
-"""
+"""Claims and the rows around them. A claim does not name its slots: the slots name the claim."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -16,22 +14,20 @@ EMPTY = models.Value({}, models.JSONField())
 
 
 class Shape(models.Model):
-    """A distinct request. Who asks the same stands in the same line, so what is true of its head
-    is true of all.
-    """
+    """A distinct request, which is one queue: the wait reason of its first claim is true of all."""
 
     digest = models.BinaryField()
     pools = ArrayField(models.CharField(max_length=63))  # names: a pool may not exist yet
     kind = models.CharField(max_length=32)
-    # What the layouts of its pools make of the kind, pickiest first; empty: none of them is
-    # known yet.
+    # The lanes of its pools that serve the kind; lanes that accept few kinds come first. Empty:
+    # none of the pools exists yet.
     lanes = ArrayField(models.CharField(max_length=16), default=list)
     size = models.SmallIntegerField(default=1, db_default=1)
     # Contiguous, same_member, same_number, selector.
     terms = models.JSONField(default=dict, db_default=EMPTY)
     # One slot, one pool, no terms: bound in batches.
     is_simple = models.BooleanField(default=True, db_default=True)
-    # True of the head, so of the line: one write, not 5,000.
+    # Stored once for the queue, not for each of 5,000 claims.
     wait_reason = models.JSONField(null=True, blank=True)
     tried_at = models.DateTimeField(null=True, blank=True)
 
@@ -44,7 +40,7 @@ class Shape(models.Model):
 
 
 class Workspace(models.Model):
-    # The pool that it belongs to; null: of an installation before 0.2 in which no claim said which.
+    # Null: the workspace of an installation before 0.2 in which no claim named its pool.
     pool = models.ForeignKey(
         Pool,
         null=True,
@@ -57,7 +53,7 @@ class Workspace(models.Model):
     locked_at = models.DateTimeField(null=True, blank=True)
     locked_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     lock_reason = models.TextField(blank=True, default="", db_default="")
-    # Whose apply was lost and locked it, until a person says what happened.
+    # The claim whose lost apply locked the workspace, until a user records its outcome.
     lost_claim_id = models.BigIntegerField(null=True, blank=True)
 
     class Meta:
@@ -112,28 +108,28 @@ class Claim(models.Model):
     shape = models.ForeignKey(
         Shape, on_delete=models.PROTECT, db_index=False, related_name="claims"
     )
-    # The first of its pools, once that is there.
+    # The first of its pools, once that pool exists.
     pool = models.ForeignKey(
         Pool, null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="claims"
     )
-    # pod:<uid>, workspace:<name>, user:<id>, what the caller says.
+    # Chosen by the caller: pod:<uid>, workspace:<name>, user:<id>.
     owner = models.CharField(max_length=160, blank=True, default="", db_default="")
-    # Who asked: its keys are its own.
+    # The user or token of the request.
     requested_by = models.CharField(max_length=80, blank=True, default="", db_default="")
-    # Idempotency, unique for who asked.
+    # Idempotency key, unique for the requester.
     key = models.CharField(max_length=120, null=True, blank=True)
     body_digest = models.BinaryField(null=True, blank=True)
     attempts = models.SmallIntegerField(default=0, db_default=0)
     notified_at = models.DateTimeField(null=True, blank=True)
-    # 0: approved; else 100 - priority. Smaller goes first, then id.
+    # 0: approved; else 100 - priority. Claims are ordered by rank, then id.
     rank = models.SmallIntegerField(default=100, db_default=100)
     state = CLAIM.field()
     outcome = models.CharField(max_length=16, blank=True, default="", db_default="")
     size = models.SmallIntegerField(default=1, db_default=1)
-    # Slots that others took past it while it waited.
+    # Slots that later claims have taken while this claim waited.
     passed = models.SmallIntegerField(default=0, db_default=0)
     generation = models.BigIntegerField(default=0, db_default=0)
-    # The generation the last caller acted for.
+    # The generation that the last call named.
     named_generation = models.BigIntegerField(default=0, db_default=0)
     step = models.CharField(max_length=8, blank=True, default="", db_default="")  # plan | apply
     workspace = models.ForeignKey(
@@ -147,16 +143,16 @@ class Claim(models.Model):
         "Plan", null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="+"
     )
     expires_at = models.DateTimeField(null=True, blank=True)  # deadline of the present state
-    due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
+    due_at = models.DateTimeField(null=True, blank=True)  # the next check of the finalizer
     bound_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)
-    # Since when it waits for a person, with a slot or without.
+    # Start of the wait for an approval, with a slot or without.
     reserved_at = models.DateTimeField(null=True, blank=True)
-    # Parked, and to have a slot again before it is decided on.
+    # The claim is parked and gets a slot again before its approval.
     is_seeking = models.BooleanField(default=False, db_default=False)
-    # What was asked for beside the shape; due_in: seconds from bind to the first look.
+    # `ClaimSpec`; due_in: seconds from the bind to the first check.
     spec = models.JSONField(default=dict, db_default=EMPTY)
-    backend = models.JSONField(null=True, blank=True)  # what the slots point at; NULL: nothing
+    backend = models.JSONField(null=True, blank=True)  # the target of the slots
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -220,7 +216,7 @@ class Claim(models.Model):
 
 
 class Lease(models.Model):
-    """When a holder was last heard. Narrow: a beat never touches the claim or its indexes."""
+    """The last heartbeat of a holder. A narrow row: a heartbeat never updates the claim."""
 
     claim = models.OneToOneField(Claim, on_delete=models.CASCADE, primary_key=True)
     generation = models.BigIntegerField()
@@ -228,8 +224,8 @@ class Lease(models.Model):
 
 
 class Source(models.Model):
-    """Files that a task starts from, as one archive: uploaded, or given in the claim itself.
-    Equal ones are kept once.
+    """The source files of a task as one archive, uploaded or sent with the claim. Equal archives
+    are stored once.
     """
 
     digest = models.BinaryField()  # sha256 of the archive
@@ -237,10 +233,10 @@ class Source(models.Model):
     size = models.BigIntegerField()
     files = models.IntegerField()
     made_by = models.CharField(max_length=80)
-    # Who has uploaded the same: it is theirs, too.
+    # All users who have uploaded this archive.
     users = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     made_at = models.DateTimeField(db_default=Now())
-    used_at = models.DateTimeField(db_default=Now())  # one that nobody uses any more is swept
+    used_at = models.DateTimeField(db_default=Now())  # unused archives are swept
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["digest"], name="source_digest")]
@@ -249,9 +245,7 @@ class Source(models.Model):
 
 
 class Task(models.Model):
-    """What the agent does for a claim. A row beside the claim, because binding never
-    looks at it.
-    """
+    """The work of an agent for a claim. A table of its own, because a bind never reads it."""
 
     claim = models.OneToOneField(
         Claim, on_delete=models.CASCADE, primary_key=True, related_name="work"
@@ -267,8 +261,8 @@ class Task(models.Model):
 
 
 class Run(models.Model):
-    """One generation of a claim on an agent. That a row was started says that it may have run;
-    what ran once never runs again.
+    """One generation of a claim on an agent. A row says that the task may have run, and a task that
+    may have run never runs again.
     """
 
     pk = models.CompositePrimaryKey("claim_id", "generation")
@@ -279,13 +273,14 @@ class Run(models.Model):
     member = models.CharField(max_length=63)
     # Lane and number of the slot.
     place = models.CharField(max_length=40, blank=True, default="", db_default="")
-    # Which start of the agent runs it.
+    # The start of the agent that runs the task.
     boot = models.CharField(max_length=40, blank=True, default="", db_default="")
     started_at = models.DateTimeField(db_default=Now())
     ended_at = models.DateTimeField(null=True, blank=True)
-    # As the agent told it, or lost.
+    # As the agent has reported it, or lost.
     outcome = models.CharField(max_length=16, blank=True, default="", db_default="")
-    code = models.CharField(max_length=40, blank=True, default="", db_default="")  # why, typed
+    # The reason as a code.
+    code = models.CharField(max_length=40, blank=True, default="", db_default="")
     reason = models.TextField(blank=True, default="", db_default="")
     exit_code = models.IntegerField(null=True, blank=True)
     # Binary, version, platform, lock file, source, commit.
@@ -293,7 +288,7 @@ class Run(models.Model):
     log_next = models.IntegerField(default=0, db_default=0)  # the next chunk of the log
     log_bytes = models.BigIntegerField(default=0, db_default=0)
     log_lines = models.IntegerField(default=0, db_default=0)
-    # Bytes between its head and its tail that were not kept.
+    # Bytes between its head and its tail that were not stored.
     log_left_out = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
@@ -307,22 +302,21 @@ class Run(models.Model):
 class Plan(models.Model):
     claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="plans")
     generation = models.BigIntegerField()
-    # sha256 of the saved plan; of source and output where there is none.
+    # sha256 of the saved plan, or of source and output without a saved plan.
     digest = models.BinaryField()
     summary = models.JSONField(default=dict, db_default=EMPTY)  # add, change, destroy, replace
-    # What it was made with: elsewhere it is applied only where that is the same.
+    # Versions and platform of the plan. Another member applies the plan only if they are equal.
     facts = models.JSONField(default=dict, db_default=EMPTY)
-    member_id = models.BigIntegerField(null=True, blank=True)  # where it was made
+    member_id = models.BigIntegerField(null=True, blank=True)  # the member that has planned
     # The saved plan, sealed.
     file = models.FileField(max_length=255, blank=True, default="", db_default="")
-    # Redacted, for people, sealed.
+    # The plan as redacted JSON, sealed.
     json_file = models.FileField(max_length=255, blank=True, default="", db_default="")
-    # What pages need of the JSON, sealed.
+    # The parts of the JSON that pages show, sealed.
     outline_file = models.FileField(max_length=255, blank=True, default="", db_default="")
     size = models.BigIntegerField(default=0, db_default=0)
     is_stale = models.BooleanField(default=False, db_default=False)
-    # How its list of changes contradicts what the agent counts; empty: it does not. Such a plan
-    # cannot be approved.
+    # How the list of changes contradicts the counts of the agent. Such a plan cannot be approved.
     mismatch = models.TextField(blank=True, default="", db_default="")
     made_at = models.DateTimeField(db_default=Now())
 
@@ -335,14 +329,15 @@ class Plan(models.Model):
 
 
 class RescuedState(models.Model):
-    """A Terraform state that the backend of an apply did not take. The claim may be deleted
-    before it.
+    """A Terraform state that the backend of an apply did not store. The claim may be deleted before
+    the state.
     """
 
     claim_id = models.BigIntegerField()
     generation = models.BigIntegerField()
-    pool_id = models.BigIntegerField(null=True, blank=True)  # whose approvers may download it
-    # Without a constraint: its check would take a lock on the workspace, out of the order of locks.
+    # The pool whose approvers may download the state.
+    pool_id = models.BigIntegerField(null=True, blank=True)
+    # No constraint: its check would lock the workspace outside of the order of locks.
     workspace = models.ForeignKey(
         Workspace, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False
     )
@@ -350,11 +345,11 @@ class RescuedState(models.Model):
     member = models.CharField(max_length=63)
     size = models.BigIntegerField(default=0, db_default=0)
     digest = models.BinaryField(null=True, blank=True)  # sha256 of the state
-    # Sealed; empty: the server does not have it.
+    # Sealed; empty: the server does not have the state.
     file = models.FileField(max_length=255, blank=True, default="", db_default="")
     noted_at = models.DateTimeField(db_default=Now())
     kept_at = models.DateTimeField(null=True, blank=True)
-    settled_at = models.DateTimeField(null=True, blank=True)  # given up: its file is deleted
+    settled_at = models.DateTimeField(null=True, blank=True)  # discarded: its file is deleted
     settled_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     reason = models.TextField(blank=True, default="", db_default="")
 
@@ -381,13 +376,13 @@ class Approval(models.Model):
     plan = models.ForeignKey(
         Plan, on_delete=models.CASCADE, related_name="approvals", db_index=False
     )
-    # Whose decision it is; null: of a user who was gone before ids were kept.
+    # Null: a user who was deleted before Berth stored ids.
     user_id = models.BigIntegerField(null=True)
-    by_user = models.CharField(max_length=80)  # their name, for people
+    by_user = models.CharField(max_length=80)  # the name of the user
     is_yes = models.BooleanField()
     comment = models.TextField(blank=True, default="", db_default="")
     via = models.CharField(max_length=16, blank=True, default="", db_default="")
-    link = models.UUIDField(null=True, blank=True)  # unique: that is what makes a link single-use
+    link = models.UUIDField(null=True, blank=True)  # unique, so a link works once
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -412,9 +407,7 @@ class LogChunk(models.Model):
 
 
 class Lift(models.Model):
-    """A freeze that a person has lifted ahead, once: the window of its pool that begins at
-    this moment.
-    """
+    """A future freeze that a user has lifted once: the pool's window that begins at `starts_at`."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="lifts", db_index=False)
     starts_at = models.DateTimeField()

@@ -1,6 +1,4 @@
-"""The named statements that claims use, and how they are repeated when the database says that
-somebody else was in the way.
-"""
+"""Repeats statements that another transaction has disturbed."""
 
 import random
 import time
@@ -12,10 +10,12 @@ from django.db import DatabaseError, connection
 from project.kernel import metrics
 from project.kernel.errors import Unavailable
 
-# Serialisation, deadlock, lock timeout: nothing was done, the same call may succeed.
+# Serialisation failure, deadlock, lock timeout: nothing was written, and the call may succeed when
+# it is repeated.
 AGAIN = frozenset({"40001", "40P01", "55P03"})
-LINE = "claims_claim_shape_id_"  # how its foreign key begins
-# A rule of the database refused: somebody was faster, or there is a bug.
+QUEUE_KEY = "claims_claim_shape_id_"  # prefix of the foreign key from claims to queues
+# A rule of the database has refused the statement: another transaction was faster, or Berth has a
+# bug.
 RULES = frozenset({"BR001", "BR002"})
 TAKEN = RULES | {"23505"}
 TIMES = 4
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def sqlstate(error: BaseException) -> str:
-    """Of a Django error around psycopg's."""
+    """The code of the psycopg error behind a Django error, or ""."""
     return str(getattr(error.__cause__, "sqlstate", None) or "")
 
 
@@ -34,17 +34,17 @@ def constraint(error: BaseException) -> str:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Others were in the way, or the line was deleted as unused at this moment. Any other
-    missing row is a bug, and told as one.
+    """Whether another transaction was in the way, or has just deleted the queue as unused. Any
+    other missing row is a bug and no transient error.
     """
     return sqlstate(error) in AGAIN or (
-        sqlstate(error) == "23503" and constraint(error).startswith(LINE)
+        sqlstate(error) == "23503" and constraint(error).startswith(QUEUE_KEY)
     )
 
 
 def repeat(work: Callable[[], R], *, also: frozenset[str] = frozenset()) -> R:
-    """Do it, and again if nothing was done because of others. Inside a transaction of the caller
-    only once: it is lost as a whole.
+    """Calls `work` again after a transient error, or an error with a code in `also`. Inside a
+    transaction of the caller it runs once, because the error has aborted that transaction.
     """
     for turn in range(1, TIMES + 1):
         try:
@@ -57,7 +57,7 @@ def repeat(work: Callable[[], R], *, also: frozenset[str] = frozenset()) -> R:
                 raise
             if turn == TIMES:
                 raise Unavailable(
-                    "Others are changing the same rows.", way_out="Send the same call again."
+                    "Other calls are changing the same rows.", way_out="Send the same call again."
                 ) from error
             time.sleep(random.uniform(0.001, 0.01) * turn)
     raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""What a claim may be, how it may end, and what a claim set may be."""
+"""The states and outcomes of claims, and the states of claim sets."""
 
 from project.kernel.db.state_machine import StateMachine, edges
 

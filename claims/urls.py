@@ -1,6 +1,6 @@
 from django.urls import path
 
-import pools.http.converters  # noqa: F401  (registers them)
+import pools.http.converters  # noqa: F401  registers the converters
 from claims.lifecycle.pages import (
     claim_dialogs,
     claim_page,
