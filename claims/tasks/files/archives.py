@@ -1,8 +1,8 @@
-"""Sources as archives: read with suspicion, written anew as a plain tar.gz. Pure: bytes in, bytes
-out, no file is touched.
+"""Sources as archives: untrusted archives are read in a limited child process and packed again as a
+plain tar.gz.
 
-Nothing leads out of the archive, nothing unpacks to more than is allowed, and nothing is in it but
-files, folders and links inside.
+The packed archive contains only files, folders and links that stay inside, and its unpacked size is
+limited.
 """
 
 import gzip
@@ -24,13 +24,13 @@ from slots.agent.workdir.tar_headers import CheckedTarInfo
 
 MB = 10**6
 MOST_BYTES = 200 * MB  # unpacked
-FREE_BYTES = 20 * MB  # a small archive may unpack to this whatever its ratio
+FREE_BYTES = 20 * MB  # a small archive may unpack to this size at any ratio
 HIGHEST_RATIO = 200
 MOST_FILES = 20_000
 MOST_PACKED = 32 * MB
 GZIP, ZIP = b"\x1f\x8b", b"PK"
-ZIP_ENTRY = b"PK\x01\x02"  # each name in a zip's list begins so
-# Of the child process that reads an archive from elsewhere.
+ZIP_ENTRY = b"PK\x01\x02"  # begins each entry in the list of a zip
+# Limits of the child process that reads an uploaded archive.
 LIMITS = SandboxLimits(memory=256 * MB, cpu=30, wall=60.0, output=MOST_PACKED + 1000)
 FILES = struct.Struct(">I")  # before the archive, in the child's answer
 
@@ -42,13 +42,15 @@ class Archive:
 
 
 def refused(
-    text: str, way_out: str = "Pack the files alone, with paths inside the archive."
+    text: str, way_out: str = "Pack only the files, with paths inside the archive."
 ) -> Refused:
     return Refused(text, code="source_refused", way_out=way_out)
 
 
 def pack_files(files: Iterable[tuple[str, str]]) -> Archive:
-    """Texts by path. Equal ones give equal bytes. What begins with #! may be executed."""
+    """Packs texts by path. Equal texts give equal bytes. A text that begins with #! is
+    executable.
+    """
     into = Packed()
     for path, text in sorted(files):
         data = text.encode("utf-8", "replace")
@@ -57,9 +59,7 @@ def pack_files(files: Iterable[tuple[str, str]]) -> Archive:
 
 
 def repack_limited(data: bytes) -> Archive:
-    """An archive from elsewhere, a tar.gz or a zip, as our own. Read in a child process
-    with limits.
-    """
+    """Packs an uploaded tar.gz or zip again. A limited child process reads it."""
     try:
         answer = run_limited(f"{__name__}:answer_repacked", data, LIMITS)
     except ChildFailed as error:
@@ -71,13 +71,13 @@ def repack_limited(data: bytes) -> Archive:
 
 
 def answer_repacked(data: bytes) -> bytes:
-    """In the child."""
+    """Runs in the child process."""
     archive = repack(data)
     return FILES.pack(archive.files) + archive.data
 
 
 def repack(data: bytes) -> Archive:
-    """An archive from elsewhere as our own, read in this process."""
+    """Packs an uploaded archive again, in this process."""
     most = min(MOST_BYTES, max(FREE_BYTES, len(data) * HIGHEST_RATIO))
     try:
         if data.startswith(GZIP):
@@ -98,7 +98,7 @@ def repack(data: bytes) -> Archive:
             f"The archive cannot be read: {str(error)[:200]}",
             "Pack it again, as a plain tar.gz or zip.",
         ) from error
-    raise refused("This is neither a tar.gz nor a zip.", "Send one of them.")
+    raise refused("This is neither a tar.gz nor a zip.", "Send a tar.gz or a zip.")
 
 
 def _repack_tar(data: bytes, most: int) -> Archive:
@@ -130,7 +130,7 @@ def _repack_tar(data: bytes, most: int) -> Archive:
 def _repack_zip(data: bytes, most: int) -> Archive:
     into = Packed()
     left = most
-    # Before they are read: each name takes ten times its room in memory.
+    # Checked before reading: each entry takes ten times its size in memory.
     if data.count(ZIP_ENTRY) > 2 * MOST_FILES:
         raise too_many()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -145,7 +145,7 @@ def _repack_zip(data: bytes, most: int) -> Archive:
             ):
                 raise refused(
                     f"{path[:200]!r} is neither a file nor a folder.",
-                    "Pack files alone, or use a tar.gz for links.",
+                    "Pack only files, or use a tar.gz for links.",
                 )
             if info.is_dir():
                 into.add_folder(path)
@@ -160,19 +160,19 @@ def _repack_zip(data: bytes, most: int) -> Archive:
 
 @dataclass
 class Packed:
-    """A tar.gz that is being written: no owners, no times, no modes but whether something may
-    be executed.
+    """A tar.gz under construction. Of modes it keeps only the executable bit, and no owners and
+    times.
     """
 
     count: int = 0
-    _names: dict[str, str] = field(default_factory=dict)  # what each path is
+    _names: dict[str, str] = field(default_factory=dict)  # kind of each path
     _buffer: io.BytesIO = field(default_factory=io.BytesIO)
 
     def __post_init__(self) -> None:
         self._gzip = gzip.GzipFile(
             fileobj=self._buffer, mode="wb", mtime=0, compresslevel=6, filename=""
         )
-        # Closed with the rest.
+        # `close` closes the archive.
         self._tar = tarfile.open(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
 
     def add_folder(self, path: str) -> None:
@@ -186,7 +186,7 @@ class Packed:
         self._add(path, tarfile.REGTYPE, 0o755 if is_program else 0o644, size=size, content=content)
 
     def add_link(self, path: str, target: str) -> None:
-        """Upwards first, downwards then, and never above the archive."""
+        """Accepts a target that goes up first and then down, and that stays inside the archive."""
         steps = [step for step in target.split("/") if step not in ("", ".")]
         up = 0
         while up < len(steps) and steps[up] == "..":
@@ -205,7 +205,7 @@ class Packed:
     def close(self) -> Archive:
         files = sum(kind in ("file", "link") for kind in self._names.values())
         if not files:
-            raise refused("There is no file in the archive.")
+            raise refused("The archive contains no file.")
         self._tar.close()
         self._gzip.close()
         self._check_size()
@@ -220,7 +220,7 @@ class Packed:
         if self._names.get(path, "implied") != "implied" or (
             path in self._names and kind != "folder"
         ):
-            raise refused(f"{path[:200]!r} is there twice.")
+            raise refused(f"The archive contains {path[:200]!r} twice.")
         parts = path.split("/")
         for i in range(1, len(parts)):
             above = "/".join(parts[:i])
@@ -246,14 +246,14 @@ class Packed:
     def _check_size(self) -> None:
         if self._buffer.tell() > MOST_PACKED:
             raise refused(
-                f"Packed again it is larger than {MOST_PACKED // MB} MB.",
-                "Leave out what the task does not need.",
+                f"The packed archive is larger than {MOST_PACKED // MB} MB.",
+                "Leave out files that the task does not need.",
             )
 
 
 def clean(name: str) -> str | None:
-    """A path as we write it; None: the folder itself. One that leads out stays as it is, and
-    is refused.
+    """The path in its plain form; None for the root folder. A path that leads out stays unchanged
+    and is rejected later.
     """
     path = name[2:] if name.startswith("./") else name
     return path.rstrip("/") if path.rstrip("/") not in ("", ".") or path.startswith("/") else None
@@ -262,12 +262,12 @@ def clean(name: str) -> str | None:
 def too_large(most: int) -> Refused:
     return refused(
         f"The archive unpacks to more than {most // MB} MB.",
-        "Leave out what the task does not need.",
+        "Leave out files that the task does not need.",
     )
 
 
 def too_many() -> Refused:
     return refused(
-        f"There are more than {MOST_FILES} files in the archive.",
-        "Leave out what the task does not need.",
+        f"The archive contains more than {MOST_FILES} files.",
+        "Leave out files that the task does not need.",
     )

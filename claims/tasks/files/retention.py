@@ -1,6 +1,4 @@
-"""How long what tasks leave behind is kept: with its claim, and files as long as a row names
-them. Registered with the finalizer.
-"""
+"""Delete unused sources, and files that no row names. The finalizer runs these chores."""
 
 import time
 from datetime import timedelta
@@ -18,21 +16,21 @@ from claims.tasks.files.sealed_files import (
 from project.kernel.controllers.periodic import chore
 from project.kernel.doctor.restore_detection import is_dumped_now, was_restored_within
 
-RESTORED = 24 * 3600.0  # seconds after a restore in which no file is swept
+RESTORED = 24 * 3600.0  # seconds after a restore in which no file is deleted
 ORPHAN = timedelta(hours=1)  # a file is written before the row that names it
-UNUSED = 24 * 3600.0  # seconds in which an archive is to be named by a claim
+UNUSED = 24 * 3600.0  # seconds until an unused source is deleted
 BATCH = 100
-SHELVES = 64  # folders of files that are looked through at a time
+SHELVES = 64  # folders in one sweep
 
 
 @chore("unused sources", every=600.0)
 def delete_unused_sources() -> bool:
-    """Their files are orphans from here on."""
+    """Deletes rows; the sweep of orphans deletes their files."""
     return len(sources_sql.delete_unused(BATCH, seconds=UNUSED)) == BATCH
 
 
 class _SweepCursor:
-    """Where the sweep has come to."""
+    """The folders that the sweep has still to visit."""
 
     shelves: list[str] = []
     began_at = 0.0
@@ -40,8 +38,8 @@ class _SweepCursor:
 
 @chore("orphan files", every=60.0)
 def sweep_files() -> bool:
-    """Files that no row names, an hour after they were written. All folders in turn, some at a
-    time, every ten minutes.
+    """Deletes files without a row, an hour after they were written. Each call visits some folders,
+    and a new round starts every ten minutes.
     """
     if not _SweepCursor.shelves:
         if time.monotonic() - _SweepCursor.began_at < 600.0 and _SweepCursor.began_at:
@@ -49,8 +47,7 @@ def sweep_files() -> bool:
         _SweepCursor.shelves, _SweepCursor.began_at = list(list_shelves()), time.monotonic()
     now, _SweepCursor.shelves = _SweepCursor.shelves[:SHELVES], _SweepCursor.shelves[SHELVES:]
     if now and was_restored_within(RESTORED):
-        # An hour-old orphan of this database may be a file that the data from before the
-        # restore needs.
+        # An orphan of the restored database may belong to the data from before the restore.
         return False
     for shelf in now:
         sweep_shelf(shelf)
@@ -58,7 +55,7 @@ def sweep_files() -> bool:
 
 
 def sweep_shelf(shelf: str) -> int:
-    """How many went."""
+    """Returns the number of deleted files."""
     old = [
         name
         for name in list_names(shelf)
@@ -67,7 +64,7 @@ def sweep_shelf(shelf: str) -> int:
     if not old:
         return 0
     orphans = set(old) - known_files(shelf, old)
-    # Asked after the rows: a dump that begins later no longer has a row that names them.
+    # Checked after the rows: a later dump contains no row that names these files.
     if is_dumped_now():
         return 0
     for name in orphans:
@@ -76,7 +73,7 @@ def sweep_shelf(shelf: str) -> int:
 
 
 def known_files(shelf: str, names: list[str]) -> set[str]:
-    """Of these, those that a row names. A name says where to look."""
+    """The names that a row contains. The owner in a name selects the rows."""
     if shelf.startswith("source/"):
         digests = [bytes.fromhex(owner_of(name)) for name in names if len(owner_of(name)) == 64]
         return {row.name for row in sources_sql.known_source_files(digests=digests)}

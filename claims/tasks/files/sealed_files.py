@@ -1,9 +1,9 @@
-"""Files beside the database: saved plans, their JSON, sources. Sealed before they reach the
-storage, whatever storage that is.
+"""Files beside the database: saved plans, their JSON, sources and states. Every file is encrypted
+before it reaches the storage.
 
-A file is written before the row that names it, and a row goes before its file: what no row names is
-an orphan, swept an hour later. The name says whose it is, so that one lookup by index tells whether
-anybody still needs it.
+A file is written before the row that names it and deleted after that row. A file without a row is
+an orphan, deleted an hour later. The name of a file contains its claim or digest, so one lookup by
+index finds the row.
 """
 
 import hashlib
@@ -26,29 +26,29 @@ from project.kernel.security.encryption import is_current, seal, unseal
 
 ALIAS = "sealed"
 KINDS = ("plan", "json", "outline", "source", "state")
-FRAME = 1 << 20  # sealed piece by piece, so that a large file is in memory once
-PIECE = struct.Struct(">II")  # inside each sealed piece: which one, of how many
-LENGTH = struct.Struct(">I")  # before each
+FRAME = 1 << 20  # bytes of a piece: encrypting piece by piece keeps a large file in memory once
+PIECE = struct.Struct(">II")  # inside each encrypted piece: its number and the number of pieces
+LENGTH = struct.Struct(">I")  # before each encrypted piece
 NAME = re.compile(r"[0-9a-z][0-9a-z-]{0,120}")
 
 
 class DurableStorage(FileSystemStorage):
-    """On the disk before anything names it: a row must never outlive its file."""
+    """Syncs a file to the disk before a row names it: a row must never outlive its file."""
 
-    def _save(self, name: str, content: Any) -> str:
+    def _save(self, name: str, content: object) -> str:
         try:
             saved: str = super()._save(name, content)  # type: ignore[misc]  # not in the stubs
             path = Path(self.path(saved))
             _sync(path)
             _sync(path.parent)
         except OSError:
-            # A part of it would take room on a disk that may be full.
+            # An incomplete file would take space on a disk that may be full.
             Path(self.path(name)).unlink(missing_ok=True)
             raise
         return saved
 
     def replace(self, name: str, data: bytes) -> None:
-        """At once, for whoever reads it just now."""
+        """Atomic: a simultaneous reader gets the old or the new file."""
         path = Path(self.path(name))
         scratch = path.with_name(f"{path.name}.new")
         try:
@@ -75,11 +75,11 @@ def storage() -> Storage:
 
 
 def save_file(kind: str, name: str, data: bytes) -> str:
-    """The name under which it is kept. `name`: of the run, as claim-generation, or the digest
-    of a source.
+    """Returns the name of the new file. `name`: claim-generation of a run, or the digest of a
+    source.
     """
     if kind not in KINDS or not NAME.fullmatch(name):
-        raise ValueError(f"not a name of a file: {kind}/{name}")
+        raise ValueError(f"bad kind or name of a file: {kind}/{name}")
     shelf = hashlib.sha256(name.encode()).hexdigest()[:2]
     return str(
         storage().save(
@@ -90,7 +90,7 @@ def save_file(kind: str, name: str, data: bytes) -> str:
 
 
 def count_free() -> int | None:
-    """Bytes of free disk where files are kept. None: the storage is no folder."""
+    """Free bytes on the disk of the storage. None: the storage is no folder."""
     where = storage()
     if not isinstance(where, FileSystemStorage):
         return None
@@ -101,14 +101,13 @@ def count_free() -> int | None:
 
 
 def iterate_file(name: object) -> Iterator[bytes]:
-    """Piece by piece, so that a large file is never in memory as a whole. A file that is missing
-    is said at once.
+    """Reads piece by piece, so that a large file is never in memory as a whole. Raises at once for
+    a missing file.
     """
-    file = _open(name)
-    return _read_pieces(file)
+    return _read_pieces(_open(name))
 
 
-def _read_pieces(file: Any) -> Iterator[bytes]:
+def _read_pieces(file: "File[bytes]") -> Iterator[bytes]:
     with file:
         number = count = 0
         while head := file.read(LENGTH.size):
@@ -119,12 +118,12 @@ def _read_pieces(file: Any) -> Iterator[bytes]:
         check_whole(number, count)
 
 
-def _open(name: object) -> Any:
+def _open(name: object) -> "File[bytes]":
     try:
         return storage().open(str(name))
     except FileNotFoundError:
         raise NotFound(
-            "This file is not there any more.",
+            "This file no longer exists.",
             code="file_missing",
             way_out=(
                 "If several machines serve Berth, all need the same storage: see docs/tasks.md."
@@ -133,24 +132,24 @@ def _open(name: object) -> Any:
 
 
 def read_file(name: object) -> bytes:
-    """By the name that a row keeps; a model's file field says it, too."""
+    """`name`: a text, or the file field of a model."""
     with _open(name) as file:
         return unseal_pieces(file.read())
 
 
 def delete_file(name: object) -> None:
-    """One that is gone already is fine."""
+    """Ignores an empty name and a file that is gone."""
     if name:
         storage().delete(str(name))
 
 
 def reseal_file(name: str, rename: Callable[[str, str], bool]) -> bool:
-    """Under the present key. False: it is so already, or the file has gone meanwhile, or
-    nobody needs it.
+    """Encrypts a file with the current key. False: the file has that key, is gone, or no row names
+    it.
 
-    Where a file cannot be replaced at once it is written anew under another name, and `rename` has
-    the rows name that one, or says that none did. At no moment is a row without its file; the old
-    one is swept like any that no row names.
+    A storage without atomic replacement gets a new file, and `rename` puts its name into the rows;
+    `rename` returns False if no row had the old name. Each row has a file at all times, and the
+    sweep of orphans deletes the old file.
     """
     where = storage()
     try:
@@ -160,19 +159,15 @@ def reseal_file(name: str, rename: Callable[[str, str], bool]) -> bool:
         return False
     if all(is_current(piece) for piece in split_pieces(sealed)):
         return False
-    again = seal_pieces(unseal_pieces(sealed))
+    resealed = b"".join(iterate_sealed(unseal_pieces(sealed)))
     if isinstance(where, DurableStorage):
-        where.replace(name, again)
+        where.replace(name, resealed)
         return True
-    fresh = where.save(f"{name.rpartition('.')[0]}.{secrets.token_hex(8)}", ContentFile(again))
+    fresh = where.save(f"{name.rpartition('.')[0]}.{secrets.token_hex(8)}", ContentFile(resealed))
     is_named = rename(name, fresh)
     if not is_named:
         where.delete(fresh)
     return is_named
-
-
-def seal_pieces(data: bytes) -> bytes:
-    return b"".join(iterate_sealed(data))
 
 
 def iterate_sealed(data: bytes) -> Iterator[bytes]:
@@ -183,7 +178,7 @@ def iterate_sealed(data: bytes) -> Iterator[bytes]:
 
 
 class SealedStream(io.RawIOBase):
-    """Data as it is kept, sealed while it is read, so that a large file is in memory once."""
+    """Encrypts data while the storage reads it, so that a large file is in memory once."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__()
@@ -197,7 +192,7 @@ class SealedStream(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """To its beginning alone: a storage may read it twice."""
+        """Supports only the beginning: a storage may read the stream twice."""
         if offset or whence != io.SEEK_SET:
             raise io.UnsupportedOperation("seek")
         self._pieces, self._left, self._at = iterate_sealed(self._data), memoryview(b""), 0
@@ -227,12 +222,12 @@ def unseal_pieces(sealed: bytes) -> bytes:
 
 
 def open_piece(piece: bytes, number: int) -> tuple[int, bytes]:
-    """Of how many it is one, and what is in it."""
+    """Returns the number of all pieces, and the decrypted data."""
     plain = unseal(piece)
     i, count = PIECE.unpack_from(plain)
     if i != number:
         raise NotFound(
-            "This file was put together differently since.",
+            "The pieces of this file are in the wrong order.",
             code="file_broken",
             way_out="Restore it from a backup.",
         )
@@ -258,7 +253,7 @@ def split_pieces(sealed: bytes) -> Iterator[bytes]:
 
 
 def list_shelves() -> Iterator[str]:
-    """Folders in which files of one kind are."""
+    """Folders of files, each of one kind."""
     for kind in KINDS:
         try:
             shelves, _ = storage().listdir(kind)
@@ -282,5 +277,5 @@ def modified_at(name: str) -> datetime | None:
 
 
 def owner_of(name: str) -> str:
-    """What save_file was told: claim-generation, or a digest."""
+    """The `name` that `save_file` got: claim-generation or a digest."""
     return name.rpartition("/")[2].partition(".")[0]

@@ -1,4 +1,4 @@
-"""What claims keep sealed, for `manage.py reseal`: logs, files, and what tasks are given."""
+"""Encrypt logs, files and bodies of tasks with the current key, for `manage.py reseal`."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ WRITE = """
 UPDATE claims_logchunk SET data = %(data)s WHERE claim_id = %(claim)s
   AND generation = %(generation)s AND seq = %(seq)s"""
 
-# Nothing else changes a task, so what was read is what is replaced.
+# No other code changes a task, so the update needs no check.
 NEXT_TASKS = """
 SELECT claim_id, body::text AS body, sealed FROM claims_task
 WHERE claim_id > %(last)s AND CASE WHEN sealed IS NULL THEN body ? 'variables' OR body ? 'env'
@@ -68,21 +68,21 @@ def reseal_logs() -> Iterator[int]:
         prepare=False,
     ):
         old = [row for row in rows if row.data is not None]
-        for row in old:  # nobody else changes a chunk; one that has gone meanwhile is no loss
-            again = {
+        for row in old:  # no other code changes a chunk, and a deleted chunk is no loss
+            values = {
                 "data": seal(unseal(row.data)),
                 "claim": row.claim_id,
                 "generation": row.generation,
                 "seq": row.seq,
             }
-            run(WRITE, again, prepare=False)
+            run(WRITE, values, prepare=False)
         yield len(old)
         at = (rows[-1].claim_id, rows[-1].generation, rows[-1].seq)
 
 
 @register_resealer("tasks")
 def reseal_tasks() -> Iterator[int]:
-    """Also those that were kept before their values were sealed."""
+    """Also encrypts the values of tasks of older releases."""
     last = 0
     while rows := run(
         NEXT_TASKS.format(n=BATCH), {"head": key_header(), "last": last}, prepare=False
@@ -104,15 +104,15 @@ def reseal_files() -> Iterator[int]:
 
 
 def rename_file(old: str, new: str) -> bool:
-    """In whatever row names it. The run first: whoever makes a plan of it locks it, and has the
-    new name or has made the plan.
+    """Renames a file in all rows. The run comes first: `record_result` locks the run and either
+    reads the new name or has already added its plan.
     """
-    kind, who = old.partition("/")[0], owner_of(old)
+    kind, owner = old.partition("/")[0], owner_of(old)
     values = {
         "old": old,
         "new": new,
-        "digest": who,
-        "claim": int(who.partition("-")[0]) if kind != "source" else 0,
+        "digest": owner,
+        "claim": int(owner.partition("-")[0]) if kind != "source" else 0,
     }
     with transaction.atomic():
         return sum(len(run(text, values, prepare=False)) for text in RENAME[kind]) > 0

@@ -1,8 +1,8 @@
-"""Sources: archives that tasks start from, uploaded or given in the claim. Written anew on the way
-in, sealed, equal ones kept once.
+"""Sources: archives of tasks, uploaded or given in the claim. Berth packs their files again,
+encrypts the archive and stores equal archives once.
 
-An archive is used by who uploaded it, or the same one, and for claims in pools where it was used:
-to know its digest is not enough.
+A claim may use an archive if its requester has uploaded the same archive, or if claims of the same
+pool have used it. Knowing the digest is not enough.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from project.kernel.db.locks import SOURCE_QUOTA, lock_in_transaction
 from project.kernel.errors import FieldError, Invalid, OutOfSpace, TooLarge, Unavailable
 
 SOURCE_BYTES = MOST_PACKED
-AT_ONCE = 2  # archives that are unpacked in a process: each takes memory and a while
-PATIENCE = 10.0
+AT_ONCE = 2  # archives that a web process unpacks at the same time: each needs memory and CPU time
+PATIENCE = 10.0  # seconds
 
 _turns = threading.BoundedSemaphore(AT_ONCE)
 
 
 class SourceQuotaExceeded(TooLarge):
-    """The sources of one user would take more than they may."""
+    """The sources of a user would exceed the quota."""
 
     code = "source_quota"
 
@@ -36,25 +36,27 @@ class SourceQuotaExceeded(TooLarge):
 @dataclass(frozen=True, slots=True)
 class StoredSource:
     id: int
-    digest: str  # sha256 of the archive as it is kept
+    digest: str  # sha256 of the stored archive
     size: int
     files: int
 
 
 def store_source(data: bytes, *, made_by: str) -> StoredSource:
-    """An archive from elsewhere, a tar.gz or a zip."""
+    """Stores an uploaded tar.gz or zip."""
     if len(data) > SOURCE_BYTES:
         text = f"{len(data)} bytes are too many."
         raise Invalid(
             fields=[
                 FieldError(
-                    "", text, f"Send {SOURCE_BYTES} at most: leave out what the task does not need."
+                    "",
+                    text,
+                    f"Send at most {SOURCE_BYTES}: leave out files that the task does not need.",
                 )
             ]
         )
     if not _turns.acquire(timeout=PATIENCE):
         raise Unavailable(
-            "Others are uploading archives just now.", way_out="Send it again in a moment."
+            "Other archives are being uploaded.", way_out="Send the archive again in a moment."
         )
     try:
         return _store(repack_limited(data), made_by)
@@ -63,13 +65,13 @@ def store_source(data: bytes, *, made_by: str) -> StoredSource:
 
 
 def store_files(files: Iterable[tuple[str, str]], *, made_by: str) -> StoredSource:
-    """Files that were given in the claim itself."""
+    """Stores the files of a claim's body."""
     return _store(pack_files(files), made_by)
 
 
 def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | None:
-    """The row of a claim's source, made if it is new. Before the transaction that makes the
-    claim: a file is written.
+    """Returns the id of the source of a claim, and stores inline files first. Called before the
+    transaction that creates the claim, because it writes a file.
     """
     if run.source.kind == "files":
         return store_files(run.source.files, made_by=made_by).id
@@ -78,8 +80,8 @@ def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | N
     row = sources_sql.find_own(
         digest=bytes.fromhex(run.source.digest), by=made_by, pools=list(pools)
     )
-    if row is None:  # whether somebody else has one is not told
-        way_out = "Upload it to /api/v1/sources/ first: one that nobody uses is kept for a day."
+    if row is None:  # the answer does not tell whether another user has the archive
+        way_out = "Upload it to /api/v1/sources/ first. Berth keeps an unused archive for a day."
         raise Invalid(
             fields=[
                 FieldError(
@@ -87,14 +89,12 @@ def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | N
                 )
             ]
         )
-    return int(row.id)
+    return row.id
 
 
 def count_stored(made_by: str) -> int:
-    """Bytes of the sources that this user brought. What others upload again counts for whoever
-    was first.
-    """
-    return int(sources_sql.count_kept(by=made_by))
+    """Bytes of the sources that this user uploaded first."""
+    return sources_sql.count_kept(by=made_by)
 
 
 def refuse_above_quota(used: int, size: int) -> None:
@@ -103,9 +103,9 @@ def refuse_above_quota(used: int, size: int) -> None:
         raise SourceQuotaExceeded(
             f"This source has {in_megabytes(size)}. You keep {in_megabytes(used)} of sources and "
             f"may keep {in_megabytes(allowed)}.",
-            way_out="Leave out what the task does not need, or take it from git, which takes no "
-            "room here. A source that no claim names is deleted after a day, another with "
-            "its claims. Whoever runs Berth may raise BERTH_SOURCE_QUOTA.",
+            way_out="Leave out files that the task does not need, or use git, which takes no space "
+            "here. A source is deleted with its claims, an unused one after a day. The operator of "
+            "Berth may raise BERTH_SOURCE_QUOTA.",
             size=size,
             used=used,
             allowed=allowed,
@@ -113,15 +113,17 @@ def refuse_above_quota(used: int, size: int) -> None:
 
 
 def refuse_below_reserve(size: int) -> None:
-    """Sources leave a part of the disk to plans, logs and the database."""
+    """Raises if a source would take the part of the disk that is reserved for plans, logs and the
+    database.
+    """
     reserve, free = settings.BERTH_DISK_RESERVE, count_free()
     if reserve is not None and free is not None and free - size < reserve:
         raise OutOfSpace(
             f"The disk for sources has {in_megabytes(free)} free, and {in_megabytes(reserve)} of "
             "it stay free for plans and logs.",
             code="disk_reserve",
-            way_out="Ask whoever runs Berth to make room (BERTH_FILES, BERTH_DISK_RESERVE), then "
-            "send it again. A source from git takes no room here.",
+            way_out="Ask the operator of Berth to free disk space (BERTH_FILES, "
+            "BERTH_DISK_RESERVE), then send it again. A source from git takes no space here.",
             free=free,
             reserve=reserve,
         )
@@ -132,8 +134,8 @@ def in_megabytes(size: int) -> str:
 
 
 def _store(archive: Archive, made_by: str) -> StoredSource:
-    """The file first, then the row that names it. Called outside of transactions: a file
-    takes a while.
+    """Writes the file, then the row that names it. Called outside of transactions, because writing
+    a file takes long.
     """
     digest = hashlib.sha256(archive.data)
     row = sources_sql.find(digest=digest.digest(), by=made_by)
@@ -143,9 +145,9 @@ def _store(archive: Archive, made_by: str) -> StoredSource:
         refuse_below_reserve(size)
         name = save_file("source", digest.hexdigest(), archive.data)
         try:
-            refuse_below_reserve(0)  # again: others may have written at the same time
+            refuse_below_reserve(0)  # again, because of simultaneous uploads
             with transaction.atomic():
-                # Two uploads at once are counted one after the other.
+                # The lock serialises the quota checks of simultaneous uploads.
                 lock_in_transaction(SOURCE_QUOTA, made_by)
                 refuse_above_quota(count_stored(made_by), size)
                 added = sources_sql.add_source(

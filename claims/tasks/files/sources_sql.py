@@ -19,7 +19,7 @@ class FindRow(NamedTuple):
 
 
 def find(*, by: str, digest: bytes) -> FindRow | None:
-    """One that is there, and is wanted just now: it will not be swept before it is used."""
+    """An existing source."""
     return statements.fetch_one("find", FindRow, {"by": by, "digest": digest})
 
 
@@ -28,8 +28,8 @@ class FindOwnRow(NamedTuple):
 
 
 def find_own(*, digest: bytes, by: str, pools: list[str]) -> FindOwnRow | None:
-    """By its digest alone, for somebody who has uploaded it, or for a claim in a pool where it
-    was used.
+    """A source by its digest, for a user who has uploaded it or a claim in a pool that has
+    used it.
     """
     return statements.fetch_one(
         "find_own", FindOwnRow, {"digest": digest, "by": by, "pools": pools}
@@ -37,7 +37,7 @@ def find_own(*, digest: bytes, by: str, pools: list[str]) -> FindOwnRow | None:
 
 
 def count_kept(*, by: str) -> int:
-    """Bytes that a user keeps here."""
+    """Bytes of the sources of a user."""
     return statements.fetch_sole_value("count_kept", {"by": by})
 
 
@@ -51,7 +51,7 @@ class AddSourceRow(NamedTuple):
 def add_source(
     *, digest: bytes, file: str, size: int, files: int, made_by: str
 ) -> AddSourceRow | None:
-    """The file is there already."""
+    """Add a source whose file exists."""
     return statements.fetch_one(
         "add_source",
         AddSourceRow,
@@ -62,7 +62,7 @@ def add_source(
 def add_task(
     *, claim: int, executor: str, body: str, sealed: bytes | None, source: int | None
 ) -> None:
-    """What is to be done for a claim, in the transaction that makes the claim."""
+    """Add the task of a claim in the transaction that creates the claim."""
     statements.execute(
         "add_task",
         {"claim": claim, "executor": executor, "body": body, "sealed": sealed, "source": source},
@@ -74,7 +74,7 @@ class DeleteUnusedRow(NamedTuple):
 
 
 def delete_unused(n: int, *, seconds: float) -> list[DeleteUnusedRow]:
-    """Those that no task names, some time after they were last wanted."""
+    """Delete sources that no task names, some time after their last use."""
     return statements.fetch_rows("delete_unused", DeleteUnusedRow, {"seconds": seconds}, n=n)
 
 
@@ -83,7 +83,7 @@ class KnownPlanFilesRow(NamedTuple):
 
 
 def known_plan_files(*, claims: list[int]) -> list[KnownPlanFilesRow]:
-    """Of these names, those that a plan or a run of these claims names."""
+    """The names of files in plans, runs and rescued states of some claims."""
     return statements.fetch_rows("known_plan_files", KnownPlanFilesRow, {"claims": claims})
 
 
@@ -92,5 +92,5 @@ class KnownSourceFilesRow(NamedTuple):
 
 
 def known_source_files(*, digests: list[bytes]) -> list[KnownSourceFilesRow]:
-    """The same for archives."""
+    """The names of the files of some sources."""
     return statements.fetch_rows("known_source_files", KnownSourceFilesRow, {"digests": digests})

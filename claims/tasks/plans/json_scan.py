@@ -1,8 +1,8 @@
-"""Walks over a large JSON text without building all of it: members of an object and items of a
-list, each as a place in the text.
+"""Iterate over a large JSON text without parsing all of it: members of objects and items of lists,
+each as a position in the text.
 
-The text is the JSON decoded as Latin-1, so a place in it is a place in its bytes. The usual decoder
-checks every value.
+The text is decoded as Latin-1, so a position in it is a position in its bytes. The decoder of the
+standard library checks every value.
 """
 
 import json
@@ -13,26 +13,26 @@ from typing import Any
 BLANK = re.compile(r"[ \t\n\r]*")
 
 
-def _nothing(pairs: list[tuple[str, Any]]) -> None:
-    """In the place of an object, so that a value that is passed over takes no memory."""
+def _drop(pairs: list[tuple[str, object]]) -> None:
+    """Replaces each object by None, so that a skipped value takes no memory."""
 
 
-_passing = json.JSONDecoder(object_pairs_hook=_nothing)
+_skipping = json.JSONDecoder(object_pairs_hook=_drop)
 
 
 class Scan:
-    """Every method raises ValueError or RecursionError where the text is no JSON."""
+    """Each method raises ValueError or RecursionError if the text is not JSON."""
 
     def __init__(self, data: bytes) -> None:
         self.text = data.decode("latin-1")
-        # Of values that were walked or measured, until the walk goes on behind them.
+        # Ends of measured values, until the walk continues behind them.
         self._ends: dict[int, int] = {}
 
     def begin(self) -> int:
         return self._skip_blank(0)
 
     def check_end(self, start: int) -> None:
-        """Nothing follows the value that begins at `start`."""
+        """Raises if text follows the value that begins at `start`."""
         at = self._skip_blank(self._pass(start))
         if at != len(self.text):
             raise ValueError(f"Extra data: char {at}")
@@ -40,11 +40,11 @@ class Scan:
     def size(self, start: int) -> int:
         end = self._ends.get(start)
         if end is None:
-            end = self._ends[start] = _passing.raw_decode(self.text, start)[1]
+            end = self._ends[start] = _skipping.raw_decode(self.text, start)[1]
         return end - start
 
     def read(self, start: int) -> Any:
-        """The value, built."""
+        """Parses the value."""
         return json.loads(self.text[start : start + self.size(start)].encode("latin-1"))
 
     def is_object(self, start: int) -> bool:
@@ -54,7 +54,7 @@ class Scan:
         return self.text[start : start + 1] == "["
 
     def members(self, start: int) -> Iterator[tuple[str, int]]:
-        """Key and place of the value of each member of an object, to its end."""
+        """Key of each member of an object, and position of its value."""
         at = self._skip_blank(start + 1)
         is_first = True
         while not (is_first and self.text[at : at + 1] == "}"):
@@ -71,7 +71,7 @@ class Scan:
         self._ends[start] = at + 1
 
     def items(self, start: int) -> Iterator[int]:
-        """Place of each item of a list, to its end."""
+        """Position of each item of a list."""
         at = self._skip_blank(start + 1)
         is_first = True
         while not (is_first and self.text[at : at + 1] == "]"):

@@ -1,5 +1,5 @@
-"""Outlines of plans, made in a child process: when a plan comes in, or when one of an earlier
-release is read for the first time.
+"""Make outlines of plans in a child process: when an agent uploads a plan, and when a plan of an
+earlier release is read for the first time.
 """
 
 import threading
@@ -13,12 +13,12 @@ from project.kernel.errors import Invalid, NotFound, TooLarge, Unavailable
 from project.kernel.security.sandbox import ChildFailed, SandboxLimits, run_limited
 
 FUNCTION = "claims.tasks.plans.plan_outline:answer_outline"
-# Enough for 64 MB of JSON, which is the most that is taken
-# (`claims.tasks.runs.work_order.MOST_JSON`); deploy/ gives a web process room for one.
+# Enough for 64 MB of JSON, the largest accepted plan (`claims.tasks.runs.work_order.MOST_JSON`).
+# The memory limit of a web process in deploy/ includes one such child.
 LIMITS = SandboxLimits(memory=320_000_000, cpu=60, wall=90.0, output=50_000_000)
 PATIENCE = 10.0  # seconds
-BUSY = "Other plans are being read just now."
-_turn = threading.Lock()  # one at a time in a process
+BUSY = "Other plans are being read."
+_turn = threading.Lock()  # one child at a time in a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,16 @@ class OutlineResult:
 
 
 def outline_plan(data: bytes) -> OutlineResult:
-    """Of a plan's JSON. Raises NotAPlan, TooLarge, or Unavailable where others are at it."""
+    """The outline of a plan's JSON. Raises NotAPlan, TooLarge, or Unavailable while other plans are
+    read.
+    """
     if not _turn.acquire(timeout=PATIENCE):
-        raise Unavailable(BUSY, way_out="Try it again in a moment.")
+        raise Unavailable(BUSY, way_out="Try again in a moment.")
     try:
         made = run_limited(FUNCTION, data, LIMITS)
     except ChildFailed as error:
         if error.limit == "wall":
-            raise Unavailable(f"{BUSY} {error}", way_out="Try it again in a moment.") from error
+            raise Unavailable(f"{BUSY} {error}", way_out="Try again in a moment.") from error
         if error.limit:
             raise TooLarge(
                 f"The plan's JSON cannot be read. {error}",
@@ -53,20 +55,20 @@ def outline_plan(data: bytes) -> OutlineResult:
 
 
 def read_outline_of(plan: Plan) -> bytes:
-    """Made now if there is none. Raises NotAPlan where there cannot be one, and NotFound where
-    the plan's JSON is gone.
+    """The outline of a plan, which is made now if it does not exist. Raises NotAPlan for unreadable
+    JSON, and NotFound if the JSON is gone.
     """
     if plan.outline_file:
         try:
             return read_file(plan.outline_file)
         except NotFound:
-            pass  # it is made anew
+            pass  # make it again
     return make_outline_of(plan)
 
 
 def make_outline_of(plan: Plan) -> bytes:
-    """Also checks the counts of its agent: a plan whose list cannot be read, or contradicts
-    them, cannot be approved.
+    """Makes the outline and compares the list of changes with the agent's counts. A plan with an
+    unreadable or contradicting list cannot be approved.
     """
     present = Plan.objects.filter(
         pk=plan.pk, json_file=str(plan.json_file), outline_file=str(plan.outline_file)
@@ -74,12 +76,12 @@ def make_outline_of(plan: Plan) -> bytes:
     try:
         made = outline_plan(read_file(plan.json_file))
     except (NotAPlan, TooLarge) as error:
-        present.update(mismatch=f"The list of its changes cannot be read: {error.detail}")
+        present.update(mismatch=f"The list of changes cannot be read: {error.detail}")
         raise NotAPlan(error.detail) from error
     name = save_file("outline", f"{plan.claim_id}-{plan.generation}", made.data)
     summary = plan.summary if isinstance(plan.summary, dict) else {}
     if present.update(outline_file=name, mismatch=describe_mismatch(summary, made.counts)):
         delete_file(plan.outline_file)
-    else:  # another process has made it
+    else:  # another process was faster
         delete_file(name)
     return made.data

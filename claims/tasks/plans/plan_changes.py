@@ -1,7 +1,6 @@
-"""A plan as people read it, from its outline: changes, groups and lines.
+"""The changes, groups and lines of a plan for people, read from its outline.
 
-Values that the plan calls sensitive are never shown and never compared, whatever stands in
-their place.
+Values that the plan marks as sensitive are never shown.
 """
 
 import json
@@ -24,25 +23,25 @@ from claims.tasks.plans.plan_outline import (
 )
 from claims.tasks.plans.value_diff import DiffLine, diff_values
 
-__all__ = ["NotAPlan"]  # its readers raise it
+__all__ = ["NotAPlan"]  # raised by the functions of this module
 
-# What happens to a resource: its sign, its class, in words.
+# Sign, CSS class and text of each action.
 ACTIONS: Mapping[str, tuple[str, str, str]] = {
     "delete": ("-", "del", "destroy"),
     "replace": ("-/+", "rep", "replace"),
-    "forget": (".", "chg", "forget, it stays outside"),
+    "forget": (".", "chg", "forget, the resource stays outside"),
     "update": ("~", "chg", "update in place"),
     "create": ("+", "add", "create"),
     "read": ("<=", "z", "read during apply"),
 }
 assert tuple(ACTIONS) == ACTION_NAMES
 RISKY = ("delete", "replace", "forget")
-ROW_BYTES = 700  # of memory that a change takes
+ROW_BYTES = 700  # memory of a change
 
 
 class Bodies:
-    """The attributes of a plan's changes, in deflated blocks. The block that was read
-    last is kept.
+    """The attributes of a plan's changes, in compressed blocks. The last block stays
+    decompressed.
     """
 
     def __init__(self, data: bytes, sizes: Sequence[int]) -> None:
@@ -60,17 +59,17 @@ class Bodies:
 
 @dataclass(frozen=True, slots=True)
 class ResourceChange:
-    """What happens to one resource or output. Its attributes are read when somebody opens it."""
+    """The change of one resource or output. Its attributes are read when a user opens it."""
 
-    number: int  # its place in the plan: the same at every reading
+    number: int  # the stable position in the plan
     address: str
     module: str  # "": the root
     type: str
     action: str
     why: str
-    previous: str  # its address before it was moved
+    previous: str  # the address before a move
     is_imported: bool
-    counted: str  # add, change, destroy or replace, as agents count; empty: as none
+    counted: str  # add, change, destroy or replace, as agents count; empty: not counted
     block: int
     start: int
     end: int
@@ -78,7 +77,7 @@ class ResourceChange:
 
     @property
     def body(self) -> bytes | None:
-        """None: it is too large to be shown."""
+        """The attributes as JSON. None: they are too large to be shown."""
         return (
             None if self.block == LEFT_OUT else self.bodies.read(self.block, self.start, self.end)
         )
@@ -101,7 +100,7 @@ class ResourceChange:
 
     @property
     def local(self) -> str:
-        """Its address inside its module."""
+        """The address inside the module."""
         return (
             self.address[len(self.module) + 1 :]
             if self.module and self.address.startswith(f"{self.module}.")
@@ -109,7 +108,7 @@ class ResourceChange:
         )
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         parts = [ACTIONS[self.action][2] + (f", {self.why}" if self.why else "")]
         if self.previous:
             parts.append(f"moved from {self.previous}")
@@ -120,7 +119,7 @@ class ResourceChange:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """As agents count (`slots.agent.executors.plan_summary`). A replacement counts once, as one."""
+    """Counts as agents count (`slots.agent.executors.plan_summary`). A replacement counts once."""
 
     add: int = 0
     change: int = 0
@@ -161,7 +160,7 @@ class PlanTree:
     outputs: tuple[ResourceChange, ...]
     version: str = ""
     size: int = 0  # bytes of the JSON
-    memory: int = 0  # bytes that this takes, about
+    memory: int = 0  # approximate bytes of this object
 
     @property
     def counts(self) -> Counts:
@@ -182,7 +181,7 @@ class PlanTree:
 
 
 def read_plan(data: bytes) -> PlanTree:
-    """From its JSON, in this process."""
+    """Reads the JSON of a plan in this process."""
     return read_outline(answer_outline(data))
 
 
@@ -198,35 +197,12 @@ def read_outline(outline: bytes) -> PlanTree:
 
 
 def _change_of(row: Sequence[Any], shared: Sequence[str], bodies: Bodies) -> ResourceChange:
-    (
-        number,
-        address,
-        module,
-        kind,
-        action,
-        why,
-        previous,
-        is_imported,
-        counted,
-        block,
-        start,
-        end,
-    ) = row
+    number, address, module, kind, action, why, previous, is_imported, counted, *place = row
+    block, start, end = place
     return ResourceChange(
-        number,
-        address,
-        shared[module],
-        shared[kind],
-        action,
-        shared[why],
-        previous,
-        bool(is_imported),
-        counted,
-        block,
-        start,
-        end,
-        bodies,
-    )
+        number, address, shared[module], shared[kind], action, shared[why], previous,
+        bool(is_imported), counted, block, start, end, bodies,
+    )  # fmt: skip
 
 
 def count_changes(changes: Iterable[ResourceChange]) -> Counts:
@@ -235,7 +211,7 @@ def count_changes(changes: Iterable[ResourceChange]) -> Counts:
 
 
 def groups_of(changes: Sequence[ResourceChange]) -> list[ResourceGroup]:
-    """By module and type, in that order."""
+    """Groups sorted by module, then type."""
     found: dict[tuple[str, str], list[ResourceChange]] = {}
     for change in changes:
         found.setdefault((change.module, change.type), []).append(change)
@@ -251,7 +227,7 @@ def in_group(changes: Sequence[ResourceChange], key: str) -> list[ResourceChange
 
 
 def matching(changes: Sequence[ResourceChange], text: str) -> list[ResourceChange]:
-    """Each word stands somewhere in the address or the action."""
+    """The changes whose address or action contains each word of the text."""
     words = text.lower().split()
     return [
         change
@@ -261,28 +237,28 @@ def matching(changes: Sequence[ResourceChange], text: str) -> list[ResourceChang
 
 
 def lines_of(change: ResourceChange) -> list[DiffLine]:
-    """Its attributes: what is there, what changes, what forces a replacement."""
+    """The attributes as lines, with marks for changes and for forced replacements."""
     body = change.body
     if body is None:
         return [
             DiffLine(
                 " ",
                 0,
-                f"# {change.size:,} bytes are too many to be shown; they stand in the raw plan",
+                f"# {change.size:,} bytes are too many to be shown; see the raw plan",
             )
         ]
     try:
-        told = json.loads(body)
-        paths = told.get("replace_paths")
+        values = json.loads(body)
+        paths = values.get("replace_paths")
         return diff_values(
-            told.get("before"),
-            told.get("after"),
-            unknown=told.get("after_unknown"),
-            hidden_before=told.get("before_sensitive"),
-            hidden_after=told.get("after_sensitive"),
+            values.get("before"),
+            values.get("after"),
+            unknown=values.get("after_unknown"),
+            hidden_before=values.get("before_sensitive"),
+            hidden_after=values.get("after_sensitive"),
             forces=[tuple(path) for path in paths if is_path(path)]
             if isinstance(paths, list)
             else (),
         )
     except RecursionError:
-        return [DiffLine(" ", 0, "# nested too deeply to be shown; it stands in the raw plan")]
+        return [DiffLine(" ", 0, "# nested too deeply to be shown; see the raw plan")]

@@ -1,13 +1,13 @@
-"""The outline of a plan: what its pages need of its JSON, a fraction of its size. Made once, when
-the plan comes in.
+"""The outline of a plan: the small part of its JSON that its pages need. Berth makes it once, when
+the agent uploads the plan.
 
-`answer_outline` runs in a child process with limits, because JSON takes many times its size to be
-built. It never holds more of it than one resource. What an agent sends is not believed: every level
-is looked at before it is used, and what does not fit is left out.
+`answer_outline` runs in a limited child process, because parsed JSON takes many times its size. It
+never holds more than one resource in memory. The JSON is untrusted: the code checks every level
+and leaves out values of unexpected types.
 
-An outline is MAGIC, its head (version, size, counts), its index (a row for each change, sorted),
-and blocks of the changes' bodies: each of head and index with its length before it, index and
-blocks deflated.
+An outline consists of MAGIC, a head (version, size, counts), an index (a sorted row for each
+change), and blocks of the changes' bodies. Head and index follow their length; index and blocks are
+compressed.
 """
 
 import json
@@ -16,7 +16,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from claims.tasks.plans.json_scan import Scan
 from project.kernel.errors import Invalid
@@ -30,45 +30,44 @@ ORDER = {name: place for place, name in enumerate(ACTION_NAMES)}
 REASONS = {
     "replace_because_tainted": "it is tainted",
     "replace_because_cannot_update": "it can’t be updated in place",
-    "replace_by_request": "asked for",
+    "replace_by_request": "requested",
     "replace_by_triggers": "a trigger changed",
-    "delete_because_no_resource_config": "not in the configuration any more",
-    "delete_because_no_module": "its module is not there any more",
+    "delete_because_no_resource_config": "no longer in the configuration",
+    "delete_because_no_module": "its module no longer exists",
     "delete_because_count_index": "beyond its count",
-    "delete_because_each_key": "its key is not there any more",
+    "delete_because_each_key": "its key no longer exists",
     "delete_because_wrong_repetition": "count or for_each changed",
-    "delete_because_no_move_target": "it was moved to nothing",
+    "delete_because_no_move_target": "its move has no target",
     "read_because_config_unknown": "its configuration is not known yet",
-    "read_because_dependency_pending": "something it depends on changes",
+    "read_because_dependency_pending": "a dependency changes",
     "read_because_check_nested": "part of a check",
 }
 NUMBERS = re.compile(r"(\d+)")
-MOST_RESOURCES = 200_000  # that a plan names
-MOST_LISTED = 50_000  # that its pages list
-# Bytes of a resource or output that is not built as a whole, and whose attributes are not shown.
-LARGE = 1_000_000
-SHORT = 64_000  # bytes of what is read of a large one
-BLOCK = 256_000  # bytes of bodies that are deflated together
+MOST_RESOURCES = 200_000  # resources of a plan
+MOST_LISTED = 50_000  # resources that its pages list
+LARGE = 1_000_000  # bytes of an entry that is parsed only in part and shown without attributes
+SHORT = 64_000  # bytes of a value that is parsed in a large entry
+BLOCK = 256_000  # bytes of bodies that are compressed together
 MOST_BODIES = 16_000_000  # bytes of all blocks
-# In the place of a block: the body is not kept, its size stands in the place of its end.
-LEFT_OUT = -1
+LEFT_OUT = -1  # instead of a block number: the body is left out, and `end` is its size
+Row = list[Any]  # of the index: see `describe_resource`
 PARTS = ("resource_changes", "resource_drift", "output_changes")
 OUTPUT_PARTS = ("before", "after", "after_unknown", "before_sensitive", "after_sensitive")
 
 
 class NotAPlan(Invalid):
-    """This is not Terraform's JSON of a plan, or not one that can be listed; says what is wrong."""
+    """The JSON is not a Terraform plan, or the plan is too large to be listed."""
 
     code = "not_json"
 
     def __init__(self, detail: str = "", *, code: str = "", way_out: str = "") -> None:
         super().__init__(
-            detail, code=code, way_out=way_out or "Send what `terraform show -json` writes."
+            detail, code=code, way_out=way_out or "Send the output of `terraform show -json`."
         )
 
 
 def answer_outline(data: bytes) -> bytes:
-    """In the child: the outline of a plan's JSON."""
+    """Runs in the child process: the outline of a plan's JSON."""
     try:
         return Outliner(Scan(data), len(data)).make()
     except (ValueError, RecursionError) as error:
@@ -81,8 +80,8 @@ class Outliner:
         self.version = ""
         self.resources = 0
         self.counts = dict.fromkeys(KINDS, 0)
-        self.shared: dict[str, int] = {}  # texts that many rows have, with their numbers
-        self.rows: dict[str, list[list[Any]]] = {part: [] for part in PARTS}
+        self.shared: dict[str, int] = {}  # numbers of texts that many rows contain
+        self.rows: dict[str, list[Row]] = {part: [] for part in PARTS}
         self.number = 0
         self.blocks: list[bytes] = []
         self.block = bytearray()
@@ -124,7 +123,7 @@ class Outliner:
             self.add_row(part, place, describe_resource)
 
     def add_row(
-        self, part: str, at: int, describe: Callable[[Mapping[str, Any]], list[Any] | None]
+        self, part: str, at: int, describe: Callable[[Mapping[str, object]], Row | None]
     ) -> None:
         entry = self.scan.read(at) if self.scan.size(at) <= LARGE else self.read_large(at)
         self.number += 1
@@ -149,13 +148,13 @@ class Outliner:
         )
         self.rows[part].append([self.number - 1, *row, *where])
 
-    def read_large(self, start: int) -> Any:
-        """What is short in it, and in its `change`. Measured first: a walk goes on behind what
-        was measured.
+    def read_large(self, start: int) -> dict[str, object] | None:
+        """Parses the short values of an entry and of its `change`. `size` must measure a value
+        before the walk continues behind it.
         """
         if not self.scan.is_object(start):
             return None
-        entry: dict[str, Any] = {}
+        entry: dict[str, object] = {}
         for key, at in self.scan.members(start):
             if key == "change" and self.scan.is_object(at):
                 entry[key] = {
@@ -193,38 +192,31 @@ class Outliner:
             "counts": self.counts,
         }
         rows = {
-            part: [self.pack_row(row) for row in sorted(found, key=place_of)]
+            part: [self.pack_row(row) for row in sorted(found, key=rank_of)]
             for part, found in self.rows.items()
         }
         index = {"rows": rows, "shared": list(self.shared), "blocks": list(map(len, self.blocks))}
         packed = [json.dumps(head).encode(), zlib.compress(json.dumps(index).encode(), 3)]
         return b"".join([MAGIC, *(LENGTH.pack(len(part)) + part for part in packed), *self.blocks])
 
-    def pack_row(self, row: Sequence[Any]) -> list[Any]:
+    def pack_row(self, row: Row) -> Row:
         number, address, module, kind, action, why, *rest = row
-        return [
-            number,
-            address,
-            self.share(module),
-            self.share(kind),
-            action,
-            self.share(why),
-            *rest,
-        ]
+        module, kind, why = map(self.share, (module, kind, why))
+        return [number, address, module, kind, action, why, *rest]
 
 
 # -- one entry -------------------------------------------------------------------------------------
 
 
-def count_entry(entry: Mapping[str, Any]) -> str:
-    """As agents count (`slots.agent.executors.plan_summary`)."""
+def count_entry(entry: Mapping[str, object]) -> str:
+    """The kind that agents count the entry as (`slots.agent.executors.plan_summary`)."""
     change = entry.get("change")
     return name_actions(as_list(change.get("actions"))) if isinstance(change, dict) else ""
 
 
-def describe_resource(entry: Mapping[str, Any]) -> list[Any] | None:
-    """Address, module, type, action, why, address before, whether it is imported, as what it
-    counts, body. None: nothing happens to it.
+def describe_resource(entry: Mapping[str, object]) -> Row | None:
+    """Address, module, type, action, why, previous address, imported (0 or 1), counted kind, body.
+    None: the resource does not change.
     """
     change = entry.get("change")
     if not isinstance(change, dict):
@@ -251,7 +243,7 @@ def describe_resource(entry: Mapping[str, Any]) -> list[Any] | None:
     ]
 
 
-def describe_output(name: str, entry: Mapping[str, Any]) -> list[Any] | None:
+def describe_output(name: str, entry: Mapping[str, object]) -> Row | None:
     action = name_action(entry.get("actions"))
     if action is None:
         return None
@@ -259,9 +251,9 @@ def describe_output(name: str, entry: Mapping[str, Any]) -> list[Any] | None:
     return [f"output.{cut(name)}", "", "output", action, "", "", 0, "", body]
 
 
-def name_action(told: Any) -> str | None:
-    """None: nothing is to be done."""
-    actions = [a for a in told if isinstance(a, str)] if isinstance(told, list) else []
+def name_action(value: object) -> str | None:
+    """None: no action."""
+    actions = [a for a in value if isinstance(a, str)] if isinstance(value, list) else []
     if "create" in actions and ("delete" in actions or "forget" in actions):
         return "replace"
     return next(
@@ -269,7 +261,7 @@ def name_action(told: Any) -> str | None:
     )
 
 
-def explain_change(entry: Mapping[str, Any], change: Mapping[str, Any], action: str) -> str:
+def explain_change(entry: Mapping[str, object], change: Mapping[str, object], action: str) -> str:
     if action == "replace":
         paths = change.get("replace_paths")
         names = (
@@ -285,33 +277,34 @@ def explain_change(entry: Mapping[str, Any], change: Mapping[str, Any], action: 
     return REASONS.get(cut(entry.get("action_reason")), "")
 
 
-def is_path(told: Any) -> bool:
-    return isinstance(told, list) and all(isinstance(part, str | int) for part in told)
+def is_path(value: object) -> TypeGuard[list[str | int]]:
+    return isinstance(value, list) and all(isinstance(part, str | int) for part in value)
 
 
-def write_path(path: Sequence[Any]) -> str:
+def write_path(path: Sequence[str | int]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(
         "."
     )[:80]
 
 
-def cut(told: Any) -> str:
-    return told[:400] if isinstance(told, str) else ""
+def cut(value: object) -> str:
+    return value[:400] if isinstance(value, str) else ""
 
 
-def place_of(row: Sequence[Any]) -> tuple[int, list[Any]]:
+def rank_of(row: Row) -> tuple[int, list[tuple[int, int, str]]]:
+    """Sorts rows by risk, then by address."""
     return ORDER[row[4]], natural(row[1])
 
 
-def natural(text: str) -> list[Any]:
-    """tf-2 before tf-10."""
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A sort key that puts tf-2 before tf-10."""
     return [
         (1, int(part), "") if part.isdecimal() and len(part) < 19 else (0, 0, part)
         for part in NUMBERS.split(text)
     ]
 
 
-# -- reading one -----------------------------------------------------------------------------------
+# -- reading an outline ----------------------------------------------------------------------------
 
 
 def read_head(outline: bytes) -> dict[str, Any]:
@@ -319,9 +312,9 @@ def read_head(outline: bytes) -> dict[str, Any]:
 
 
 def read_parts(outline: bytes) -> Iterator[bytes]:
-    """Its head, its index, and its blocks as one."""
+    """The head, the index, and all blocks together."""
     if not outline.startswith(MAGIC):
-        raise NotAPlan("Its outline is of another form.")
+        raise NotAPlan("The outline has an unknown format.")
     at = len(MAGIC)
     for _ in range(2):
         (size,) = LENGTH.unpack_from(outline, at)

@@ -1,6 +1,4 @@
-"""Reads about plans and what people have said of them: for the page of a claim, for the inbox of
-approvals, for the API.
-"""
+"""Plans and their approvals, for the pages of claims, the inbox of approvals and the API."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,13 +31,13 @@ class ApprovalView:
     comment: str
     via: str
     at: datetime
-    why_not: str = ""  # why it does not count at this moment
+    why_not: str = ""  # why the approval does not count at this moment
 
     @property
     def counts(self) -> bool:
         return self.is_yes and not self.why_not
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "by": self.by_user,
             "is_yes": self.is_yes,
@@ -58,28 +56,26 @@ class PlanView:
     digest: str
     generation: int
     made_at: datetime
-    is_stale: bool  # it can't be applied any more
-    member: str  # on which it was made
+    is_stale: bool  # the plan can no longer be applied
+    member: str  # the member that made the plan
     summary: Mapping[str, Any]
     facts: Mapping[str, Any]
     size: int  # bytes of the saved plan
     has_json: bool
-    needed: int  # how many must say yes
-    given: int  # how many approvals count at this moment
-    may_own: bool  # the yes of whoever asked for the claim counts
+    needed: int  # required approvals
+    given: int  # approvals that count at this moment
+    may_own: bool  # the requester may approve
     approvals: list[ApprovalView] = field(default_factory=list)
-    # Nothing of the state is kept: the next run makes everything again.
-    discards_state: bool = False
+    discards_state: bool = False  # the next run creates all resources again
     file: str = ""
     json_file: str = ""
-    # How its list of changes contradicts what its agent counts; it cannot be approved then.
-    mismatch: str = ""
+    mismatch: str = ""  # how the list of changes contradicts the agent's counts: no approval
 
     @property
     def destroys(self) -> bool:
         return is_destroying(self.summary)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "id": self.id,
             "claim": self.claim_id,
@@ -105,7 +101,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True)
 class PendingPlan:
-    """A plan that waits for a person."""
+    """A plan that waits for a decision."""
 
     claim_id: int
     pool: str
@@ -114,13 +110,13 @@ class PendingPlan:
     plan: PlanView
     reserved_since: datetime | None
     expires_at: datetime
-    member: str  # on which its slot waits; empty: none does
+    member: str  # the member of the reserved slot; empty without a slot
     is_parked: bool
-    held_for: float | None  # seconds its slot has waited; None: none does
+    held_for: float | None  # seconds since the slot was reserved
     destroys: bool
     owner: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "claim": self.claim_id,
             "pool": self.pool,
@@ -138,34 +134,34 @@ class PendingPlan:
 
 
 class InboxPosition(NamedTuple):
-    """Where a page of the inbox ends."""
+    """The last plan of a page of the inbox."""
 
     expires_at: datetime
     claim_id: int
 
 
-def is_destroying(summary: Mapping[str, Any]) -> bool:
+def is_destroying(summary: Mapping[str, object]) -> bool:
     return any(isinstance(n := summary.get(name), int) and n > 0 for name in ("destroy", "replace"))
 
 
 def view_plan(claim_id: int) -> PlanView | None:
-    """The one that people decide about, or have; None: it has not planned."""
+    """The current or last plan of a claim. None: the claim has no plan."""
     found = Plan.objects.filter(claim_id=claim_id).order_by("is_stale", "-id").first()
     return None if found is None else view_plans([found])[0]
 
 
 def list_plans(claim_id: int) -> list[PlanView]:
-    """All of a claim, the newest first."""
+    """The plans of a claim, newest first."""
     return view_plans(Plan.objects.filter(claim_id=claim_id).order_by("-id"))
 
 
 def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
     plans = list(rows)
-    said: dict[int, list[Approval]] = defaultdict(list)
+    approvals: dict[int, list[Approval]] = defaultdict(list)
     for row in Approval.objects.filter(plan_id__in=[plan.pk for plan in plans]).order_by(
         "at", "id"
     ):
-        said[row.plan_id].append(row)
+        approvals[row.plan_id].append(row)
     members = dict(
         Member.objects.filter(pk__in={p.member_id for p in plans if p.member_id}).values_list(
             "id", "name"
@@ -183,7 +179,7 @@ def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
         )
     )
     views = [
-        _view(plan, said[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id])
+        _view(plan, approvals[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id])
         for plan in plans
     ]
     return [
@@ -194,23 +190,18 @@ def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
 
 def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanView:
     rule = DEFAULT if claim.pool is None else spec_of(claim.pool).approval
-    faults = [""] * len(rows)  # once the apply has started, it has been decided
+    faults = [""] * len(rows)  # after the start of the apply, approvals are no longer counted
     if rows and claim.state in UNDECIDED:
         faults = find_faults(
             rows, pool_id=claim.pool_id, requested_by=claim.requested_by, rule=rule
         )
-    said = [
+    approvals = [
         ApprovalView(
-            row.user_id,
-            row.by_user,
-            row.is_yes,
-            row.comment,
-            row.via,
-            row.at,
+            row.user_id, row.by_user, row.is_yes, row.comment, row.via, row.at,
             fault if row.is_yes else "",
         )
         for row, fault in zip(rows, faults, strict=True)
-    ]
+    ]  # fmt: skip
     return PlanView(
         id=plan.pk,
         claim_id=plan.claim_id,
@@ -224,9 +215,9 @@ def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanVi
         size=plan.size,
         has_json=bool(plan.json_file),
         needed=rule.needed,
-        given=sum(approval.counts for approval in said),
+        given=sum(approval.counts for approval in approvals),
         may_own=rule.own,
-        approvals=said,
+        approvals=approvals,
         file=plan.file.name or "",
         json_file=plan.json_file.name or "",
         mismatch=plan.mismatch,
@@ -241,7 +232,7 @@ def list_pending(
     after: InboxPosition | None = None,
     limit: int = MOST_LISTED,
 ) -> list[PendingPlan]:
-    """The soonest to expire first. `visible`: ids of pools; None: all."""
+    """Waiting plans, the earliest deadline first. `visible`: ids of pools; None: all pools."""
     found = Claim.objects.select_related("pool", "workspace", "shape").filter(
         _is_pending(visible, pool_id, workspace)
     )
@@ -268,7 +259,7 @@ def count_pending(visible: Collection[int] | None) -> int:
 
 
 def deadlines_of(pool_id: int) -> dict[int, datetime]:
-    """Until when the plans of a pool that keep a slot wait."""
+    """Decision deadlines of the reserved claims of a pool."""
     found = Claim.objects.filter(pool_id=pool_id, state="reserved", expires_at__isnull=False)
     return {claim: at for claim, at in found.values_list("pk", "expires_at") if at is not None}
 
@@ -284,7 +275,7 @@ def _is_pending(visible: Collection[int] | None, pool_id: int | None, workspace:
     return q
 
 
-# A slot changes for other reasons, too: its member comes and goes.
+# Not read from the slot's row: it also changes when its member goes offline or returns.
 HELD_ON = """
 SELECT s.claim_id, m.name, extract(epoch FROM clock_timestamp() - greatest(c.reserved_at, (
   SELECT max(e.at) FROM kernel_event e WHERE e.claim_id = c.id
@@ -300,7 +291,7 @@ def _members_of(claim_ids: Sequence[int]) -> dict[int, tuple[str, float]]:
 
 
 def _pending(claim: Claim, plan: PlanView, held: tuple[str, float] | None) -> PendingPlan:
-    assert claim.expires_at is not None  # a rule of the database
+    assert claim.expires_at is not None  # a CHECK of the table
     return PendingPlan(
         claim_id=claim.pk,
         pool=claim.pool.name if claim.pool else claim.shape.pools[0],

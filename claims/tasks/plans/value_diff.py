@@ -1,27 +1,24 @@
-"""Two values and how one becomes the other, as lines. Pure."""
+"""The difference of two values as lines."""
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
 
 SENSITIVE = "(sensitive)"
 UNKNOWN = "(known after apply)"
 LONGEST = 300  # characters of one value
-LONGEST_LINE = 4 * LONGEST  # its name and two values, each maybe written with escapes
-# What one resource may take in all: values that are long, many or alike cost time that grows faster
-# than their size.
+LONGEST_LINE = 4 * LONGEST  # a name and two values, with escapes
+# Limits of one resource: the time for long, many or similar values grows faster than their size.
 MOST_LINES = 400
-MOST_CHARACTERS = 60_000  # of its lines
-# Of comparing lists and texts; what is over is told by position, or as a whole.
-MOST_STEPS = 3_000_000
+MOST_CHARACTERS = 60_000  # of all lines
+MOST_STEPS = 3_000_000  # of comparing lists and texts; then items are compared by position
 DEEPEST = 40
-MOST_COMPARED = 200  # items of a list; of longer ones position tells
-ALWAYS_SHOWN = ("id", "name", "tags")  # also where they stay as they are
+MOST_COMPARED = 200  # items of a list; longer lists are compared by position
+ALWAYS_SHOWN = ("id", "name", "tags")  # also without a change
 SIGNS = {"+": "add", "-": "del", "~": "chg", " ": ""}
-Path = tuple[Any, ...]
+Path = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +38,11 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A value with what is said of it: whether it is known yet, and what of it is sensitive."""
+    """A value with its marks: which parts are unknown and which are sensitive."""
 
-    value: Any = None
-    unknown: Any = None
-    hidden: Any = None
+    value: object = None
+    unknown: object = None
+    hidden: object = None
 
     @property
     def is_there(self) -> bool:
@@ -59,10 +56,10 @@ class _Side:
     def is_leaf(self) -> bool:
         return self.is_hidden or self.unknown is True or not isinstance(self.value, dict | list)
 
-    def child(self, key: Any) -> "_Side":
+    def child(self, key: object) -> "_Side":
         return _Side(_at(self.value, key), _at(self.unknown, key), _at(self.hidden, key))
 
-    def keys(self) -> list[Any]:
+    def keys(self) -> list[object]:
         if isinstance(self.value, list):
             return list(
                 range(
@@ -71,7 +68,7 @@ class _Side:
             )
         found = dict.fromkeys(self.value if isinstance(self.value, dict) else ())
         if isinstance(self.unknown, dict):
-            found |= dict.fromkeys(key for key, told in self.unknown.items() if told)
+            found |= dict.fromkeys(key for key, mark in self.unknown.items() if mark)
         return list(found)
 
     @property
@@ -84,15 +81,15 @@ class _Side:
 
 
 def diff_values(
-    before: Any,
-    after: Any,
+    before: object,
+    after: object,
     *,
-    unknown: Any = None,
-    hidden_before: Any = None,
-    hidden_after: Any = None,
+    unknown: object = None,
+    hidden_before: object = None,
+    hidden_after: object = None,
     forces: Sequence[Path] = (),
 ) -> list[DiffLine]:
-    """The attributes of a resource: those that change, and those that tell which one it is."""
+    """The attributes of a resource that change, and those that identify it."""
     writer = _Writer({tuple(path) for path in forces})
     old, new = _Side(before, None, hidden_before), _Side(after, unknown, hidden_after)
     if old.is_hidden or new.is_hidden:
@@ -131,7 +128,7 @@ class _Writer:
         keys = sorted({*map(str, old.keys()), *map(str, new.keys())})
         shown, same = [], 0
         for number, key in enumerate(keys):
-            if self.is_full:  # what nobody sees is not compared
+            if self.is_full:  # hidden attributes are not compared
                 self.left_out += len(keys) - number
                 return
             a, b = old.child(key), new.child(key)
@@ -160,7 +157,7 @@ class _Writer:
     ) -> None:
         self.value(f"{key:<{width}} = ", f"{key} = ", sign, old, new, depth, path)
 
-    # -- one value, after the words that name it ---------------------------------------------------
+    # -- one value, after its name -----------------------------------------------------------------
     def value(
         self, lead: str, lead_open: str, sign: str, old: _Side, new: _Side, depth: int, path: Path
     ) -> None:
@@ -169,7 +166,7 @@ class _Writer:
         if sign in "+- " or not (old.is_there and new.is_there):
             if only.is_leaf:
                 maybe = (
-                    "   # may change, it is not compared"
+                    "   # may change: sensitive values are not compared"
                     if sign == " " and only.is_hidden and old.is_there and new.is_there
                     else ""
                 )
@@ -218,7 +215,7 @@ class _Writer:
             if "\n" in old.value.strip("\n") or "\n" in new.value.strip("\n"):
                 self.text_lines(lead, old.value, new.value, depth, note)
                 return
-        if not old.is_leaf or not new.is_leaf:  # of one kind before, of another after
+        if not old.is_leaf or not new.is_leaf:  # the type of the value changes
             self.value(lead, lead, "-", old, _Side(), depth, ())
             self.value(lead, lead, "+", _Side(), new, depth, ())
             return
@@ -240,8 +237,8 @@ class _Writer:
         self.add(" ", depth, "EOT")
 
     def compare(self, a: Sequence[str], b: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-        """As SequenceMatcher tells it, within what is left of the steps: else all between what
-        is equal at both ends is another.
+        """Operation codes of SequenceMatcher. Beyond the limit of steps, only the equal ends match
+        and the part between them counts as replaced.
         """
         shorter = min(len(a), len(b))
         begin = next((n for n in range(shorter) if a[n] != b[n]), shorter)
@@ -263,9 +260,7 @@ class _Writer:
     ) -> None:
         shape = old.value if old.value is not None else new.value
         if depth >= DEEPEST:
-            self.add(
-                sign, depth, f"{lead}# nested too deeply to be shown; it stands in the raw plan"
-            )
+            self.add(sign, depth, f"{lead}# nested too deeply to be shown; see the raw plan")
         elif isinstance(shape, list):
             self.add(sign, depth, f"{lead}[{note}")
             self.items(old, new, depth + 1, path)
@@ -319,7 +314,7 @@ class _Writer:
     def _some(
         self, lines: Sequence[str], write: Callable[[str], None], depth: int, what: str
     ) -> None:
-        """What stays the same: a little of it around what changes."""
+        """Writes the first and last two unchanged lines."""
         if len(lines) <= 5:
             for line in lines:
                 write(line)
@@ -332,8 +327,8 @@ class _Writer:
 
 
 def sign_of(old: _Side, new: _Side) -> str | None:
-    """None: it is on neither side. Sensitive values are not compared: they may differ where they
-    look alike, so they are never hidden.
+    """None: the value is on neither side. A sensitive value may differ although it looks equal, so
+    its line is never left out.
     """
     if not old.is_there:
         return "+" if new.is_there or _has_unknown(new.unknown) else None
@@ -350,26 +345,26 @@ def _print(side: _Side) -> str:
     return json.dumps([side.value, side.unknown], sort_keys=True, default=str)
 
 
-def _has_unknown(told: Any) -> bool:
-    if isinstance(told, dict):
-        return any(_has_unknown(value) for value in told.values())
-    if isinstance(told, list):
-        return any(_has_unknown(value) for value in told)
-    return told is True
+def _has_unknown(mark: object) -> bool:
+    if isinstance(mark, dict):
+        return any(_has_unknown(value) for value in mark.values())
+    if isinstance(mark, list):
+        return any(_has_unknown(value) for value in mark)
+    return mark is True
 
 
-def _at(told: Any, key: Any) -> Any:
-    """What is said of the whole is said of each part."""
-    if told is True:
+def _at(value: object, key: object) -> object:
+    """The part at `key`. A mark on the whole applies to each part."""
+    if value is True:
         return True
-    if isinstance(told, dict):
-        return told.get(key)
-    if isinstance(told, list) and isinstance(key, int):
-        return told[key] if key < len(told) else None
+    if isinstance(value, dict):
+        return value.get(key)
+    if isinstance(value, list) and isinstance(key, int):
+        return value[key] if key < len(value) else None
     return None
 
 
-def _as_json(text: str) -> Any:
+def _as_json(text: str) -> object:
     if text[:1] not in "{[" or len(text) > 100_000:
         return None
     try:
@@ -379,7 +374,7 @@ def _as_json(text: str) -> Any:
     return found if isinstance(found, dict | list) else None
 
 
-def quote(value: Any) -> str:
+def quote(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(shorten(value), ensure_ascii=False)
     if isinstance(value, dict | list):

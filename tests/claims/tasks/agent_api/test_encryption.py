@@ -109,7 +109,7 @@ def test_a_sealed_file_is_saved_read_and_deleted(size: int, tmp_path: Path) -> N
 
 
 def test_missing_or_reordered_pieces_of_a_file_are_refused() -> None:
-    sealed = sealed_files.seal_pieces(b"a" * (2 * sealed_files.FRAME + 5))
+    sealed = b"".join(sealed_files.iterate_sealed(b"a" * (2 * sealed_files.FRAME + 5)))
     first, second, third = sealed_files.split_pieces(sealed)
     put = [sealed_files.LENGTH.pack(len(p)) + p for p in (first, second, third)]
     assert sealed_files.unseal_pieces(b"".join(put))

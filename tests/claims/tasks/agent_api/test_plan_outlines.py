@@ -150,7 +150,7 @@ def test_a_plan_of_an_earlier_release_is_approved_when_its_counts_agree(
             {"summary": {"add": 1}},
             "The agent counts 1 to add, but the plan that it sent lists 3 to destroy.",
         ),
-        ({"json_file": "broken"}, "The list of its changes cannot be read: "),
+        ({"json_file": "broken"}, "The list of changes cannot be read: "),
     ],
 )
 def test_a_plan_of_an_earlier_release_with_wrong_counts_is_not_approved(

@@ -115,7 +115,7 @@ def test_a_replacement_names_the_attributes_that_force_it() -> None:
             )
         )
     )
-    assert tree.changes[0].said == "replace, forced by subnet_id, disk[0].size"
+    assert tree.changes[0].description == "replace, forced by subnet_id, disk[0].size"
     assert [line.shown for line in lines_of(tree.changes[0])] == [
         '~   subnet_id = "a" -> "b"   # forces replacement'
     ]
@@ -129,7 +129,7 @@ def test_moved_and_imported_resources_are_listed_and_unchanged_ones_are_not() ->
             resource("aws_a.same", "no-op"),
         )
     )
-    assert {c.address: c.said for c in tree.changes} == {
+    assert {c.address: c.description for c in tree.changes} == {
         "aws_a.new": "update in place; moved from aws_a.old",
         "aws_a.adopted": "update in place; imported",
     }
@@ -170,7 +170,7 @@ def test_sensitive_values_are_masked_and_still_listed() -> None:
     for secret in ("old-one", "new-one", "k1", "k2", "s3cret", '"t', "token"):
         assert secret not in text
     assert "~   password = (sensitive) -> (sensitive)" in text
-    assert "same     = (sensitive)   # may change, it is not compared" in text
+    assert "same     = (sensitive)   # may change: sensitive values are not compared" in text
     assert '~           name = "a" -> "b"' in text
     assert shown("x", "y", hidden_after=True) == ["~   everything (sensitive)"]
 

@@ -68,10 +68,13 @@ def test_a_resource_that_is_too_large_keeps_its_action_without_attributes(
         "aws_a.b", "delete", "create", before={"x": "y" * 3000}, change={"replace_paths": [["x"]]}
     )
     tree = read_plan(plan(large, resource("aws_a.c", "update", before={"n": 1}, after={"n": 2})))
-    assert [change.said for change in tree.changes] == ["replace, forced by x", "update in place"]
+    assert [change.description for change in tree.changes] == [
+        "replace, forced by x",
+        "update in place",
+    ]
     assert (tree.counts.replace, tree.counts.change) == (1, 1)
     (line,) = lines_of(tree.changes[0])
-    assert "are too many to be shown; they stand in the raw plan" in line.text
+    assert "are too many to be shown; see the raw plan" in line.text
     assert [line.shown for line in lines_of(tree.changes[1])] == ["~   n = 1 -> 2"]
 
 
