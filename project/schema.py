@@ -1,14 +1,21 @@
-"""The API's schema as it is served."""
+"""The schemas as they are served: OpenAPI of the API, JSON Schema of a pool file."""
 
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import cache_control
+from django.views.decorators.http import conditional_page, require_safe
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.request import Request
 
+from pools.config.spec import pool_schema
+from pools.providers.base import option_readers
+
 
 class SchemaView(SpectacularAPIView):
-    """It says the same to everybody and takes a while to build: once a process and form."""
+    """OpenAPI. The text is the same for every caller and takes seconds to build: a process builds
+    it once for each media type.
+    """
 
     def _get_schema_response(self, request: Request) -> HttpResponse:
         renderer: Any = request.accepted_renderer
@@ -19,3 +26,20 @@ class SchemaView(SpectacularAPIView):
 
 
 _built: dict[str, bytes] = {}
+
+
+def add_pool_config(result: dict[str, Any], **context: object) -> dict[str, Any]:
+    """Adds the component PoolConfig to the OpenAPI schema. PUT takes the name from the address."""
+    config = pool_schema(option_readers())
+    del config["required"]
+    result["components"]["schemas"]["PoolConfig"] = config
+    return result
+
+
+@require_safe
+@cache_control(public=True, max_age=3600)
+@conditional_page
+def show_pool_schema(request: HttpRequest) -> HttpResponse:
+    """JSON Schema (draft 2020-12) of a pool file, for editors. Open to everybody, as OpenAPI is."""
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Berth pool"}
+    return JsonResponse(about | pool_schema(option_readers()))

@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from project.schema import SchemaView
+from project.schema import SchemaView, show_pool_schema
 
 APPS = ["pools", "slots", "claims"]
 
@@ -20,6 +20,7 @@ urlpatterns = [
     path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),
     path("admin/", admin.site.urls),
     path("api/schema/", SchemaView.as_view(), name="schema"),
+    path("api/schema/pool.json", show_pool_schema, name="pool-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     *[path("", include(f"{app}.urls")) for app in APPS],
     path("", include("claims.scaling.web.urls")),

@@ -42,7 +42,9 @@ class Option:
 
     def schema(self) -> Schema:
         schema = self.kind.schema() | ({"description": self.help} if self.help else {})
-        default = None if self.is_required else self.kind.write(self.default)
+        # Only types with a word can write None.
+        has_default = self.default is not None or hasattr(self.kind, "word")
+        default = self.kind.write(self.default) if has_default else None
         if default not in EMPTY and not isinstance(default, dict):
             schema["default"] = default
         return schema

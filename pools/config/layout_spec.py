@@ -91,7 +91,9 @@ PORT_FIELDS = Fields(
     {
         "ports": Option(PortRange(), "First and last port.", is_required=True),
         "protocols": Option(
-            ListOf(Choice(PROTOCOLS, "a protocol here"), "protocols", 2, "[tcp, udp]", least=1),
+            ListOf(
+                Choice(tuple(PROTOCOLS), "a protocol here"), "protocols", 2, "[tcp, udp]", least=1
+            ),
             "One listener per number and protocol.",
         ),
         "shared": Option(Flag(), "One listener per number serves every protocol."),

@@ -222,7 +222,7 @@ class Pattern(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Choice(ValueType[str]):
-    known: Collection[str]
+    known: Collection[str]  # a mapping holds a text for each
     what: str = "known here"
 
     def read(self, value: Any, where: str, faults: Faults) -> str | None:
@@ -234,6 +234,11 @@ class Choice(ValueType[str]):
 
     def schema(self) -> Schema:
         return {"type": "string", "enum": list(self.known)}
+
+    @property
+    def hint(self) -> str:
+        texts = self.known.values() if isinstance(self.known, Mapping) else ()
+        return "; ".join(map(str, texts)) + "." if texts else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,12 +419,13 @@ class ListOf(ValueType[tuple[T, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Described(ValueType[T]):
-    """A value that a reader of `Fields.read` parses, because it depends on other fields."""
+    """A value that other code parses, because it depends on other fields. `read` returns it."""
 
     described: Schema
 
     def read(self, value: Any, where: str, faults: Faults) -> T | None:
-        raise NotImplementedError("Fields.read needs a reader for this field")
+        found: T = value
+        return found
 
     def schema(self) -> Schema:
         return self.described

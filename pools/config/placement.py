@@ -4,13 +4,12 @@ A claim takes the free slot with the lowest rank, and of equal ranks the one wit
 (`ORDER BY rank, number` in the statements of claims). A policy computes the rank of each slot when
 the slot is made and when the pool's placement changes, so that binding a claim computes nothing. Of
 a policy that counts uses, a trigger (slot_counts_use) raises the rank of a slot by one whenever a
-claim takes it. The parser, the form, the page of the pool and the OpenAPI schema read `PLACEMENTS`.
+claim takes it. The parser, the form, the page of the pool and the schemas read `PLACEMENTS`.
 docs/howto/add-a-placement.md describes how to add a policy. Standard library only.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 LONGEST_NAME = 16  # characters of the column pools_pool.placement
 LOWEST_RANK = -(2**31)  # negative ranks are those that count uses
@@ -80,13 +79,3 @@ def ranks_of(
 def placement_options() -> tuple[tuple[str, str], ...]:
     """Options of a select field: value and text."""
     return tuple((name, str(placement)) for name, placement in PLACEMENTS.items())
-
-
-def placement_schema() -> dict[str, Any]:
-    """The field `placement` in the OpenAPI schema of a pool."""
-    return {
-        "type": "string",
-        "enum": list(PLACEMENTS),
-        "default": DEFAULT_PLACEMENT,
-        "description": "; ".join(map(str, PLACEMENTS.values())),
-    }

@@ -309,13 +309,12 @@ class _Parser:
                 "provider": self.read_provider,
                 "slots": self.read_layout,
                 "members.list": self.read_list,
-                "scaling": lambda value, where, faults: value,  # needs the limits
             },
         )
         if not isinstance(config, Mapping):
             return None
         found.pop("kind", None)
-        scaling = found.pop("scaling")
+        scaling = found.pop("scaling", None)  # needs the limits
         # The placeholders stand for fields with a fault.
         found.setdefault("name", "")
         found["layout"] = self.layout or layouts.plain(1)
@@ -335,7 +334,7 @@ class _Parser:
         return replace(spec, scaling=read)
 
     def read_provider(self, value: object, where: str, faults: Faults) -> str:
-        kind, place, options = value or "static", where, {}
+        kind, place, options = "static" if value is None else value, where, {}
         if isinstance(value, Mapping):
             kind, place = value.get("kind"), field_path(where, "kind")
             options = {k: v for k, v in value.items() if k != "kind"}
@@ -455,11 +454,10 @@ def read_members(
 
 def read_member(value: object, where: str, layout: Layout | None, faults: Faults) -> MemberSpec:
     given = {"name": value} if isinstance(value, str) else value
-    raw = {name: lambda inside, place, faults: inside for name in OWN_FIELDS}
-    found = MEMBER_FIELDS.read(given, where, faults, raw)
+    found = MEMBER_FIELDS.read(given, where, faults)
     if not isinstance(given, Mapping):
         return MemberSpec(name="")
-    declared = {name: found.pop(name) for name in OWN_FIELDS}
+    declared = {name: found.pop(name) for name in OWN_FIELDS if name in found}
     own = NO_OWN_SLOTS if layout is None else read_own_slots(declared, where, layout, faults)
     if layout is not None and not layouts.slots_of(layout, own):
         faults.add(

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from pools.config.parsing import Faults, read_mapping
+from pools.config.fields import Fields
+from pools.config.parsing import Faults, Schema
 from pools.config.roll_spec import fingerprint
 from pools.config.spec import PoolSpec, turns_agents_off
 from pools.providers.display import OptionForm, ProviderTexts
@@ -153,7 +154,7 @@ class Provider(ABC):
     queue: ClassVar[str] = ""
     # The provider creates the members outside, and may delete them.
     is_owner: ClassVar[bool] = False
-    option_fields: ClassVar[tuple[str, ...]] = ()  # known fields under `provider:`
+    option_fields: ClassVar[Fields] = Fields({})  # the fields under `provider:`, without `kind`
     # Options from which a member is created. They may change while members exist: these are then
     # outdated, and renewed once idle.
     rolled: ClassVar[tuple[str, ...]] = ()
@@ -205,7 +206,9 @@ class Provider(ABC):
         cls, options: Mapping[str, Any], where: str, faults: Faults
     ) -> Mapping[str, Any]:
         """Validate the fields under `provider:`; return them in canonical form, as JSON. Pure."""
-        return dict(read_mapping(options, where, ("kind", *cls.option_fields), faults))
+        given = {name: value for name, value in options.items() if name != "kind"}
+        found = cls.option_fields.read(given, where, faults)
+        return {name: cls.option_fields[name].kind.write(value) for name, value in found.items()}
 
     @classmethod
     def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -323,6 +326,9 @@ class OptionReader:
 
     def __call__(self, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
         return self.provider.read_options(options, where, faults)
+
+    def schema(self) -> Schema:
+        return self.provider.option_fields.schema()
 
     @property
     def has_agents(self) -> bool:

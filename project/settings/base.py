@@ -257,6 +257,10 @@ SPECTACULAR_SETTINGS = {
         "Outcome": "claims.allocation.api.schemas.OUTCOME_NAMES",
     },
     "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "project.schema.add_pool_config",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

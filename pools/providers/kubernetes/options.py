@@ -13,8 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pools.config.durations import parse_duration
+from pools.config.fields import Fields, Option
 from pools.config.parsing import (
+    Described,
     Faults,
+    Flag,
+    Text,
     field_path,
     kind_of,
     read_flag,
@@ -25,7 +29,17 @@ from pools.config.parsing import (
 )
 from pools.providers.kubernetes.names import OURS, is_reserved
 
-FIELDS = ("context", "namespace", "url", "template", "agent")
+FIELDS = Fields(
+    {
+        "context": Option(Text(253), "Context of the kubeconfig. Default: the current one."),
+        "namespace": Option(Text(63), "Namespace of the pods."),
+        "url": Option(Text(500), "Address of Berth as pods reach it."),
+        "template": Option(
+            Described({"type": "object"}), "Template of the pods.", is_required=True
+        ),
+        "agent": Option(Flag(), "Whether members run the Berth agent."),
+    }
+)
 TEMPLATE_FIELDS = (
     "image", "command", "args", "env", "resources", "node_selector", "tolerations",
     "service_account", "image_pull_secrets", "labels", "annotations", "grace", "user",

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
+from pools.config.fields import Fields
 from pools.config.parsing import Faults
 from pools.config.spec import turns_agents_off
 from pools.providers.base import (
@@ -39,7 +40,7 @@ class KubernetesProvider(Provider):
     is_owner: ClassVar[bool] = True
     has_agents: ClassVar[bool] = True
     rotates: ClassVar[bool] = True
-    option_fields: ClassVar[tuple[str, ...]] = reading.FIELDS
+    option_fields: ClassVar[Fields] = reading.FIELDS
     rolled: ClassVar[tuple[str, ...]] = ("template", "url")
     free_options: ClassVar[tuple[str, ...]] = ("template.resources", "template.grace")
     texts: ClassVar[ProviderTexts] = display.TEXTS

@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from pools.config.fields import Fields, Option
 from pools.config.parsing import Faults, field_path
-from pools.config.task_spec import read_env
+from pools.config.task_spec import ENV
 from pools.providers.base import (
     MemberReport,
     MemberSnapshot,
@@ -103,7 +104,9 @@ class LocalProvider(Provider):
     has_agents: ClassVar[bool] = True
     look_every: ClassVar[float] = 5.0
     rotates: ClassVar[bool] = True
-    option_fields: ClassVar[tuple[str, ...]] = ("env",)
+    option_fields: ClassVar[Fields] = Fields(
+        {"env": Option(ENV, "Environment that an agent passes on to its tasks.")}
+    )
     rolled: ClassVar[tuple[str, ...]] = ("env",)
     texts: ClassVar[ProviderTexts] = ProviderTexts(
         choice="agents that Berth starts on this machine",
@@ -120,14 +123,13 @@ class LocalProvider(Provider):
         agent run other code are rejected.
         """
         given = super().read_options(options, where, faults)
-        chosen = read_env(given.get("env"), field_path(where, "env"), faults)
-        for name in sorted(set(chosen) - set(SETTABLE)):
+        for name in sorted(set(given.get("env", ())) - set(SETTABLE)):
             faults.add(
                 field_path(f"{where}.env", name),
                 f"{name} cannot be set for agents.",
                 f"Use one of {', '.join(SETTABLE)}, or set variables of tasks in task.env.",
             )
-        return {"env": dict(sorted(chosen.items()))} if chosen else {}
+        return {name: value for name, value in given.items() if value}
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)

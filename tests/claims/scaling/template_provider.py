@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from pools.config.fields import Fields, Option
+from pools.config.parsing import Described
 from pools.providers.base import (
     MemberReport,
     MemberSnapshot,
@@ -28,7 +30,15 @@ class MoldProvider(Provider):
     kind: ClassVar[str] = "mold"
     queue: ClassVar[str] = "mold"
     is_owner: ClassVar[bool] = True
-    option_fields: ClassVar[tuple[str, ...]] = ("template", "place")
+    option_fields: ClassVar[Fields] = Fields(
+        {
+            name: Option(Described({}), "")
+            for name in (
+                "template",
+                "place",
+            )
+        }
+    )
     rolled: ClassVar[tuple[str, ...]] = ("template",)
     world: ClassVar[Foundry] = Foundry()
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pools.config.parsing import Faults
+from pools.config.fields import Fields, Option
+from pools.config.parsing import Described, Faults
 from pools.providers.base import (
     MemberReport,
     MemberSnapshot,
@@ -57,7 +58,7 @@ class World:
 class ShelfProvider(Provider):
     kind: ClassVar[str] = "shelf"
     queue: ClassVar[str] = "shelf"
-    option_fields: ClassVar[tuple[str, ...]] = ("row",)
+    option_fields: ClassVar[Fields] = Fields({name: Option(Described({}), "") for name in ("row",)})
     world: ClassVar[World] = World()
 
     @classmethod

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 import pools.providers
-from pools.config.parsing import Faults
+from pools.config.fields import Fields, Option
+from pools.config.parsing import Described, Faults
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from pools.providers.base import (
@@ -39,7 +40,16 @@ class NomadProvider(Provider):
     kind: ClassVar[str] = "nomad"
     queue: ClassVar[str] = "nomad"
     is_owner: ClassVar[bool] = True
-    option_fields: ClassVar[tuple[str, ...]] = ("namespace", "job", "url")
+    option_fields: ClassVar[Fields] = Fields(
+        {
+            name: Option(Described({}), "")
+            for name in (
+                "namespace",
+                "job",
+                "url",
+            )
+        }
+    )
     rolled: ClassVar[tuple[str, ...]] = ("namespace", "job")
     texts: ClassVar[ProviderTexts] = TEXTS
     form: ClassVar[OptionForm | None] = OptionForm(
