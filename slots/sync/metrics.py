@@ -1,4 +1,4 @@
-"""What Prometheus reads of providers. Each process counts the calls that it makes itself."""
+"""Prometheus metrics of provider calls. Each process counts its own calls."""
 
 from prometheus_client import Counter, Histogram
 
@@ -14,7 +14,7 @@ PROVIDER_SECONDS = Histogram(
 )
 STRAYS = Counter(
     "berth_strays_found",
-    "Things found outside that belong to members that are gone: leaks, which Berth removes.",
+    "Objects found outside that belong to gone members. Berth removes these leaks.",
     ["provider"],
     registry=REGISTRY,
 )

@@ -1,6 +1,6 @@
-"""What is left outside of a pool that is gone: a create that came late, or a member that a person
-forgot. Nobody looks at such a pool any more, so it is swept now and then for as long as something
-may turn up."""
+"""Outside objects of pools that are gone, left by a late create or a forgotten member. The watcher
+no longer looks at such pools, so their objects are removed from time to time for seven days.
+"""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 EVERY = 300.0  # seconds
 FOR = timedelta(days=7)
-MOST = 50  # at a time, those that went last
+MOST = 50  # pools at a time, the last that went
 
 
 def list_deleted_pools() -> list[PoolSnapshot]:
-    """Whose members we made, over a network."""
+    """Pools whose members Berth created at a provider with a network."""
     kinds = kinds_with(lambda provider: provider.is_owner and bool(provider.queue))
     gone = Pool.objects.filter(
         state="gone", provider__in=kinds, changed_at__gt=Now() - FOR
@@ -42,14 +42,14 @@ def delete_orphans(pools: Iterable[PoolSnapshot], is_over: Callable[[], bool]) -
             if strays := provider.look(pool).strays:
                 STRAYS.labels(pool.provider).inc(len(strays))
                 logger.warning(
-                    "things of the pool %s are left, which is gone: they are removed: %s",
+                    "objects of the deleted pool %s are removed: %s",
                     pool.name,
                     sorted(strays),
                 )
                 provider.remove_strays(pool, strays)
         except ProviderError as error:
             logger.info(
-                "what is left of the pool %s, which is gone, could not be looked up: %s",
+                "the objects of the deleted pool %s could not be listed: %s",
                 pool.name,
                 error,
             )

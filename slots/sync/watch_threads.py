@@ -1,6 +1,4 @@
-"""Threads that hear of changes outside, one for each place that pools have, as long as a
-pool is there.
-"""
+"""Followers of outside changes: one thread for each place that has pools."""
 
 import logging
 import threading
@@ -15,9 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChangedPools:
-    """Pools that are worth a look: filled by the threads of followers, emptied by
-    the controller.
-    """
+    """Ids of pools with outside changes. Followers add pools, the watcher takes them."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -30,7 +26,7 @@ class ChangedPools:
         self._wake()
 
     def take(self, pool_id: int) -> None:
-        """Before the look, so that what is told meanwhile is another one's reason."""
+        """Call it before the look, so that a change during the look causes the next look."""
         with self._lock:
             self._ids.discard(pool_id)
 
@@ -41,13 +37,13 @@ class ChangedPools:
 
 
 class ProviderFollowers:
-    def __init__(self, told: ChangedPools) -> None:
-        self._told = told
+    def __init__(self, changed: ChangedPools) -> None:
+        self._changed = changed
         self._running: dict[Hashable, Follower] = {}
         self._pools: dict[Hashable, frozenset[int]] = {}
 
     def align(self) -> None:
-        """One for each key that a pool has, none for others."""
+        """Start a follower for each key that a pool has, and stop the other followers."""
         pools: dict[Hashable, list[Pool]] = defaultdict(list)
         for pool in Pool.objects.filter(LIVE, provider__in=kinds_with(_follows)):
             key = provider_of(pool.provider).follow_key(spec_of(pool).options)
@@ -58,12 +54,12 @@ class ProviderFollowers:
             self._running.pop(key).stop()
         for key in set(pools) - set(self._running):
             first = pools[key][0]
-            follower = provider_of(first.provider).follow(snapshot_pool(first), self._teller(key))
+            follower = provider_of(first.provider).follow(snapshot_pool(first), self._notifier(key))
             self._running[key] = follower
             follower.start()
 
     def stop(self) -> None:
-        """All at once: each may wait a moment for a place that does not answer."""
+        """Stop all followers in parallel: each may wait for a place that does not answer."""
         ending = [
             threading.Thread(target=follower.stop, daemon=True)
             for follower in self._running.values()
@@ -74,15 +70,15 @@ class ProviderFollowers:
             thread.join()
         self._running.clear()
 
-    def _teller(self, key: Hashable) -> Callable[[int | None], None]:
-        def tell(pool_id: int | None) -> None:
+    def _notifier(self, key: Hashable) -> Callable[[int | None], None]:
+        def notify(pool_id: int | None) -> None:
             mine = self._pools.get(key, frozenset())
             if pool_id is None:
-                self._told.add(mine)
+                self._changed.add(mine)
             elif pool_id in mine:
-                self._told.add((pool_id,))
+                self._changed.add((pool_id,))
 
-        return tell
+        return notify
 
 
 def _follows(provider: type[Provider]) -> bool:

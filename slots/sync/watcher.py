@@ -1,8 +1,8 @@
-"""`watch`: a full look at what each pool's provider sees, and the stamp that says when.
+"""The controller `watch`: full looks at the outside of pools, and the time of the last look.
 
-Looks over a network are taken in threads, a few at a time for each place, and written down here,
-one after the other: a cluster that does not answer holds up its own pools and no others. Followers
-tell which pool is worth a look before its time.
+Looks over a network run in threads, a few at a time for each place, and the controller records
+their results one after the other. A cluster that does not answer delays only its own pools.
+Followers name the pools that changed outside, for an early look.
 """
 
 import logging
@@ -52,21 +52,20 @@ from slots.sync.watch_threads import ChangedPools, ProviderFollowers
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 30.0  # seconds between two full looks at a pool, unless its provider says otherwise
+LOOK_EVERY = 30.0  # seconds between two full looks at a pool, if its provider names no other
 BACKOFF = Backoff(5.0, 60.0)
-ALIGN_EVERY = 5.0  # seconds between two looks at which places are to be followed
-PER_PLACE = 4  # looks under way at a place
-MOST_ASKED = 32  # looks under way in all
-# Seconds at least between two looks at a pool that was told of: many changes come together.
-PACE = 0.5
-# Times as long as its look took, such a pool is left alone: that of thousands of members is dear.
+ALIGN_EVERY = 5.0  # seconds between two updates of the followers
+PER_PLACE = 4  # concurrent looks at a place
+MOST_LOOKS = 32  # concurrent looks in all
+PACE = 0.5  # seconds at least between two early looks at a pool: changes come in groups
+# The pause after an early look, as a multiple of its duration: looks at large pools are slow.
 RESTS = 5
-WAIT = 0.5  # seconds for an answer until other pools are looked at again
+WAIT = 0.5  # seconds to wait for results before other looks begin
 
 
 @dataclass(frozen=True, slots=True)
 class PendingObservation:
-    """A look that is under way."""
+    """A look that runs in a thread."""
 
     pool: Pool
     place: str
@@ -84,20 +83,20 @@ class Watcher(Controller):
     def __init__(self) -> None:
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, datetime] = {}
-        # Monotonic: until when a pool that was told of is left alone.
-        self._rests: dict[int, float] = {}
-        self._asked: dict[int, PendingObservation] = {}
+        self._rests: dict[int, float] = {}  # monotonic: no early look before
+        self._pending: dict[int, PendingObservation] = {}
         self._threads: ThreadPoolExecutor | None = None
-        self._told = ChangedPools(self._wake)
-        self._unmet: frozenset[int] = frozenset()  # told of, and considered by this step
-        self._followers = ProviderFollowers(self._told)
+        self._changed = ChangedPools(self._wake)
+        self._considered: frozenset[int] = frozenset()  # changed pools of this step
+        self._followers = ProviderFollowers(self._changed)
         self._align_at = 0.0
         self._gone_at = 0.0
         self._is_over = threading.Event()
 
     def step(self) -> bool:
-        """Some looks begun and some written down. A provider that does not answer holds up neither
-        the others nor anything that is decided without a look."""
+        """Begin some looks and record some results. A provider that does not answer delays no other
+        provider.
+        """
         self._follow()
         self._sweep_gone()
         is_any = self._begin()
@@ -114,51 +113,51 @@ class Watcher(Controller):
             self.wake_up()
 
     def _follow(self) -> None:
-        """Only where it runs for good: who looks once has seen all then."""
+        """Followers only serve a watcher that keeps running, not a single step."""
         if self.wake_up is not None and time.monotonic() >= self._align_at:
             self._align_at = time.monotonic() + ALIGN_EVERY
             self._followers.align()
 
     def _begin(self) -> bool:
-        """True: something was looked at here."""
-        told, self._unmet = self._told.ids, frozenset()
+        """True: a look ran in this thread."""
+        changed, self._considered = self._changed.ids, frozenset()
         moment = time.monotonic()
-        paced = {pool_id for pool_id in told if self._rests.get(pool_id, 0.0) > moment}
-        for pool in self._list_due(told - paced, paced):
+        paced = {pool_id for pool_id in changed if self._rests.get(pool_id, 0.0) > moment}
+        for pool in self._list_due(changed - paced, paced):
             try:
                 place = provider_class(pool.provider).place_of(spec_of(pool).options)
             except ProviderError as error:
                 self._failed(pool, error)
                 return True
             if not place:
-                self._look_here(pool)
-                return True  # others are looked up again: it may have taken long
+                self._look_now(pool)
+                return True  # the look may have taken long, so the next step selects again
             if (
-                len(self._asked) < MOST_ASKED
-                and Counter(asked.place for asked in self._asked.values())[place] < PER_PLACE
+                len(self._pending) < MOST_LOOKS
+                and Counter(pending.place for pending in self._pending.values())[place] < PER_PLACE
             ):
-                self._ask(pool, place)
-        # Those of them that were due are begun, or have their turn in the next step. Who was paced
-        # then was not looked for: its pause may be over by now, and it is still to come.
-        self._unmet = told - paced
+                self._begin_look(pool, place)
+        # These pools have a look or get one in the next step. Paced pools were not selected, and
+        # their pause may be over by now.
+        self._considered = changed - paced
         return False
 
-    def _list_due(self, told: frozenset[int], paced: set[int]) -> list[Pool]:
+    def _list_due(self, changed: frozenset[int], paced: set[int]) -> list[Pool]:
         now = _now()
         waiting = {
             pool_id
             for pool_id, until in self._not_before.items()
-            if until > now and pool_id not in told
+            if until > now and pool_id not in changed
         }
         due = (
             Pool.objects.filter(LIVE)
-            .filter(_is_due(now) | Q(pk__in=told))
-            .exclude(pk__in=waiting | paced | set(self._asked))
+            .filter(_is_due(now) | Q(pk__in=changed))
+            .exclude(pk__in=waiting | paced | set(self._pending))
         )
-        return list(due.order_by(F("observed_at").asc(nulls_first=True), "id")[:MOST_ASKED])
+        return list(due.order_by(F("observed_at").asc(nulls_first=True), "id")[:MOST_LOOKS])
 
-    def _look_here(self, pool: Pool) -> None:
-        self._told.take(pool.pk)
+    def _look_now(self, pool: Pool) -> None:
+        self._changed.take(pool.pk)
         with try_lock(CONTROLLER, f"watch:{pool.pk}") as is_ours:
             if not is_ours:
                 self._not_before[pool.pk] = _now() + timedelta(seconds=1)
@@ -166,90 +165,88 @@ class Watcher(Controller):
             try:
                 observe_pool(pool)
             except (OperationalError, InterfaceError):
-                raise  # our own database is away
+                raise  # Berth's own database is away
             except Exception as error:
                 self._failed(pool, error)
             else:
                 self._worked(pool)
 
-    def _ask(self, pool: Pool, place: str) -> None:
-        self._told.take(pool.pk)
+    def _begin_look(self, pool: Pool, place: str) -> None:
+        self._changed.take(pool.pk)
         self._rests[pool.pk] = time.monotonic() + PACE
         started = _now()
         before = snapshot_whole(pool)
-        self._asked[pool.pk] = PendingObservation(
+        self._pending[pool.pk] = PendingObservation(
             pool,
             place,
             before,
             started,
             time.monotonic(),
-            self._crew().submit(call_provider, before),
+            self._executor().submit(call_provider, before),
         )
 
     def _finish(self) -> bool:
-        """True: there is more to come."""
-        if not self._asked:
+        """True: looks are still running, or changed pools wait."""
+        if not self._pending:
             return self._rest()
         wait(
-            [asked.answer for asked in self._asked.values()],
+            [pending.answer for pending in self._pending.values()],
             timeout=WAIT,
             return_when=FIRST_COMPLETED,
         )
-        for asked in [asked for asked in self._asked.values() if asked.answer.done()]:
-            del self._asked[asked.pool.pk]
-            self._rests[asked.pool.pk] = max(
-                self._rests[asked.pool.pk],
-                time.monotonic() + RESTS * (time.monotonic() - asked.begun),
+        for pending in [pending for pending in self._pending.values() if pending.answer.done()]:
+            del self._pending[pending.pool.pk]
+            self._rests[pending.pool.pk] = max(
+                self._rests[pending.pool.pk],
+                time.monotonic() + RESTS * (time.monotonic() - pending.begun),
             )
-            self._write_down(asked)
+            self._record(pending)
         return True
 
     def _rest(self) -> bool:
-        """True: somebody was told of and has to wait for a moment. Who is told of and has gone
-        is forgotten.
-        """
-        for pool_id in self._unmet & self._told.ids:  # not those that were told of since
-            self._told.take(pool_id)
-        if not self._told.ids or self.wake_up is None:
+        """True: a changed pool waits for its early look. A changed pool that is gone is dropped."""
+        for pool_id in self._considered & self._changed.ids:  # without the changes since then
+            self._changed.take(pool_id)
+        if not self._changed.ids or self.wake_up is None:
             return False
         time.sleep(PACE / 5)
         return True
 
-    def _write_down(self, asked: PendingObservation) -> None:
+    def _record(self, pending: PendingObservation) -> None:
         try:
             record_observation(
-                asked.pool, asked.before, asked.answer.result(), asked.started, self._sweep
+                pending.pool, pending.before, pending.answer.result(), pending.started, self._sweep
             )
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
-            self._failed(asked.pool, error)
+            self._failed(pending.pool, error)
         else:
-            self._worked(asked.pool)
+            self._worked(pending.pool)
 
     def _sweep(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
-        self._crew().submit(remove_strays, pool, frozenset(member_ids))
+        self._executor().submit(remove_strays, pool, frozenset(member_ids))
 
     def _sweep_gone(self) -> None:
         if time.monotonic() >= self._gone_at:
             self._gone_at = time.monotonic() + EVERY
             if pools := list_deleted_pools():
-                self._crew().submit(delete_orphans, pools, self._is_over.is_set)
+                self._executor().submit(delete_orphans, pools, self._is_over.is_set)
 
-    def _crew(self) -> ThreadPoolExecutor:
+    def _executor(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            # One sweeps.
-            self._threads = ThreadPoolExecutor(MOST_ASKED + 1, thread_name_prefix="look")
+            # One more thread removes strays and orphans.
+            self._threads = ThreadPoolExecutor(MOST_LOOKS + 1, thread_name_prefix="look")
         return self._threads
 
     def _failed(self, pool: Pool, error: Exception) -> None:
         count = self._failures[pool.pk] = self._failures.get(pool.pk, 0) + 1
         delay = max(delay_after(count, BACKOFF, 0.5), getattr(error, "retry_after", None) or 0.0)
         self._not_before[pool.pk] = _now() + timedelta(seconds=delay)
-        self._told.take(pool.pk)
+        self._changed.take(pool.pk)
         is_foreseen = isinstance(error, ProviderError)
         logger.warning(
-            "pool %s could not be looked at, next time in %.0f s: %s",
+            "the look at pool %s failed, the next look is in %.0f s: %s",
             pool.name,
             delay,
             error,
@@ -277,8 +274,8 @@ def _is_due(now: datetime) -> Q:
 
 
 def observe_pool(pool: Pool) -> None:
-    """Only members of the snapshot are judged, each again under its lock: whoever came meanwhile
-    is for the next look.
+    """Look at a pool now. Only members of the snapshot are judged, each again under its lock; later
+    members wait for the next look.
     """
     started = _now()
     before = snapshot_whole(pool)
@@ -292,13 +289,13 @@ def record_observation(
     started: datetime,
     sweep: Callable[[PoolSnapshot, Collection[int]], None],
 ) -> None:
-    """Also one that was long under way, or that another watcher has taken, too: what it says of
-    an incarnation stays true.
+    """A slow look, and a second look by another watcher, do no harm: the facts name the incarnation
+    of the member.
     """
     apply_observation(pool, before, look)
     record_observed_slots(look, started)
-    # What was seen is at least as new as this; a look that was overtaken does not turn the
-    # clock back.
+    # The look is at least as new as its start. A look that was overtaken does not move the time
+    # back.
     Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(
         observed_at=started
     )
@@ -306,16 +303,15 @@ def record_observation(
         Pool.objects.filter(pk=pool.pk, place=before.place).update(place=look.place)
     activate_pool(pool_id=pool.pk)
     rotate_due(pool)
-    # Their numbers are never given again, so they stay what they are. A number that our rows
-    # have never known is of a database that knows more than this copy of it: what runs there may
-    # be at work.
+    # Ids of members are never reused, so the objects of gone members can be removed. An id that the
+    # rows have never known comes from a newer copy of this database, and its object may be in use.
     strays = set(
         Member.objects.filter(state="gone", pk__in=look.strays).values_list("pk", flat=True)
     )
     if strays:
         STRAYS.labels(pool.provider).inc(len(strays))
         logger.warning(
-            "pool %s has things outside of members that are gone, they are removed: %s",
+            "pool %s has outside objects of gone members, Berth removes them: %s",
             pool.name,
             sorted(strays),
         )
@@ -334,7 +330,7 @@ def remove_strays(pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         provider_of(pool.provider).remove_strays(pool, member_ids)
     except ProviderError as error:
         logger.warning(
-            "things of pool %s could not be removed, once more after the next look: %s",
+            "outside objects of pool %s could not be removed, next try after the next look: %s",
             pool.name,
             error,
         )
@@ -353,17 +349,15 @@ def apply_observation(pool: Pool, before: PoolSnapshot, look: Observation) -> No
 
 def _record_missing(member: MemberSnapshot) -> None:
     if member.state == "deleting":
-        # Else its operation says so: it may just be making what it then takes away.
+        # An open operation confirms the deletion instead: it may still be creating the object.
         if not sync_member_now(member.id):
             record_sync_result(member_id=member.id, is_gone=True, is_ready=False)
     elif member.state in ("ready", "offline"):
-        lose_member(
-            member_id=member.id, reason="its provider does not know it any more", is_gone=True
-        )
+        lose_member(member_id=member.id, reason="it is missing at its provider", is_gone=True)
 
 
 def _record_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) -> None:
-    # What kept it from being made is not known better.
+    # An empty reason is no news of a member that is being created.
     if each.why != member.outside and (each.why or member.state != "creating"):
         record_external_state(
             member_id=member.id, incarnation=member.incarnation, state=member.state, why=each.why

@@ -1,4 +1,4 @@
-"""How calls of providers are timed for Prometheus."""
+"""Timing of outside calls for Prometheus."""
 
 import time
 from types import TracebackType
@@ -9,8 +9,8 @@ from project.kernel.outbox.operations import ProviderError
 
 
 class timed:  # noqa: N801  used as a context manager
-    """Observes how long a call took. The histogram's last label is the outcome: ok, or the code
-    of the error.
+    """Observes the duration of a call. The last label of the histogram is the outcome: ok, or the
+    code of the error.
     """
 
     def __init__(self, histogram: Histogram, *labels: str) -> None:
@@ -25,11 +25,7 @@ class timed:  # noqa: N801  used as a context manager
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        outcome = (
-            "ok"
-            if error is None
-            else error.code
-            if isinstance(error, ProviderError)
-            else "unexpected"
-        )
+        outcome = "ok" if error is None else "unexpected"
+        if isinstance(error, ProviderError):
+            outcome = error.code
         self._histogram.labels(*self._labels, outcome).observe(time.perf_counter() - self._began)

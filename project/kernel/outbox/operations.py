@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import InterfaceError, OperationalError, transaction
@@ -110,7 +109,7 @@ class AcquiredOperation:
     member_id: int | None
     claim_id: int | None
     generation: int | None
-    body: Mapping[str, Any]
+    body: Mapping[str, object]
     attempt: int
 
 

@@ -1,4 +1,4 @@
-"""Performs operations without Celery: for tests, and where one process is to do it all."""
+"""Performs operations without Celery, for tests and for one process that does everything."""
 
 from project.kernel.controllers.runtime import Controller
 

@@ -1,9 +1,8 @@
-"""The only publisher to Valkey: it turns what is committed into hints for web processes and
-Celery workers.
+"""The only publisher to Valkey: committed rows become hints for web processes and Celery workers.
 
-Everybody else would block for seconds and fail after their commit while Valkey is away. Here it is
-a hint that is dropped: web processes look at the log every second, and due operations are looked
-for every second, for as long as they are due.
+While Valkey is away, any other publisher would block for seconds after its commit, and fail. The
+relay drops the hint: web processes read the log every second, and the relay names queues with due
+operations every second.
 """
 
 import asyncio
@@ -11,6 +10,7 @@ import logging
 import time
 from typing import Any
 
+from celery import Celery
 from channels.layers import get_channel_layer
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -30,20 +30,20 @@ LIVE_GROUP = "live"
 LIVE_MESSAGE = {"type": "more"}
 LIVE_INTERVAL = 0.1
 TIMEOUT = 1.0  # for Valkey to take a message
-RENEW = 0.5  # seconds before a queue in which something is still due is named again
-EXPIRES = 10.0  # an unread hint is worthless by then, and a stopped worker finds no pile of them
+RENEW = 0.5  # seconds until a queue that still has due operations is named again
+EXPIRES = 10.0  # seconds; a worker that was stopped finds no pile of old hints
 DOWN = (OSError, TimeoutError, RedisError, KombuError)
 
 
 class LiveRelay(Controller):
-    """Tells the web processes that there is more in the log, at most ten times a second.
+    """Tells the web processes of new events, at most ten times a second.
 
-    After a restore from a dump nobody could read the log; so whoever announces it first sees to it
-    that it can be read.
+    After a restore from a dump, the events have transaction ids of the future and no reader would
+    see them. The relay renumbers them before its first hint.
     """
 
     name = "relay-live"
-    topics = notify.TOPICS  # whatever is hinted at has left an event
+    topics = notify.TOPICS  # each notification follows an event
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
@@ -52,14 +52,14 @@ class LiveRelay(Controller):
         self._quiet = LogOnce("live hints", logger)
 
     def step(self) -> bool:
-        # Sleeping here keeps the pace: a hint that comes meanwhile is kept by the loop, and the
-        # last one is always followed.
+        # The sleep limits the rate. The loop keeps a notification that comes meanwhile, so a hint
+        # follows the last event.
         time.sleep(max(0.0, self._sent_at + LIVE_INTERVAL - time.monotonic()))
         self._sent_at = time.monotonic()
         if self._sent_at >= self._renumber_at:
             renumber_future_events()
             self._renumber_at = self._sent_at + self.resync
-        # The channel layer keeps a connection for each event loop: this is the one.
+        # The channel layer keeps a connection for each event loop, so the relay keeps one loop.
         if self._runner is None:
             self._runner = asyncio.Runner()
         try:
@@ -76,15 +76,15 @@ class LiveRelay(Controller):
 
 
 class QueueRelay(Controller):
-    """Names the queues in which something is due to Celery. The message names no operation:
-    whoever gets it reads what is due.
+    """Names queues with due operations to Celery. The message names no operation: the worker reads
+    the due operations itself.
     """
 
     name = "relay-queues"
     topics = ("operations",)
     resync = 1.0
 
-    def __init__(self, app: Any = None) -> None:
+    def __init__(self, app: Celery | None = None) -> None:
         self._app: Any = app or import_string(
             getattr(settings, "BERTH_CELERY", "project.celery.app")
         )
@@ -136,7 +136,7 @@ class QueueRelay(Controller):
 
 
 async def _send_live() -> None:
-    layer: Any = get_channel_layer()  # type: ignore[no-untyped-call]
+    layer = get_channel_layer()  # type: ignore[no-untyped-call]
     if layer is not None:
         await layer.group_send(LIVE_GROUP, LIVE_MESSAGE)
 

@@ -1,4 +1,4 @@
-"""What Celery workers run. A message names a queue; what is due there is read from the database."""
+"""Tasks of Celery workers. A message names a queue; the worker reads its due operations."""
 
 import logging
 import threading
@@ -17,17 +17,17 @@ from .operations import list_due_queues, perform_due
 
 logger = logging.getLogger(__name__)
 
-PERFORM = "project.kernel.tasks.perform"  # stands in messages: it stays where the module moves
-DRAIN = 10.0  # seconds; the relay names the queue again while something is due
+PERFORM = "project.kernel.tasks.perform"  # messages carry this name, so it never changes
+DRAIN = 10.0  # seconds; the relay names the queue again while operations are due
 POLL = 2.0
-LATE = 5.0  # nobody was told for so long: the broker or the relay is away
+LATE = 5.0  # seconds an operation is due without a hint: the broker or the relay is away
 
 
-# Acknowledged early: the message is a hint, and the operations are safe in the database whatever
-# becomes of the worker.
+# Acknowledged early: the message is a hint, and the operations stay in the database if the worker
+# dies.
 @shared_task(name=PERFORM, ignore_result=True, acks_late=False)  # type: ignore[no-untyped-call, untyped-decorator]
 def perform(queue: str) -> int:
-    """Perform what is due in this queue, until nothing is."""
+    """Perform the due operations of this queue, for DRAIN seconds at most. Returns their number."""
     end, count = time.monotonic() + DRAIN, 0
     with acting_as("worker"):
         while time.monotonic() < end and (done := perform_due(queue)):
@@ -36,8 +36,8 @@ def perform(queue: str) -> int:
 
 
 class OutboxPoller:
-    """Performs in the worker itself what nobody was told of, so that the outbox goes on without
-    Valkey and without the relay.
+    """Performs late operations without a hint, so that the outbox works without Valkey and without
+    the relay.
     """
 
     def __init__(self, queues: frozenset[str]) -> None:
@@ -67,8 +67,8 @@ class OutboxPoller:
                 logger.warning("the database does not answer: %s", error)
                 connections.close_all()
             except Exception:
-                # Whatever it was: without this thread the outbox stands still while Valkey is away.
-                logger.exception("the look for forgotten operations failed, next one in %s s", POLL)
+                # Without this thread the outbox stands still while Valkey is away.
+                logger.exception("polling for late operations failed, next poll in %s s", POLL)
                 connections.close_all()
         connections.close_all()
 
@@ -77,13 +77,13 @@ _running: list[OutboxPoller | WorkerLiveness] = []
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
-def _start_threads(sender: Any = None, **kwargs: Any) -> None:
+def _start_threads(sender: Any = None, **kwargs: object) -> None:
     poller = OutboxPoller(frozenset(sender.app.amqp.queues.consume_from))
     poller.start()
     _running.extend([poller, start_worker_liveness(sender.app, sender.hostname)])
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]
-def _stop_threads(**kwargs: Any) -> None:
+def _stop_threads(**kwargs: object) -> None:
     for each in _running:
         each.stop()

@@ -213,7 +213,7 @@ def test_pod_changes_reach_the_rows_at_once(bench: KubeHarness, watcher: Watcher
     try:
         until(lambda: watcher._followers._running)
         # It has looked once since it began to follow.
-        until(lambda: not watcher._told.ids and not watcher._asked)
+        until(lambda: not watcher._changed.ids and not watcher._pending)
         bench.space.finish(member.external_id.partition("/")[0])
         took = until(lambda: Member.objects.filter(pk=member.pk, down_at__isnull=False).exists())
         assert took < 15.0, "the next look by timer is half a minute away"
@@ -236,7 +236,7 @@ def test_pool_with_a_change_during_its_pause_is_looked_at_afterwards(
     look(watcher)
     bench.space.finish(member.external_id.partition("/")[0])
     watcher._rests[pool.pk] = time.monotonic() + 3600
-    watcher._told.add({pool.pk})
+    watcher._changed.add({pool.pk})
     list_due = Watcher._list_due
 
     def list_and_rest(self: Watcher, *given: Any) -> list[Pool]:
