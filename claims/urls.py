@@ -10,6 +10,7 @@ from claims.lifecycle.pages import (
 )
 from claims.tasks.pages import approval_dialogs, approval_inbox, new_run, plan_page, task_page
 from claims.tasks.states import views as states_views
+from claims.workspaces.web import dialogs as workspaces_dialogs
 from claims.workspaces.web import views as workspaces_views
 
 assert task_page  # registers its regions
@@ -57,10 +58,10 @@ urlpatterns = [
     path("workspaces/", workspaces_views.show_workspaces, name="workspaces"),
     # A name may have slashes.
     path("workspaces/<path:name>/", workspaces_views.show_workspace, name="workspace"),
-    path("workspace/lock/<path:name>/", workspaces_views.lock, name="workspace-lock"),
-    path("workspace/share/<path:name>/", workspaces_views.share, name="workspace-share"),
-    path("workspace/unshare/<path:name>/", workspaces_views.unshare, name="workspace-unshare"),
-    path("workspace/unlock/<path:name>/", workspaces_views.unlock, name="workspace-unlock"),
+    path("workspace/lock/<path:name>/", workspaces_dialogs.lock, name="workspace-lock"),
+    path("workspace/share/<path:name>/", workspaces_dialogs.share, name="workspace-share"),
+    path("workspace/unshare/<path:name>/", workspaces_dialogs.unshare, name="workspace-unshare"),
+    path("workspace/unlock/<path:name>/", workspaces_dialogs.unlock, name="workspace-unlock"),
     path("slots/<id:slot_id>/claim/", new_claim_dialogs.claim_slot, name="slot-claim"),
     path("members/<id:member_id>/drain/", drain_dialogs.drain, name="member-drain"),
     path("members/<id:member_id>/force-drain/", drain_dialogs.force, name="member-force-drain"),

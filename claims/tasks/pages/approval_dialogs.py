@@ -20,8 +20,8 @@ from claims.tasks.approvals.services import ApprovalVote, apply_votes, approve_p
 from claims.tasks.pages.task_page import describe_effect, must_read, why_not_approve
 from claims.tasks.plans.selectors import PlanView, view_plan
 from claims.tasks.states.views import rescued_facts
-from claims.workspaces.web.permissions import require_settle
-from claims.workspaces.web.views import claims_of, existing_workspace
+from claims.workspaces.web.permissions import existing_workspace, require_settle
+from claims.workspaces.web.views import claims_of
 from pools.access.permissions import Identity
 from pools.config.durations import parse_duration
 from pools.models import Pool

@@ -18,7 +18,7 @@ from claims.tasks.states.selectors import RescuedView, list_rescued_in
 from claims.workspaces.services import add_workspace, lock_workspace, unlock_workspace
 from claims.workspaces.sharing import share_workspace, unshare_workspace
 from claims.workspaces.web.permissions import (
-    no_such_workspace,
+    existing_workspace,
     pool_in,
     pool_to_share,
     pool_to_unshare,
@@ -120,7 +120,7 @@ class WorkspaceUnlock(LeanEndpoint):
     )
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """Blocked claims of the workspace are queued again."""
-        view = existing(call, workspace)
+        view = existing_workspace(call.identity, workspace)
         require_on_workspace(call.identity, "lock_workspace", view)
         body = Body(call, "reason")
         reason = body.text("reason")
@@ -142,7 +142,7 @@ class WorkspaceSettle(LeanEndpoint):
         """Records the outcome of a lost apply, which unlocks the workspace. Needs the role operator
         or approver in the workspace's pool.
         """
-        view = existing(call, workspace)
+        view = existing_workspace(call.identity, workspace)
         require_settle(call.identity, view)
         body = Body(call, "what", "reason", "claim", required=("what", "reason"))
         what, reason = body.text("what", 20), body.text("reason", LONGEST_REASON)
@@ -187,7 +187,7 @@ class WorkspaceShares(LeanEndpoint):
         """Claims of the other pool that name this workspace then use it. Needs the role operator in
         both pools.
         """
-        view = existing(call, workspace)
+        view = existing_workspace(call.identity, workspace)
         require_on_workspace(call.identity, "share_workspace", view)
         body = Body(call, "pool", "reason", required=("pool", "reason"))
         name, reason = body.text("pool", 63), body.text("reason")
@@ -209,17 +209,10 @@ class WorkspaceShareEndpoint(LeanEndpoint):
         """Live claims of the other pool continue; new claims use a workspace of their own pool.
         Needs the role operator in either pool.
         """
-        view = existing(call, workspace)
+        view = existing_workspace(call.identity, workspace)
         pool_id = pool_to_unshare(call.identity, view, pool_name)
         unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=read_text(call, "reason"))
         return answer(show_workspace(call.identity, get_workspace(view.id)))
-
-
-def existing(call: FastRequest, path: str) -> WorkspaceView:
-    view = workspace_to_change(call.identity, path)
-    if view is None:
-        raise no_such_workspace(path)
-    return view
 
 
 def show_workspace(

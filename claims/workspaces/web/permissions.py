@@ -54,6 +54,14 @@ def workspace_to_change(identity: Identity, path: str) -> WorkspaceView | None:
     return found[0] if found and found[0].path == path else None
 
 
+def existing_workspace(identity: Identity, path: str) -> WorkspaceView:
+    """As `workspace_to_change`, but `NotFound` for a workspace that does not exist yet."""
+    view = workspace_to_change(identity, path)
+    if view is None:
+        raise no_such_workspace(path)
+    return view
+
+
 def pool_in(identity: Identity, path: str) -> Pool | None:
     """The visible pool that an address begins with, if any."""
     name, slash, rest = path.partition("/")
