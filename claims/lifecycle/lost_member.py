@@ -16,8 +16,9 @@ from project.kernel.actor import current_actor
 
 
 def lose_claim(*, claim_id: int, member_id: int, reason: str = "") -> bool:
-    """Replace the slots on the lost member if the claim has others and enough slots are free;
-    else end the hold. The slots on the lost member retire. False: the claim holds no slot there.
+    """Replace the slots on the lost member if the claim also has slots elsewhere and enough slots
+    are free; else end the hold. The slots on the lost member retire. False: the claim holds no slot
+    on the member.
     """
     return repeat(partial(_lose, claim_id, member_id, reason))
 

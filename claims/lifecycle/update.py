@@ -18,8 +18,8 @@ from project.kernel.events.notify import publish
 
 
 def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> ClaimView:
-    """Set the priority of a waiting claim. `Refused` for an approved claim, which already goes
-    before all others.
+    """Set the priority of a waiting claim. `Refused` for an approved claim, which is already
+    served before claims without an approval.
     """
     if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         text = f"{priority} is out of range."

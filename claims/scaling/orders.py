@@ -29,7 +29,7 @@ MOST_AT_ONCE = 100
 
 
 def pin_pool(*, pool_id: int, count: int, until: datetime, reason: str) -> Pool:
-    """Keep `count` members until then, whatever the policy wants. The maximum, a freeze and a
+    """Keep `count` members until then instead of the policy's number. The maximum, a freeze and a
     pause still apply.
     """
     note = require_reason(reason)

@@ -2,8 +2,8 @@
 and records every decision with its reason.
 
 One transaction locks a chunk of pools, reads their state, decides with the pure policies of
-`pools.scaling`, records the decisions and carries them out. Any number of scalers may run: each
-sees under the lock what the others have committed, and a scaler that stalled loses its transaction.
+`pools.scaling`, records the decisions and carries them out. Any number of scalers may run: the lock
+lets each see all commits of the other scalers, and a scaler that stalled loses its transaction.
 """
 
 import json

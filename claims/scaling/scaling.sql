@@ -22,14 +22,14 @@ WHERE state = 'active' AND (spec->'scaling' IS NOT NULL OR frozen_until IS NOT N
   SELECT FROM pools_member m WHERE m.pool_id = p.id AND m.state IN ('creating', 'ready', 'offline') AND m.spec_digest NOT IN ('', p.member_digest))))
 ORDER BY id
 
--- lock_scaled: first in the order of locks. What another scaler, or a person, is changing just now has its turn in the next cycle.
+-- lock_scaled: locks pools, the first in the order of locks. A pool that another scaler or a person has locked follows in the next cycle.
 SELECT {_pool_columns} FROM pools_pool p
 WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED
 
--- wait_for_scaled: the same for one pool that a person names: nobody is passed over.
+-- wait_for_scaled: the same for one pool that a person names, but waits for its lock.
 SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' FOR NO KEY UPDATE
 
--- read_scaled: the same, to look only.
+-- read_scaled: the same without a lock.
 SELECT {_pool_columns} FROM pools_pool p WHERE p.id = ANY (%(pools)s::bigint[]) AND p.state = 'active' ORDER BY p.id
 
 -- scaled_members: members with counts of their slots. After the pool, the columns are in the order of pools.scaling.ScaledMember.

@@ -54,7 +54,7 @@ class LockScaledRow(NamedTuple):
 
 
 def lock_scaled(*, pools: list[int]) -> list[LockScaledRow]:
-    """First in the order of locks."""
+    """Locks pools, the first in the order of locks."""
     return statements.fetch_rows("lock_scaled", LockScaledRow, {"pools": pools})
 
 
@@ -88,7 +88,7 @@ class WaitForScaledRow(NamedTuple):
 
 
 def wait_for_scaled(*, pools: list[int]) -> list[WaitForScaledRow]:
-    """The same for one pool that a person names: nobody is passed over."""
+    """The same for one pool that a person names, but waits for its lock."""
     return statements.fetch_rows("wait_for_scaled", WaitForScaledRow, {"pools": pools})
 
 
@@ -122,7 +122,7 @@ class ReadScaledRow(NamedTuple):
 
 
 def read_scaled(*, pools: list[int]) -> list[ReadScaledRow]:
-    """The same, to look only."""
+    """The same without a lock."""
     return statements.fetch_rows("read_scaled", ReadScaledRow, {"pools": pools})
 
 

@@ -117,7 +117,7 @@ class PoolDetail(Endpoint):
     )
     def put(self, request: Request, pool_name: str) -> Response:
         """Replaces the whole configuration. Changes that live claims do not allow are rejected,
-        each with its field. Members stay, unless the configuration lists others.
+        each with its field. Members stay, unless the configuration lists different ones.
         """
         return self.change(request, pool_name, lambda config: {"name": pool_name, **config})
 

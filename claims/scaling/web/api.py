@@ -112,7 +112,7 @@ def describe_order(
 class ScalingPin(OrderEndpoint):
     @describe_order("Pin the number of members", shapes.PinBody, "pin_pool")
     def post(self, request: Request, pool_name: str) -> Response:
-        """Keeps this number of members until then, whatever the policy wants. The maximum, a
+        """Keeps this number of members until then instead of the policy's number. The maximum, a
         freeze and a pause still apply. Members with claims stay until they are idle.
         """
         return self.order(request, pool_name, shapes.PinBody, orders.pin_pool)

@@ -52,9 +52,13 @@ def is_ahead(moment: datetime | None) -> bool:
     return moment is not None and moment > timezone.now()
 
 
+def is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 7
+
+
 def read_count(given: ConfirmInput) -> int:
     text = given.values["count"]
-    if not (text.isascii() and text.isdecimal() and len(text) < 7):
+    if not is_count(text):
         raise Invalid(
             fields=[FieldError("count", f"{text[:20]} is not a whole number.", "Use one like 4.")]
         )
@@ -76,8 +80,8 @@ def pin(request: PageRequest, name: str) -> HttpResponse:
     pool, board = scaled(request, name)
     assert board.subject is not None
     there = len(board.subject.snapshot.there)
-    told = request.POST.get("count") or str(there)
-    wanted = int(told) if told.isascii() and told.isdecimal() and len(told) < 7 else there
+    text = request.POST.get("count") or str(there)
+    wanted = int(text) if is_count(text) else there
     going, _, _ = choose(board.subject.snapshot.members, max(0, there - wanted), may_be_new=True)
     leave = [
         Affected(
@@ -94,7 +98,7 @@ def pin(request: PageRequest, name: str) -> HttpResponse:
         verb="Pin",
         href=request.path,
         intro=(
-            "Keeps this number of members until then, whatever the policy decides. The maximum and "
+            "Keeps this number of members until then instead of the policy's. The maximum and "
             "freezes still apply; members with running or reserved claims are removed only once "
             "they are idle."
         ),
@@ -221,8 +225,8 @@ def grow(request: PageRequest, name: str) -> HttpResponse:
         verb="Create",
         href=request.path,
         intro=(
-            "Creates members at once, whatever the policy decides. The policy may remove them once "
-            "they are idle."
+            "Creates members at once, beyond the number of the policy. The policy may remove them "
+            "once they are idle."
         ),
         fields=[Field("count", "Members", "number", "1", f"At most {room}", is_needed=True)],
         facts=[*now_facts(board), ("Slots", f"{sum(snapshot.each.values())} each")],
