@@ -19,7 +19,7 @@ class FindPairsRow(NamedTuple):
 
 
 def find_pairs(n: int, *, other: str, pool: int, lane: str) -> list[FindPairsRow]:
-    """K numbers that are free in both lanes, wherever they are."""
+    """K numbers that are free in both lanes, on any members."""
     return statements.fetch_rows(
         "find_pairs", FindPairsRow, {"other": other, "pool": pool, "lane": lane}, n=n
     )
@@ -35,7 +35,7 @@ class FindLabelledPairsRow(NamedTuple):
 def find_labelled_pairs(
     n: int, *, other: str, pool: int, lane: str, labels: str
 ) -> list[FindLabelledPairsRow]:
-    """The same on members that carry the labels."""
+    """Find_pairs on members with these labels."""
     return statements.fetch_rows(
         "find_labelled_pairs",
         FindLabelledPairsRow,
@@ -52,7 +52,7 @@ class FindPairedRunRow(NamedTuple):
 def find_paired_run(
     n: int, *, other: str, lane: str, step: int, pool: int, labels: str
 ) -> FindPairedRunRow | None:
-    """K in a row (step apart) that are free in both lanes of one member, first member first."""
+    """K numbers in a row (with this step) that are free in both lanes of one member."""
     return statements.fetch_one(
         "find_paired_run",
         FindPairedRunRow,
@@ -69,7 +69,7 @@ class FindPairedTogetherRow(NamedTuple):
 def find_paired_together(
     n: int, *, other: str, lane: str, pool: int, labels: str
 ) -> FindPairedTogetherRow | None:
-    """A member with k numbers that are free in both lanes, and the lowest of them."""
+    """A member with k numbers that are free in both lanes, and the lowest of these numbers."""
     return statements.fetch_one(
         "find_paired_together",
         FindPairedTogetherRow,
@@ -85,7 +85,7 @@ class LockNumbersRow(NamedTuple):
 
 
 def lock_numbers(*, member: int, lanes: list[str], numbers: list[int]) -> list[LockNumbersRow]:
-    """What was found, on one member."""
+    """Locks these numbers on one member."""
     return statements.fetch_rows(
         "lock_numbers", LockNumbersRow, {"member": member, "lanes": lanes, "numbers": numbers}
     )
@@ -98,21 +98,19 @@ class FreeNumbersRow(NamedTuple):
 
 
 def free_numbers(*, pool: int, lanes: list[str], labels: str) -> list[FreeNumbersRow]:
-    """What is free in these lanes of a pool, member by member in their order."""
+    """The free numbers in these lanes of a pool, by member in their order."""
     return statements.fetch_rows(
         "free_numbers", FreeNumbersRow, {"pool": pool, "lanes": lanes, "labels": labels}
     )
 
 
 def size_claim(*, size: int, claim: int) -> None:
-    """How many slots it takes is known once its pools are: a number is one slot here and two
-    there.
-    """
+    """Sets the number of slots of a claim."""
     statements.execute("size_claim", {"size": size, "claim": claim})
 
 
 def mark_simple(*, is_simple: bool, shape: int) -> None:
-    """Whether a line is served in batches."""
+    """Sets whether a queue is served in batches."""
     statements.execute("mark_simple", {"is_simple": is_simple, "shape": shape})
 
 
@@ -137,8 +135,8 @@ class LongestPairedRunRow(NamedTuple):
 def longest_paired_run(
     *, step: int, pool: int, lane: str, other: str, labels: str
 ) -> LongestPairedRunRow | None:
-    """Of the numbers that are free in both lanes of a pool, the most in a row on one member
-    with these labels, and where.
+    """The member with these labels that has the longest run of numbers that are free in both
+    lanes, and its length.
     """
     return statements.fetch_one(
         "longest_paired_run",

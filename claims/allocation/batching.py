@@ -3,7 +3,7 @@ claims that arrive together.
 
 A batch takes the claims that were read in the same turn of the loop. While two statements run, new
 claims wait for the end of one of them, but only for a moment: a statement that waits for a lock
-must not hold up the others. A claim that the batch leaves out (its key exists, its pool has
+must not hold up other claims. A claim that the batch leaves out (its key exists, its pool has
 changed or is locked, its caller has lost the permission) gets None, and its caller creates it
 with `create_claim`.
 """
@@ -71,7 +71,7 @@ class PendingCreate:
 
 def begin_create(request: ClaimRequest, proof: CachedToken) -> PendingCreate | None:
     """A claim that one statement can create, the check of its caller included. None for a claim
-    that is not simple, or whose pool this process does not know yet.
+    that is not simple, or has no cached route.
     """
     is_plain = (
         request.is_simple
@@ -117,7 +117,7 @@ class Batcher:
         return pending.future
 
     def _start(self) -> None:
-        """Starts a statement for each batch whose patience is over."""
+        """Starts a statement for each batch that has waited long enough."""
         self.is_called = False
         while self.waiting and self.under_way < MOST_AT_ONCE:
             due = self.waiting[0].since + PATIENCES[self.under_way]
@@ -141,7 +141,7 @@ class Batcher:
             self.loop.call_soon(self._give, batch, True)
 
     def _work(self, batch: list[PendingCreate]) -> None:
-        """Runs in a thread. Bound claims are answered before the wait reasons of the others are
+        """Runs in a thread. Bound claims are answered before the wait reasons of waiting claims are
         read.
         """
         try:

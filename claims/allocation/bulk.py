@@ -66,7 +66,9 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
 
 
 def find_repeated(requests: Sequence[ClaimRequest]) -> set[int]:
-    """Items whose key an earlier item has: they are answered after it, like repeated calls."""
+    """Items that repeat the key of an earlier item. They are answered after it, like a repeated
+    call.
+    """
     seen: set[tuple[str, str]] = set()
     found = set()
     for i, request in enumerate(requests):
@@ -168,9 +170,7 @@ def _find_by_keys(requests: list[ClaimRequest], missing: list[int]) -> dict[int,
 
 
 def _explain(waiting: list[ClaimView]) -> None:
-    """Reads the reason once for each queue and rank, and the position of its first claim; the
-    others follow in order.
-    """
+    """Reads reason and position of the first claim of each queue and rank, and counts on."""
     first_of: dict[tuple[int, int], ClaimView] = {}
     seen: dict[tuple[int, int], int] = defaultdict(int)
     places: dict[int, int] = {}

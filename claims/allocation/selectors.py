@@ -1,4 +1,4 @@
-"""Reads about claims, for the API, for pages and for the services' own answers."""
+"""Reads claims, queues and workspaces for the API, pages and services."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db.models import Case, Q, When
 
 from claims import claims_sql
-from claims.allocation.claim_view import ClaimView, Wait, claim_of_row
+from claims.allocation.claim_view import ClaimView, claim_of_row
 from claims.allocation.wait_reason import explain_claims
 from claims.kinds import complete_views
 from claims.models import Claim, Workspace, WorkspaceShare
@@ -20,8 +20,8 @@ MOST_LISTED = 1000
 
 @dataclass(frozen=True, slots=True)
 class ClaimFilter:
-    """None: not asked for. `visible`: pools whose claims the reader may see; None: all, also of
-    pools that are not there yet.
+    """Conditions on claims; None: no condition. `visible`: the pools that the reader may read;
+    None: all claims, also those of pools that do not exist yet.
     """
 
     visible: frozenset[int] | None = None
@@ -31,11 +31,11 @@ class ClaimFilter:
     outcomes: Sequence[str] | None = None
     owner: str | None = None
     requested_by: str | None = None
-    workspace: str | None = None  # of that name, in any pool
+    workspace: str | None = None  # the name, in any pool
     workspace_id: int | None = None
     kind: str | None = None
     key: str | None = None
-    member_id: int | None = None  # holds a slot there now
+    member_id: int | None = None  # the claim holds a slot of this member now
     text: str | None = None  # an id, or part of an owner or workspace
 
 
@@ -48,7 +48,7 @@ class QueueCount:
 
 @dataclass(frozen=True, slots=True)
 class ShareView:
-    """Another pool that uses a workspace; not allowed: an operator has to decide."""
+    """Another pool that uses a workspace, or that waits for an operator to allow it."""
 
     pool_id: int
     pool: str
@@ -70,30 +70,34 @@ class WorkspaceView:
     locked_at: datetime | None
     locked_by: str
     lock_reason: str
-    running: int | None  # its serial claim under way
+    running: int | None  # the serial claim under way
     live: int
     blocked: int
-    lost_claim: int | None = None  # whose apply was lost: a person has to say what became of it
+    lost_claim: int | None = None  # the claim of a lost apply without a recorded outcome
     shares: tuple[ShareView, ...] = ()
 
     @property
     def path(self) -> str:
-        """As addresses name it."""
+        """The workspace as addresses name it."""
         return f"{self.pool}/{self.name}" if self.pool else self.name
 
 
 def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
     found = view_claims([claim_id], explain=explain)
     if not found:
-        raise NotFound(
-            f"There is no claim {claim_id}.",
-            way_out="Look at the list of claims; ended ones are kept for 90 days.",
-        )
+        raise no_such_claim(claim_id)
     return found[0]
 
 
+def no_such_claim(claim_id: int) -> NotFound:
+    return NotFound(
+        f"There is no claim {claim_id}.",
+        way_out="Look at the list of claims; ended ones are kept for 90 days.",
+    )
+
+
 def view_claims(claim_ids: Iterable[int], *, explain: bool = False) -> list[ClaimView]:
-    """In the order asked for; those that are not there are left out."""
+    """Claims in the order of the ids. Ids without a claim are left out."""
     ids = list(claim_ids)
     claims = [claim_of_row(row) for row in claims_sql.view_claims(claims=ids)] if ids else []
     complete_views(claims)
@@ -105,7 +109,7 @@ def view_claims(claim_ids: Iterable[int], *, explain: bool = False) -> list[Clai
 def list_claims(
     wanted: ClaimFilter, *, before: int | None = None, limit: int = 100, explain: bool = False
 ) -> list[ClaimView]:
-    """Newest first; `before`: the last id of the page before."""
+    """Claims, newest first. `before`: the last id of the previous page."""
     found = Claim.objects.filter(_condition(wanted))
     if before is not None:
         found = found.filter(pk__lt=before)
@@ -119,17 +123,12 @@ def count_claims(wanted: ClaimFilter) -> int:
         return Claim.objects.filter(_condition(wanted)).count()
 
 
-def explain_wait(claim_id: int) -> Wait | None:
-    """Why it waits; None: it does not."""
-    return view_claim(claim_id, explain=True).wait
-
-
 def queue_of_pool(
     pool_name: str, *, limit: int = 100, with_blocked: bool = True
 ) -> list[ClaimView]:
-    """Who waits for this pool, explained: first those in line in the order of their turns, then
-    those that are blocked. Places count only who competes: a claim for UDP ports stands behind no
-    claim for TCP."""
+    """The queued claims of a pool in the order of their turns, then its blocked claims, all with
+    their wait reasons. A position counts only claims that compete for the same lanes.
+    """
     waiting = view_claims(row.id for row in claims_sql.queue(limit, pool_name=pool_name))
     waiting = [claim for claim in waiting if claim.state == "waiting"]
     lanes = {
@@ -153,14 +152,14 @@ def queue_of_pool(
 
 
 def count_queues() -> Mapping[int | None, QueueCount]:
-    """By pool; None: claims whose pool is not there."""
+    """Counts by pool; None: claims of pools that do not exist."""
     with reporting():
         rows = claims_sql.count_queues()
     return {row.pool_id: QueueCount(row.waiting, row.blocked, row.oldest) for row in rows}
 
 
 def count_live_claims(pool_id: int) -> int:
-    """Claims that keep a pool from being deleted: also those that name it beside another one."""
+    """The number of claims that use a pool, also those that name it after another pool."""
     return int(claims_sql.count_live(pool=pool_id))
 
 
@@ -175,7 +174,7 @@ def list_workspaces(
     visible: Collection[int] | None = None,
     limit: int = 200,
 ) -> list[WorkspaceView]:
-    """By name. `visible`: workspaces of these pools, and those that these pools use; None: all."""
+    """Workspaces by name. `visible`: those of these pools or shared with them; None: all."""
     found = Workspace.objects.filter(name__icontains=text) if text else Workspace.objects.all()
     if pool is not None:
         found = found.filter(pool__name=pool)
@@ -194,11 +193,12 @@ def get_workspace(workspace_id: int) -> WorkspaceView:
 
 
 def find_workspaces(path: str) -> list[WorkspaceView]:
-    """Those that an address means: `pool/name` first, then every workspace of that name, as
-    addresses were before they named the pool.
+    """The workspaces that an address may mean: `pool/name` first, then every workspace with this
+    name, for older addresses without a pool.
     """
     pool, slash, name = path.partition("/")
-    order = Case(When(pool__state="gone", then=1), default=0)  # a name may be used again
+    # A new pool may have the name of a deleted one.
+    order = Case(When(pool__state="gone", then=1), default=0)
     exact = (
         Workspace.objects.filter(pool__name=pool, name=name).order_by(order, "-pool_id")[:1]
         if slash and name

@@ -1,7 +1,7 @@
-"""Why a claim waits and what would change it, in words for people. Pure: the facts come
-from wait_reason.py.
+"""Texts that explain why a claim waits and what would end the wait. Pure: wait_reason.py reads the
+facts.
 
-State first, then the reason, then the way out; present tense, exact numbers.
+A text names the state, then the reason, then the way out, in the present tense, with exact numbers.
 """
 
 from collections.abc import Sequence
@@ -15,25 +15,25 @@ from pools.scaling import MemberLimits
 
 PLAIN_LANES = ("slot", "node", "port")
 MOST_NAMED = 3
-SHOWN_FROM = 60.0  # seconds that a slot was kept for a decision
+SHOWN_FROM = 60.0  # seconds of a reservation before its length is shown
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCounts:
-    """Slots that a line accepts, by what keeps it from having them."""
+    """The slots that a queue accepts, by state."""
 
     total: int = 0
-    open: int = 0  # idle and handed out
+    open: int = 0  # free
     held: int = 0
     reserved: int = 0
     draining: int = 0
-    offline: int = 0  # of any state, on members that are silent
-    closed: int = 0  # idle, but their member is cordoned or leaves, or the pool takes a pause
+    offline: int = 0  # in any state on offline members
+    closed: int = 0  # idle, but the member is cordoned or leaving, or the pool is paused
 
 
 @dataclass(frozen=True, slots=True)
 class WaitContext:
-    """What a waiting claim finds in a pool."""
+    """The facts about a waiting claim and its pool."""
 
     pool: str
     code: str
@@ -41,29 +41,29 @@ class WaitContext:
     kind: str = ""
     wanted: SlotDemand = field(default_factory=SlotDemand)
     places: SlotCounts = field(default_factory=SlotCounts)
-    ahead: int = 0  # who go first
+    ahead: int = 0  # claims ahead
     members: int = 0
     max_members: int = 0
-    each: int = 1  # slots a usual member would add
-    cordoned: tuple[str, ...] = ()  # with a free slot for it
+    each: int = 1  # slots of one more member
+    cordoned: tuple[str, ...] = ()  # members with a slot for the claim
     offline: tuple[str, ...] = ()
     creating: tuple[str, ...] = ()
     holders: int = 0  # claims
-    one_holder: int | None = None  # the only one
-    strict: int | None = None  # a claim that nobody may pass
-    longest: int = 0  # free run, or most on one member
+    one_holder: int | None = None  # the id, if one claim holds all slots
+    strict: int | None = None  # a claim ahead that this claim may not pass
+    longest: int = 0  # free run, or most free slots on one member
     longest_on: str = ""
-    pairs: int = 0  # numbers that are free in TCP and UDP, where it takes both
-    apart: tuple[int, int] = (0, 0)  # in TCP, in UDP
+    pairs: int = 0  # numbers that are free in both TCP and UDP
+    apart: tuple[int, int] = (0, 0)  # numbers that are free in TCP, in UDP
     paused_until: datetime | None = None
     pause_reason: str = ""
     refusal: Refusal | None = None
     blockers: tuple[int, ...] = field(default=())
-    # Claims whose slots are kept while people decide, the longest first.
+    # Claims that hold a reserved slot until their approval, the longest wait first.
     undecided: tuple[int, ...] = ()
-    kept: float = 0.0  # seconds that the first of them has been
-    limits: MemberLimits | None = None  # of its scaler; None: members come and go by hand
-    is_carried: bool = False  # a member that the scaler makes has the labels asked for
+    kept: float = 0.0  # seconds for which the first of them has waited
+    limits: MemberLimits | None = None  # None: the pool has no scaler
+    is_carried: bool = False  # members that the scaler creates have the requested labels
 
 
 class WaitMessage(NamedTuple):
@@ -71,15 +71,12 @@ class WaitMessage(NamedTuple):
     unblock: list[str]
 
 
-def describe_wait(scene: WaitContext) -> WaitMessage:
-    said = _DESCRIPTIONS.get(scene.code, _describe_refused)(scene)
-    return (
-        said
-        if not scene.ahead
-        else WaitMessage(
-            f"{said.text}, and {count(scene.ahead, 'claim is', 'claims are')} ahead", said.unblock
-        )
-    )
+def describe_wait(s: WaitContext) -> WaitMessage:
+    message = _DESCRIPTIONS.get(s.code, _describe_refused)(s)
+    if not s.ahead:
+        return message
+    ahead = count(s.ahead, "claim is", "claims are")
+    return WaitMessage(f"{message.text}, and {ahead} ahead", message.unblock)
 
 
 def _describe_missing(s: WaitContext) -> WaitMessage:
@@ -161,12 +158,10 @@ def _describe_full(s: WaitContext) -> WaitMessage:
 
 
 def _reserved(s: WaitContext) -> str:
-    """And what that costs."""
     if s.kept < SHOWN_FROM:
         return "reserved"
-    return (
-        f"reserved ({'the longest ' if s.places.reserved > 1 else ''}for {format_seconds(s.kept)})"
-    )
+    longest = "the longest " if s.places.reserved > 1 else ""
+    return f"reserved ({longest}for {format_seconds(s.kept)})"
 
 
 def _describe_not_enough(s: WaitContext) -> WaitMessage:
@@ -243,7 +238,7 @@ _DESCRIPTIONS = {
 
 
 def _ways(s: WaitContext) -> list[str]:
-    """What would make room, the surest first."""
+    """Changes that would free slots, the most likely first."""
     need = (s.ahead + 1) * s.wanted.size
     ways = _openings(s)
     lacking = max(1, need - (s.pairs if s.wanted.is_paired else s.places.open))
@@ -270,9 +265,7 @@ def _ways(s: WaitContext) -> list[str]:
 
 
 def _more_members(s: WaitContext, more: int) -> str:
-    """What stands against them, where something does: the strongest first, as the
-    scaler takes it.
-    """
+    """One more member, or the first limit of the scaler that prevents it."""
     limits, many = s.limits, "One more member" if more == 1 else f"{more} more members"
     if limits is None:
         full = s.members + more > s.max_members
@@ -297,7 +290,7 @@ def _more_members(s: WaitContext, more: int) -> str:
 
 
 def decisions(s: WaitContext) -> str:
-    """A yes does not make room, but its apply ends by itself; a no does at once."""
+    """A rejection frees the slot at once, an approval when its apply ends."""
     if s.undecided and len(s.undecided) == s.places.reserved <= MOST_NAMED:
         named = [str(claim) for claim in s.undecided]
         which = (
@@ -334,9 +327,9 @@ def describe_blocked(
     holder_word: str,
     back_off: float | None,
     ahead: int,
-    lost_claim: int | None = None,  # whose apply was lost
+    lost_claim: int | None = None,  # the claim with the lost apply
 ) -> tuple[str, WaitMessage]:
-    """Code and words for a claim that stands in no line. It adds no demand."""
+    """Code and text for a claim that is blocked and in no queue."""
     if is_locked:
         why = f": {lock_reason}" if lock_reason else ""
         way = (
@@ -365,7 +358,7 @@ def describe_blocked(
 
 
 def noun(s: WaitContext, n: int = 2) -> str:
-    """`any slots`, `plan and any slots`; no lane where there is but one kind."""
+    """Such as `any slots` or `plan and any slots`. Lanes of pools with one kind are not named."""
     word = "slot" if n == 1 else "slots"
     named: Sequence[str] = [lane for lane in s.lanes if lane not in PLAIN_LANES]
     return f"{' and '.join(named)} {word}" if named else word

@@ -21,7 +21,7 @@ class ClaimsAccessRow(NamedTuple):
 
 
 def claims_access(*, claims: list[int]) -> list[ClaimsAccessRow]:
-    """What decides who may touch these claims: who asked, and their pools."""
+    """The facts that permissions on these claims depend on: requester and pools."""
     return statements.fetch_rows("claims_access", ClaimsAccessRow, {"claims": claims})
 
 

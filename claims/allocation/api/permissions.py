@@ -9,6 +9,7 @@ from claims.allocation.api import api_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_pools
+from claims.allocation.selectors import no_such_claim
 from pools.access.permissions import OPERATOR, VIEWER, Identity, require, require_named
 from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
 
@@ -76,13 +77,6 @@ def require_on_claim(
         row.pools,
     )
     return row
-
-
-def no_such_claim(claim_id: int) -> NotFound:
-    return NotFound(
-        f"There is no claim {claim_id}.",
-        way_out="Look at the list of claims; ended ones are kept for 90 days.",
-    )
 
 
 def require_to_create(identity: Identity, request: ClaimRequest) -> None:

@@ -1,4 +1,4 @@
--- claims_access: what decides who may touch these claims: who asked, and their pools.
+-- claims_access: the facts that permissions on these claims depend on: requester and pools.
 SELECT c.id, c.requested_by, c.pool_id, sh.pools, c.state, c.generation
 FROM unnest(%(claims)s::bigint[]) WITH ORDINALITY AS t(id, n) JOIN claims_claim c ON c.id = t.id JOIN claims_shape sh ON sh.id = c.shape_id
 ORDER BY t.n

@@ -86,7 +86,7 @@ class Refusal(NamedTuple):
 
 
 def find_refusal(wanted: SlotDemand, offers: Sequence[Offer]) -> Refusal | None:
-    """Why these pools could never serve the demand, whatever they hold now; None if they could."""
+    """Why these pools could never serve the demand, even empty; None if they could."""
     for offer in offers:
         if refusal := _refusal_of(wanted, offer):
             return refusal

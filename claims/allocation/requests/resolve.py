@@ -122,7 +122,7 @@ def find_route(request: ClaimRequest, *, fresh: bool = False) -> Route:
 
 
 def find_cached_route(request: ClaimRequest) -> Route | None:
-    """The cached route, if there is one. Reads nothing from the database."""
+    """The cached route, if there is one. Needs no database."""
     return _routes.get(_key_of(request))
 
 

@@ -8,10 +8,11 @@ from django.http import HttpResponse
 
 from claims.allocation.api import api_sql, schemas
 from claims.allocation.api.claims import TAG, status_of
-from claims.allocation.api.permissions import no_such_claim, require_on_claims, require_to_create
+from claims.allocation.api.permissions import require_on_claims, require_to_create
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import ClaimRequest, read_claim
+from claims.allocation.selectors import no_such_claim
 from claims.lifecycle.release import release_claims
 from pools.access.permissions import Identity
 from pools.config.parsing import Faults, read_integer, read_mapping

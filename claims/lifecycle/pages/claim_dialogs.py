@@ -9,12 +9,12 @@ from django.http import HttpResponse
 from claims.allocation.api.permissions import (
     check_priority,
     may_see,
-    no_such_claim,
     require_on_claim,
 )
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from claims.allocation.selectors import (
+    no_such_claim,
     view_claim,
     view_claims,
 )

@@ -8,9 +8,9 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from claims.allocation.api.permissions import may_see, no_such_claim
+from claims.allocation.api.permissions import may_see
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import queue_of_pool, view_claim
+from claims.allocation.selectors import no_such_claim, queue_of_pool, view_claim
 from claims.display import claim_class, claim_word
 from claims.kinds import find_kind
 from claims.lifecycle.claim_steps import steps_of

@@ -14,8 +14,8 @@ from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from claims.allocation.api.permissions import may_see, no_such_claim
-from claims.allocation.selectors import view_claim
+from claims.allocation.api.permissions import may_see
+from claims.allocation.selectors import no_such_claim, view_claim
 from claims.models import Plan
 from claims.tasks.files.sealed_files import iterate_file, read_file, storage
 from claims.tasks.plans.outlines import read_outline_of

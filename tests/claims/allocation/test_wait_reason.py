@@ -11,9 +11,9 @@ from claims.allocation.selectors import (
     ClaimFilter,
     count_claims,
     count_queues,
-    explain_wait,
     list_claims,
     queue_of_pool,
+    view_claim,
 )
 from claims.workspaces.services import lock_workspace
 from project.kernel.errors import NotFound
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 def why(claim: object) -> tuple[str, str, list[str]]:
-    wait = explain_wait(claim.id)  # type: ignore[attr-defined]
+    wait = view_claim(claim.id, explain=True).wait  # type: ignore[attr-defined]
     assert wait is not None
     return wait.code, wait.text, wait.unblock
 
@@ -53,7 +53,7 @@ def test_a_full_pool_names_the_members_and_claims_that_could_help() -> None:
         "All 6 slots are taken: 2 held, 2 offline, 2 closed",
         ["b is uncordoned", "c answers", "One more member", "One of 2 claims ends"],
     )
-    wait = explain_wait(claim.id)
+    wait = view_claim(claim.id, explain=True).wait
     assert wait is not None
     assert (wait.blockers, wait.facts["closed"], wait.facts["max_members"]) == (
         [holders[0].id, holders[1].id],
@@ -119,12 +119,16 @@ def test_a_place_counts_only_competing_claims() -> None:
     tcp = [ask("eu", kind="tcp") for _ in range(2)]
     udp = ask("eu", kind="udp")
     tls = ask("eu", kind="tcp_ssl", priority=5)
-    places = [wait.place for claim in (*tcp, udp, tls) if (wait := explain_wait(claim.id))]
+    places = [
+        wait.place
+        for claim in (*tcp, udp, tls)
+        if (wait := view_claim(claim.id, explain=True).wait)
+    ]
     assert places == [2, 3, 1, 1]
     queue = queue_of_pool("eu")
     assert [claim.id for claim in queue] == [tls.id, tcp[0].id, tcp[1].id, udp.id]
     assert [claim.wait.place for claim in queue if claim.wait] == [1, 2, 3, 1]
-    assert explain_wait(let_go(again(queue_holder("eu"))).id) is None
+    assert view_claim(let_go(again(queue_holder("eu"))).id, explain=True).wait is None
 
 
 def queue_holder(pool: str) -> object:
@@ -209,9 +213,9 @@ def test_a_claim_behind_a_strict_head_names_it() -> None:
 
 def test_a_bound_claim_has_no_wait_reason() -> None:
     make_pool()
-    assert explain_wait(ask().id) is None
+    assert view_claim(ask().id, explain=True).wait is None
     with pytest.raises(NotFound):
-        explain_wait(404)
+        view_claim(404, explain=True)
 
 
 def test_claims_are_listed_by_filter_newest_first_and_by_page() -> None:
