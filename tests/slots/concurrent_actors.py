@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-PATIENCE = 10.0
+from tests.waiting import PATIENCE, load, wait_until
 
 
 class Actor(threading.Thread):
@@ -36,13 +36,13 @@ class Actor(threading.Thread):
 
     def begin(self) -> "Actor":
         self.start()
-        assert self._is_connected.wait(PATIENCE)
+        assert self._is_connected.wait(PATIENCE * load())
         return self
 
     def until_blocked_or_done(self) -> str:
-        """It waits for somebody's lock, or there was none to wait for."""
-        for _ in range(int(PATIENCE / 0.01)):
-            self.join(0.01)
+        """ "blocked" while the actor waits for a lock, "done" after its end."""
+
+        def state() -> str:
             if not self.is_alive():
                 return "done"
             with connection.cursor() as cursor:
@@ -51,12 +51,12 @@ class Actor(threading.Thread):
                     [self._pid],
                 )
                 row = cursor.fetchone()
-                if row is not None and row[0]:
-                    return "blocked"
-        raise AssertionError("it neither waits for a lock nor ends")
+            return "blocked" if row is not None and row[0] else ""
+
+        return wait_until(state, "the actor neither waits for a lock nor ends")
 
     def result(self) -> Any:
-        self.join(PATIENCE)
+        self.join(PATIENCE * load())
         assert not self.is_alive(), "it hangs"
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -95,14 +95,16 @@ class Gate:
     def stop_here(self) -> None:
         if threading.current_thread() is self._who:
             self.is_reached.set()
-            assert self._is_open.wait(PATIENCE)
+            assert self._is_open.wait(PATIENCE * load())
 
     def stops(self, does: Callable[[], Any]) -> Actor:
         """This actor, stopped at the gate."""
         actor = Actor(does)
         self._who = actor
         actor.begin()
-        assert self.is_reached.wait(PATIENCE), actor.outcome
+        wait_until(lambda: self.is_reached.is_set() or not actor.is_alive())
+        if not self.is_reached.is_set():
+            raise AssertionError("the actor ended before the gate") from actor.outcome
         return actor
 
     def open(self) -> None:

@@ -59,7 +59,7 @@ class Clock:
         def shifted(windows: Any, now: datetime, lifted: Any = ()) -> Any:
             return find_open(windows, moment, lifted)
 
-        self.monkeypatch.setattr("claims.scaling.snapshot.find_open", shifted)
+        self.monkeypatch.setattr("claims.allocation.member_limits.find_open", shifted)
 
 
 @pytest.fixture

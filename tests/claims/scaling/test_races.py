@@ -162,6 +162,8 @@ import django
 django.setup()
 from django.db import connection
 connection.settings_dict["NAME"] = sys.argv[1]
+with connection.cursor() as cursor:
+    cursor.execute("SET idle_in_transaction_session_timeout = '2s'")  # 10 s in production
 from claims.scaling import scaler
 from project.kernel.actor import acting_as
 act = scaler.execute_decision
@@ -183,8 +185,8 @@ with acting_as("scale"):
 def test_a_scaler_frozen_before_its_rows_changes_the_pool_once(
     ending: str,
 ) -> None:
-    """A process of its own, stopped while it holds the pool's lock. The database puts its
-    transaction out after ten seconds.
+    """The scaler is a process that stops while it holds the pool's lock. The database ends its
+    transaction after `idle_in_transaction_session_timeout`.
     """
     pool = make(low=2, high=3)
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.claims.scaling.settings"}

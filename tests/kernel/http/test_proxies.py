@@ -16,6 +16,7 @@ from project.kernel.security.login_throttle import ADDRESS
 from tests.conftest import serve_web
 from tests.kernel.http.conftest import Connect
 from tests.kernel.http.raw_socket import HEALTH, Raw, head, status_of
+from tests.waiting import wait_until
 
 PROXY, STRANGER = "127.0.0.1", "127.0.0.9"
 
@@ -159,9 +160,7 @@ def test_untrusted_proxy_is_not_believed_and_the_doctor_warns(
 
 
 def wait_for_finding() -> Finding:
-    while not (found := list(find_untrusted_proxies())):
-        continue
-    return found[0]
+    return wait_until(lambda: list(find_untrusted_proxies()), "the doctor finds no proxy")[0]
 
 
 def test_invalid_network_in_the_setting_is_refused_by_name() -> None:
