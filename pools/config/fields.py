@@ -94,6 +94,18 @@ class Fields(Mapping[str, Option]):
     def __len__(self) -> int:
         return len(self._options)
 
+    def find(self, path: str) -> Option:
+        """The field of a path that may lead into other objects, like approval.needed."""
+        if path in self._options:
+            return self._options[path]
+        name, _, rest = path.partition(".")
+        entry = self.tree[name]
+        fields = entry if isinstance(entry, Fields) else getattr(entry.kind, "fields", None)
+        if fields is None:
+            raise KeyError(path)
+        found: Option = fields.find(rest)
+        return found
+
     def read(
         self, value: object, where: str, faults: Faults, using: Mapping[str, Reader] | None = None
     ) -> dict[str, Any]:

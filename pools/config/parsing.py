@@ -225,6 +225,11 @@ class Choice(ValueType[str]):
     known: Collection[str]  # a mapping holds a text for each
     what: str = "known here"
 
+    @property
+    def texts(self) -> Mapping[str, object]:
+        known = self.known
+        return known if isinstance(known, Mapping) else {name: name for name in known}
+
     def read(self, value: Any, where: str, faults: Faults) -> str | None:
         if isinstance(value, str) and value in self.known:
             return value
@@ -237,8 +242,7 @@ class Choice(ValueType[str]):
 
     @property
     def hint(self) -> str:
-        texts = self.known.values() if isinstance(self.known, Mapping) else ()
-        return "; ".join(map(str, texts)) + "." if texts else ""
+        return "; ".join(map(str, self.texts.values())) + "."
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,8 +74,3 @@ def ranks_of(
     policy = PLACEMENTS[placement]
     ranks = policy.rank(MemberSlots(position, slots, draw))
     return [LOWEST_RANK + rank for rank in ranks] if policy.counts_uses else ranks
-
-
-def placement_options() -> tuple[tuple[str, str], ...]:
-    """Options of a select field: value and text."""
-    return tuple((name, str(placement)) for name, placement in PLACEMENTS.items())

@@ -1,15 +1,20 @@
-"""The form of a pool: a page's fields as a configuration and back. Pure. What is wrong with a value
-is said by the configuration's own reader, so that form, call and file refuse the same with the same
-words; here it is only brought to the field that people see."""
+"""The form of a pool: its fields as a configuration and back. Pure.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+`pools/config` declares the fields: help, limits and choices come from there. Its parser checks the
+values, so that form, API and file give the same errors; this module assigns each error to the field
+of the form.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
 from pools.config.layout import Layout, as_config
-from pools.config.placement import placement_options
+from pools.config.layout_spec import COUNT, PORT_FIELDS
+from pools.config.parsing import Choice, Flag, Integer, ValueType
+from pools.config.spec import POOL
 from pools.pages import provider_form
 from pools.pages.provider_form import (
     find_field,
@@ -41,17 +46,10 @@ FORMS = (
 )
 CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
 
-# Where a value stands in the configuration, and in the form.
-PATHS = (
-    "group", "description", "placement", "members.min", "members.max", "lease.acknowledge",
-    "lease.heartbeat", "lease.hold", "liveness.heartbeat", "liveness.lost", "priority.max",
-    "drain.limit", "provider", "approval.needed", "approval.own", "approval.expires",
-    "approval.notice", "approval.hold", "task.timeout", "task.stop_timeout", "task.cpu",
-    "task.memory", "task.log", "task.plan", "task.binary",
-)  # fmt: skip
-NUMBERS = ("members.min", "members.max", "priority.max", "approval.needed")
 FLAGS = {"true": True, "false": False}
 OWN = (("", "yes, if one approval is required"), ("true", "yes"), ("false", "no"))
+LIMITS = {"minimum": "min", "maximum": "max", "maxLength": "maxlength"}  # JSON Schema to HTML
+ONCE = {"name", "provider", "list"}  # only in the form of a new pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,142 +57,99 @@ class Section:
     title: str
     fields: Sequence[Field]
     text: str = ""
-    provider: str = ""  # its kind, where the section is shown for pools of one provider only
+    provider: str = ""  # its kind, if the section is shown for pools of one provider only
 
 
-# Options of select fields that other modules own, read when the form is shown.
-CHOICES: Mapping[str, Callable[[], Sequence[tuple[str, str]]]] = {"placement": placement_options}
-ONCE = {"name", "provider", "list"}  # asked for when a pool is made
-SECTIONS = (
-    Section(
+# Labels by the path in the configuration.
+LABELS: Sequence[tuple[str, Mapping[str, str], str]] = (
+    (
         "Pool",
-        (
-            Field(
-                "name",
-                "Name",
-                help="Lower-case letters, digits, dots and dashes. It cannot be changed later",
-                is_needed=True,
-            ),
-            Field("provider", "Provider", "select"),  # its options: sections()
-            Field("group", "Group", help="Heading of the pool on the overview"),
-            Field("description", "Description"),
-        ),
+        {
+            "name": "Name",
+            "provider": "Provider",
+            "group": "Group",
+            "description": "Description",
+        },
+        "",
     ),
-    Section(
+    (
         "Members",
-        (
-            Field("members.min", "Minimum members", "number"),
-            Field("members.max", "Maximum members", "number"),
-            Field("placement", "Placement", "select"),  # its options: CHOICES
-            Field(
-                "list",
-                "Member list",
-                "textarea",
-                help=(
-                    "One member per line, with its labels: env-1 zone=eu-1 size=large. More can "
-                    "be added later."
-                ),
-            ),
-        ),
+        {
+            "members.min": "Minimum members",
+            "members.max": "Maximum members",
+            "placement": "Placement",
+            "list": "Member list",
+        },
+        "",
     ),
-    Section(
+    (
         "Claims",
-        (
-            Field(
-                "lease.acknowledge",
-                "Acknowledge timeout",
-                help="Like 30s. A claim that is not acknowledged in time loses its slot",
-            ),
-            Field(
-                "lease.heartbeat",
-                "Claim heartbeat interval",
-                help="Like 2m. A claim without a heartbeat loses its slot",
-            ),
-            Field("lease.hold", "Maximum hold time", help="Like 8h"),
-        ),
+        {
+            "lease.acknowledge": "Acknowledge timeout",
+            "lease.heartbeat": "Claim heartbeat interval",
+            "lease.hold": "Maximum hold time",
+        },
         "What the pool requires of the holder of a claim. Empty: not required.",
     ),
-    Section(
+    (
         "Member liveness",
-        (
-            Field(
-                "liveness.heartbeat",
-                "Member heartbeat interval",
-                help=(
-                    "Like 2m. A member that is silent for longer is offline and takes no new claims"
-                ),
-            ),
-            Field(
-                "liveness.lost",
-                "Lost after",
-                help="Like 10m offline, or never. The claims of a lost member are lost",
-            ),
-        ),
+        {"liveness.heartbeat": "Member heartbeat interval", "liveness.lost": "Lost after"},
         "Empty: members are assumed to be alive.",
     ),
-    Section(
+    (
         "Approval",
-        (
-            Field(
-                "approval.needed",
-                "Required approvals",
-                "number",
-                help="Number of people who must approve",
-            ),
-            Field("approval.own", "Requester may approve", "select", options=OWN),
-            Field(
-                "approval.expires",
-                "Decision deadline",
-                help="Like 24h. Without a decision by then, the plan is stale and the claim ends",
-            ),
-            Field("approval.notice", "Reminder", help="Like 2h before the deadline"),
-            Field(
-                "approval.hold",
-                "Slot reservation",
-                help="always, or like 4h: after that the slot is released and the plan is kept",
-            ),
-        ),
+        {
+            "approval.needed": "Required approvals",
+            "approval.own": "Requester may approve",
+            "approval.expires": "Decision deadline",
+            "approval.notice": "Reminder",
+            "approval.hold": "Slot reservation",
+        },
         "How plans are approved, for tasks that plan before they apply.",
     ),
-    Section(
+    (
         "Tasks",
-        (
-            Field("task.timeout", "Step time limit", help="Like 1h"),
-            Field(
-                "task.stop_timeout",
-                "Apply stop timeout",
-                help="Like 10m. An interrupted apply may finish in this time before it is killed",
-            ),
-            Field("task.cpu", "CPU time limit", help="Like 10m"),
-            Field("task.memory", "Memory limit", help="Like 2GB"),
-            Field(
-                "task.log",
-                "Log size limit",
-                help="Like 8MB. The start and the end of a longer log are kept",
-            ),
-            Field("task.plan", "Plan size limit", help="Like 32MB"),
-            Field("task.binary", "Binary", help="tofu, terraform, or a path on the agents"),
-        ),
+        {
+            "task.timeout": "Step time limit",
+            "task.stop_timeout": "Apply stop timeout",
+            "task.cpu": "CPU time limit",
+            "task.memory": "Memory limit",
+            "task.log": "Log size limit",
+            "task.plan": "Plan size limit",
+            "task.binary": "Binary",
+        },
         "Limits of one task, for pools with agents.",
     ),
-    Section(
-        "Limits",
-        (
-            Field(
-                "priority.max",
-                "Highest claimant priority",
-                "number",
-                help="Operators may set up to 99",
-            ),
-            Field("drain.limit", "Drain limit", help="Like 10m. Default deadline of a drain"),
-        ),
-    ),
+    ("Limits", {"priority.max": "Highest claimant priority", "drain.limit": "Drain limit"}, ""),
 )
+PATHS = tuple(path for _, labels, _ in LABELS for path in labels if path not in ("name", "list"))
+
+
+def make_field(path: str, label: str) -> Field:
+    """An empty field with the help, the limits and the choices of its declaration."""
+    if path == "list":
+        text = "One member per line, with its labels: env-1 zone=eu-1 size=large."
+        return Field(path, label, "textarea", help=text)
+    declared = POOL.find(path)
+    made = Field(path, label, help=declared.help, limits=limits_of(declared.kind))
+    if path == "provider":
+        return replace(made, kind="select")  # sections() adds the kinds
+    if isinstance(declared.kind, Choice):
+        options = tuple((name, str(text)) for name, text in declared.kind.texts.items())
+        return replace(made, kind="select", options=options, help=declared.text)
+    if isinstance(declared.kind, Flag):
+        return replace(made, kind="select", options=OWN)
+    kind = "number" if isinstance(declared.kind, Integer) else "text"
+    return replace(made, kind=kind, is_needed=declared.is_required and path == "name")
+
+
+def limits_of(kind: ValueType[Any]) -> dict[str, int]:
+    return {LIMITS[name]: limit for name, limit in kind.schema().items() if name in LIMITS}
 
 
 def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]:
-    """What somebody filled in, as a configuration. Numbers that are none stay text, so that the
-    reader can say so.
+    """The given values as a configuration. Text in place of a number stays text, so that the parser
+    reports it.
     """
     config: dict[str, Any] = {
         "kind": "Pool",
@@ -209,15 +164,11 @@ def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]
         *parents, last = path.split(".")
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[last] = (
-            number_of(text)
-            if path in NUMBERS
-            else FLAGS.get(text, text)
-            if path == "approval.own"
-            else text
-        )
-    if kind := config.get("provider"):
-        config["provider"] = read_provider(kind, given)
+        kind = POOL.find(path).kind
+        is_flag, is_number = isinstance(kind, Flag), isinstance(kind, Integer)
+        at[last] = FLAGS.get(text, text) if is_flag else number_of(text) if is_number else text
+    if provider := config.get("provider"):
+        config["provider"] = read_provider(provider, given)
     if with_members and (rows := read_member_lines(given.get("list", ""))):
         config.setdefault("members", {})["list"] = rows
     return config
@@ -357,8 +308,6 @@ def sections(
             for e in errors
             if field_for(e, form, kind) == field.name
         )
-        if field.name in CHOICES:
-            field = replace(field, options=CHOICES[field.name]())
         if field.name == "provider":
             field = replace(field, options=provider_options(allowed))
         return replace(field, value=values.get(field.name, ""), errors=faults)
@@ -369,7 +318,10 @@ def sections(
         for each in kinds
         if (found := form_of(each)) is not None
     ]
-    first, *others = SECTIONS
+    first, *others = (
+        Section(title, [make_field(path, label) for path, label in labels.items()], text)
+        for title, labels, text in LABELS
+    )
     return [
         replace(
             section,
@@ -402,11 +354,16 @@ def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict
         default: str = "",
         help: str = "",
         options: Sequence[tuple[str, str]] = (),
+        limits: Mapping[str, int] | None = None,
     ) -> Field:
         faults = tuple(replace(e, field=name) for e in errors if field_for(e, form) == name)
-        return Field(
-            name, label, kind, values.get(name, "") or default, help, options, errors=faults
-        )
+        value = values.get(name, "") or default
+        return Field(name, label, kind, value, help, options, errors=faults, limits=limits or {})
+
+    def make_number(name: str, label: str) -> Field:
+        declared = PORT_FIELDS[name]
+        limits = limits_of(declared.kind)
+        return make(name, label, "number", str(declared.default), declared.help, limits=limits)
 
     protocols = (
         ("tcp udp", "TCP and UDP, each its own"),
@@ -420,20 +377,19 @@ def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict
             "Slots per member",
             "number",
             "" if form == "plain" and "count" in values else "4",
+            limits=limits_of(COUNT),
         ),
         "tasks": make(
             "tasks",
             "Slots per member",
             default=TASKS_DEFAULT,
-            help="any takes plan_and_apply, plan takes plans only",
+            help="any takes plan_and_apply, plan takes plans only.",
         ),
-        "ports": make(
-            "ports", "Ports", default=PORTS_DEFAULT, help="Range from the first to the last port"
-        ),
+        "ports": make("ports", "Ports", default=PORTS_DEFAULT, help=PORT_FIELDS["ports"].help),
         "protocols": make("protocols", "Protocols", "select", default="tcp udp", options=protocols),
-        "segment": make("segment", "Segment", "number", "1", "Ports allocated together"),
-        "quota": make("quota", "Quota", "number", "50", "Maximum listeners per member"),
+        "segment": make_number("segment", "Segment"),
+        "quota": make_number("quota", "Quota"),
         "classes": make(
-            "classes", "Classes", "textarea", CLASSES_EXAMPLE, "YAML, as in a pool file"
+            "classes", "Classes", "textarea", CLASSES_EXAMPLE, "YAML, as in a pool file."
         ),
     }

@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from django.utils.html import escape
 
+from pools.config.spec import POOL
 from pools.models import Member, Pool
 from tests.dashboard.helpers import chief, claim, make_pool, member
 from tests.dashboard.plain_browser import browser_of, get, post
@@ -27,6 +29,15 @@ def test_a_pool_form_reports_every_fault_and_creates_no_pool() -> None:
     assert answer.status_code == 422
     assert len(re.findall(r'<small class="fault"', text)) >= 5
     assert not Pool.objects.exists()
+
+
+def test_help_and_limits_of_the_form_are_those_of_the_fields() -> None:
+    form = get(browser_of(chief()), "/pools/new/")
+    for path in ("lease.hold", "approval.needed", "task.memory", "priority.max", "drain.limit"):
+        assert escape(POOL.find(path).help) in form, path
+    needed = re.search(r'<input type="number" name="approval.needed"[^>]*>', form)
+    assert needed and 'min="1"' in needed[0] and 'max="10"' in needed[0]
+    assert re.search(r'<input type="text" name="group"[^>]*maxlength="63"', form)
 
 
 def test_a_pool_is_made_by_form_edited_and_deleted() -> None:

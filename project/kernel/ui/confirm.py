@@ -30,6 +30,7 @@ class Field:
     options: Sequence[tuple[str, str]] = ()
     is_needed: bool = False
     errors: tuple[FieldError, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)  # attributes: min, max, maxlength
 
 
 @dataclass(frozen=True, slots=True)
