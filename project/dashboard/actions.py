@@ -1,5 +1,6 @@
-"""Buttons: what each would do, or why it is off. They stand where they are used whether they are on
-or off, so that nobody has to guess what somebody else could do."""
+"""Actions on pools and members, each with its effect or the reason why it is off. Pages show
+actions that are off, so that a viewer sees which role they need.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -18,10 +19,10 @@ from slots.pages.dashboard_queries import MemberCard, count_members
 class Action:
     word: str
     href: str
-    text: str = ""  # what would happen
-    why: str = ""  # it is off because of that
+    text: str = ""  # the effect
+    why: str = ""  # the reason why the action is off; empty: it is on
     is_dangerous: bool = False
-    is_page: bool = False  # not a question: a page of its own
+    is_page: bool = False  # leads to a page instead of a dialog
 
 
 def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
@@ -59,43 +60,19 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
                 why=why_not(identity, "drain", pool.pk) or leaving,
             )
         )
+    pause = why_not(identity, "pause", pool.pk)
+    configure = why_not(identity, "configure", pool.pk) or leaving
     if pool.paused_until is not None:
-        found.append(
-            Action(
-                "Resume…",
-                at("pool-resume"),
-                "claims are bound again",
-                why=why_not(identity, "pause", pool.pk),
-            )
-        )
+        found.append(Action("Resume…", at("pool-resume"), "claims are bound again", why=pause))
     else:
-        found.append(
-            Action(
-                "Pause…",
-                at("pool-pause"),
-                "no new claims for a while",
-                why=why_not(identity, "pause", pool.pk) or leaving,
-            )
-        )
-    found.append(
-        Action(
-            "Edit",
-            at("pool-edit"),
-            "changes the configuration",
-            why=why_not(identity, "configure", pool.pk) or leaving,
-            is_page=True,
-        )
-    )
-    found.append(
-        Action(
-            "Delete…",
-            at("pool-delete"),
-            "shows the affected claims first",
-            why=why_not(identity, "configure", pool.pk) or leaving,
-            is_dangerous=True,
-        )
-    )
-    return found
+        text = "no new claims for a while"
+        found.append(Action("Pause…", at("pool-pause"), text, why=pause or leaving))
+    delete = "shows the affected claims first"
+    return [
+        *found,
+        Action("Edit", at("pool-edit"), "changes the configuration", why=configure, is_page=True),
+        Action("Delete…", at("pool-delete"), delete, why=configure, is_dangerous=True),
+    ]
 
 
 def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Action]:
@@ -180,7 +157,7 @@ def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Ac
 
 
 def describe_force_drain(board: MemberCard) -> str:
-    """What it would do to whom is here now."""
+    """The effect of a force drain on the claims that the member has now."""
     held = {cell.claim_id: cell.state for cell in board.held}
     running, waiting = (
         sum(state == "held" for state in held.values()),
@@ -206,8 +183,8 @@ def describe_force_drain(board: MemberCard) -> str:
 
 
 def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Action]:
-    """Of a member that is an agent: a new start and another token where it is ours, a token for
-    it where it is somebody else's.
+    """Actions on the agent of a member: restart and rotate the token where Berth starts the agent,
+    create a token where an operator starts it.
     """
     provider, spec = known_providers().get(pool.provider), spec_of(pool)
     may_edit = why_not(identity, "edit_member", pool.pk)

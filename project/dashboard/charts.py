@@ -1,6 +1,4 @@
-"""How full pools were lately: small pictures and charts, drawn here as SVG from the samples of
-every minute.
-"""
+"""Sparklines and charts of pools as SVG paths, drawn from the samples of each minute."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,12 +8,12 @@ from typing import Any, TypeVar
 
 from pools.models import Sample
 
-P = TypeVar("P", bound=tuple[Any, ...])  # begins with its moment
+P = TypeVar("P", bound=tuple[Any, ...])  # a sample; its first item is the moment
 
 WIDTH, HEIGHT, TOP = 80.0, 20.0, 2.0
 HOURS = 6
 MOST_POINTS = 180
-# Between two samples of a minute each: nothing is known of the time between, so no line is drawn.
+# Two samples farther apart than this are not connected, because the time between is unknown.
 GAP = timedelta(minutes=3)
 
 
@@ -24,13 +22,13 @@ Present = tuple[int, int, int, int]  # slots, held, reserved, waiting
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    line: str  # both are paths of SVG, a part for each stretch of time that is known
+    line: str  # SVG paths with a part for each stretch without a gap
     area: str
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """At the end of a line."""
+    """A label at the end of a line."""
 
     text: str
     y: float  # per cent from below
@@ -39,7 +37,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """In use, and demand beside capacity; 1000 wide, 100 high."""
+    """The chart of use, and the chart of demand and capacity; 1000 wide, 100 high."""
 
     reserved: str
     held: str
@@ -66,7 +64,7 @@ def list_sparklines(pool_ids: Iterable[int], since: datetime) -> dict[int, Spark
 
 
 def draw_sparkline(points: list[tuple[datetime, float]]) -> Sparkline:
-    """Over the time that is known, so that a new pool has a picture soon."""
+    """A sparkline from the first to the last sample, so that a new pool soon has a picture."""
     first, last = points[0][0], points[-1][0]
     length = max(1.0, (last - first).total_seconds())
     lines, areas = list[str](), list[str]()
@@ -85,9 +83,10 @@ def draw_sparkline(points: list[tuple[datetime, float]]) -> Sparkline:
 
 
 def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> Charts | None:
-    """None: too little is known yet, or nothing was there and nobody asked.
+    """The charts of a pool, or None with fewer than three samples, or without slots and demand.
 
-    `present`: how it is at this moment, which the last sample is behind of by up to a minute."""
+    `present`: the counts of this moment, because the last sample is up to a minute old.
+    """
     fields = ("at", "slots", "held", "reserved", "waiting")
     rows = (
         Sample.objects.filter(
@@ -140,7 +139,7 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
     end = points[-1]
     taken, asked = end[2] + end[3], end[2] + end[3] + end[4]
     share = 100 * taken / end[1] if end[1] else 0.0
-    steps = 3 if length > 4 * 60 else 1  # they are told to the minute: no two alike
+    steps = 3 if length > 4 * 60 else 1  # ticks show minutes, and no two may be equal
     apart = spread(scale * asked, scale * end[1])
     return Charts(
         **paths,
@@ -156,12 +155,12 @@ def outline(points: Iterable[tuple[float, float]]) -> str:
 
 
 def path(line: str) -> str:
-    """A point by itself is a dash, or nothing would be seen of it."""
+    """An SVG path. A single point becomes a dash, because it would be invisible."""
     return f"M{line}" if " " in line else f"M{line}h1"
 
 
 def spread(one: float, other: float, least: float = 12.0) -> tuple[float, float]:
-    """Two labels that would stand on each other stand apart."""
+    """Positions of two labels that are at least `least` apart."""
     if abs(one - other) >= least:
         return one, other
     middle = min(100 - least, max(least / 2, (one + other) / 2))
@@ -173,8 +172,8 @@ def spread(one: float, other: float, least: float = 12.0) -> tuple[float, float]
 
 
 def thin_parts(points: Sequence[P], most: int) -> list[list[P]]:
-    """The stretches of time without a gap, each with its first and its last point, and about so
-    many points in all.
+    """The stretches of time without a gap, thinned to about `most` points in all. Each keeps its
+    first and last point.
     """
     parts: list[list[P]] = []
     for point in points:

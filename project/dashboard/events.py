@@ -1,4 +1,4 @@
-"""What happened, who did it and why; and as of a moment: who held what then."""
+"""The page Events: the log with its filters, and the holders of slots at a past moment."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
 from pools.lifecycle.selectors import list_pools
 from pools.models import Member, Pool
-from pools.pages.base import page, signed_in
+from pools.pages.base import PageRequest, page, signed_in
 from project.kernel.live.regions import OpenedRegion, region
 from project.kernel.validation import parse_moment
 
@@ -26,8 +26,8 @@ STEPS = (("−1 h", -3600), ("−1 min", -60), ("+1 min", 60), ("+1 h", 3600))
 
 
 @signed_in
-def show_events(request: Any) -> HttpResponse:
-    identity: Identity = request.identity
+def show_events(request: PageRequest) -> HttpResponse:
+    identity = request.identity
     now = timezone.now()
     typed, by = request.GET.get("q", "")[:250], request.GET.get("by", "")
     by = by if by in dict(BY) else ""
@@ -48,7 +48,9 @@ def show_events(request: Any) -> HttpResponse:
     held, when = request.GET.get("held", "")[:120], at or now
     visible = identity.visible_pools()
     if held:
-        context |= {"held": held, "answer": answered(find_hold_at(held, when, visible))}
+        found = find_hold_at(held, when, visible)
+        answer = {"problem": found} if isinstance(found, str) else found
+        context |= {"held": held, "answer": answer}
     wanted = filter_of(identity, typed, by)
     context |= {
         "picture": busy(wanted, now - DAY, now),
@@ -80,12 +82,8 @@ def show_events(request: Any) -> HttpResponse:
     return page(request, "dashboard/events_page.html", "events", **context)
 
 
-def answered(found: Any) -> Any:
-    return {"problem": found} if isinstance(found, str) else found
-
-
 def read_moment(text: str, now: datetime) -> datetime | None:
-    """None: live. A moment without a zone is UTC; one to come is now."""
+    """The moment in `text`, at most the present; UTC without a zone. None: the page is live."""
     if not text:
         return None
     if text == "now":
@@ -120,8 +118,8 @@ def links(kept: dict[str, str], at: datetime | None) -> list[tuple[str, str, str
 def filter_of(
     identity: Identity, typed: str, by: str = "", until: datetime | None = None
 ) -> Filter:
-    """pool:env-test member:env-eu-1 claim:88 actor:ana verb:cordon. What does not exist
-    matches nothing.
+    """The filter of a query like "pool:env-test member:env-eu-1 claim:88 actor:ana verb:cordon". An
+    unknown pool or member matches no event.
     """
     keys = dict(
         word.partition(":")[::2] for word in typed.split() if word.partition(":")[0] in KEYS
@@ -159,14 +157,14 @@ def number(text: str | None) -> int | None:
 
 @region("events")
 def open_events(identity: Identity, argument: str) -> OpenedRegion | None:
-    asked = {key: values[0] for key, values in parse_qs(argument).items()}
-    before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
+    query = {key: values[0] for key, values in parse_qs(argument).items()}
+    before = int(query["before"]) if query.get("before", "").isdecimal() else None
     subjects, scope = scope_of(identity)
 
     def render() -> str:
-        wanted = filter_of(identity, asked.get("q", ""), asked.get("by", ""))
+        wanted = filter_of(identity, query.get("q", ""), query.get("by", ""))
         lines, more = list_lines(wanted, limit=LINES, before_id=before)
-        kept = {key: value for key, value in asked.items() if key in ("q", "by")}
+        kept = {key: value for key, value in query.items() if key in ("q", "by")}
         return render_to_string(
             "dashboard/events.html",
             {

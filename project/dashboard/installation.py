@@ -1,11 +1,8 @@
-"""This installation as its own pages show it: what runs, what does not, and what is
-refused outside.
-"""
+"""The state of this installation: processes, and problems that need attention."""
 
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -36,8 +33,8 @@ class StatusLine:
 
 
 def list_problems(visible: Collection[int] | None = None) -> list[InstallationProblem]:
-    """What a person should look at, the worst first. `visible`: only troubles of these pools,
-    and of the controllers.
+    """Problems of controllers and pools that need attention, the worst first. `visible`: ids of the
+    pools to include; None: all pools.
     """
     of_pool = Q() if visible is None else Q(pool_id__in=visible)
     pools = (
@@ -58,7 +55,7 @@ def list_problems(visible: Collection[int] | None = None) -> list[InstallationPr
         for pool in failing
     ]
     operations = Operation.objects.filter(of_pool, done_at__isnull=True).exclude(error_code="")
-    # What fails there fails for this reason.
+    # Operations of a pool whose provider fails have the same cause.
     operations = operations.exclude(pool_id__in=[pool.pk for pool in failing])
     for operation in operations.order_by("due_at")[:50]:
         again = (
@@ -152,14 +149,14 @@ def installation() -> list[StatusLine]:
         StatusLine("Database", "ready", f"PostgreSQL {version}{embedded}, {max(1, round(took))} ms")
     ]
     health = check_expected_loops()
-    turning = [loop.name for loop in health if loop.is_well and not loop.name.startswith("relay")]
+    running = [loop.name for loop in health if loop.is_well and not loop.name.startswith("relay")]
     found.append(
         StatusLine(
-            "Controllers", "ready" if turning else "offline", ", ".join(turning) or "none runs"
+            "Controllers", "ready" if running else "offline", ", ".join(running) or "none runs"
         )
     )
     found += [
-        StatusLine(loop.name, "unhealthy", loop.detail, "look at its log")
+        StatusLine(loop.name, "unhealthy", loop.detail, "see its log")
         for loop in health
         if not loop.is_well
     ]
@@ -169,8 +166,7 @@ def installation() -> list[StatusLine]:
 
 
 def _is_embedded() -> bool:
-    settings_dict: dict[str, Any] = connection.settings_dict
     return (
-        settings_dict.get("HOST") in ("127.0.0.1", "localhost")
+        connection.settings_dict.get("HOST") in ("127.0.0.1", "localhost")
         and (settings.BERTH_HOME / "postgres").is_dir()
     )

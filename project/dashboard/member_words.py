@@ -1,4 +1,4 @@
-"""What a member does or waits for, in a sentence on its panel."""
+"""The sentence about a member on its panel: its state, and what it waits for."""
 
 from pools.config.spec import Liveness
 from pools.providers.base import Provider, known_providers
@@ -7,8 +7,8 @@ from slots.pages.dashboard_queries import MemberCard
 
 
 def describe_member(board: MemberCard, provider: str, liveness: Liveness | None) -> str:
-    """The sentence for a member that neither drains nor was given up; those two name moments,
-    and the template writes them.
+    """The sentence for a member that neither drains nor was given up. The template writes the
+    sentences for those two, because they contain times.
     """
     if board.is_cordoned:
         return f"Takes no new claims: “{board.note}”. Claims here stay."

@@ -1,12 +1,8 @@
-"""The overview: what needs somebody, every pool as a quay with its queue outside, and what
-happens now.
-"""
+"""The overview: what needs attention, all pools with their queues, and the latest events."""
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.http import HttpResponse
 from django.template.loader import render_to_string
@@ -27,13 +23,14 @@ from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
 from pools.lifecycle.selectors import list_pools
 from pools.models import Pool
-from pools.pages.base import page, signed_in
+from pools.pages.base import PageRequest, page, signed_in
 from project.dashboard.charts import Sparkline, list_sparklines
 from project.dashboard.installation import installation, list_problems
 from project.dashboard.pool_scaling import is_shown as is_scaled
 from project.dashboard.pool_scaling import summarise_decision
+from project.dashboard.regions import Context, pools_region, visible_pools
 from project.kernel.errors import NotFound
-from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
+from project.kernel.live.regions import ANY, OpenedRegion, region
 from project.kernel.ui import formatting
 from project.sample.services import is_sample_loaded
 from slots.pages.dashboard_queries import (
@@ -45,7 +42,7 @@ from slots.pages.dashboard_queries import (
 from slots.pages.display import bar_parts, pool_class
 
 LINES = 14
-MOST_PENDING = 200  # plans that are looked at for what they destroy
+MOST_PENDING = 200  # plans in which deletions are counted
 FIRST_POOL = (  # %s: the address of this installation
     """curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" %s/api/v1/pools/"""  # noqa: E501
     """ -d '{"name": "env-test", "slots": 4, "members": {"max": 10, "list": [{"name": "env-1"}]}}'"""  # noqa: E501
@@ -53,8 +50,8 @@ FIRST_POOL = (  # %s: the address of this installation
 
 
 @signed_in
-def show_overview(request: Any) -> HttpResponse:
-    identity: Identity = request.identity
+def show_overview(request: PageRequest) -> HttpResponse:
+    identity = request.identity
     if not list_pools().exists():
         return page(
             request,
@@ -76,8 +73,8 @@ def show_overview(request: Any) -> HttpResponse:
 
 @region("first")
 def open_getting_started(identity: Identity, argument: str) -> OpenedRegion | None:
-    """What runs here, as long as there are no pools. The first one ends it, and the page is
-    loaded anew.
+    """The state of an installation without pools. The first pool ends the region, and the page
+    reloads.
     """
 
     def render() -> str:
@@ -100,13 +97,13 @@ class PoolRow:
     members: ShownMemberCounts
     queue: Queue
     spark: Sparkline | None
-    longest: int  # of all queues: the bars outside compare
-    decided: Card | None = None  # last, by the scaler
+    longest: int  # length of the longest queue of all pools
+    decided: Card | None = None  # the scaler's last decision
 
     @property
     def width(self) -> int:
-        """Of the queue, in per cent of the longest; the square root keeps a short one visible
-        beside a long one.
+        """Width of the queue in per cent of the longest. The square root keeps a short queue
+        visible beside a long one.
         """
         return max(6, round(100 * (self.queue.count / self.longest) ** 0.5)) if self.longest else 0
 
@@ -116,7 +113,7 @@ class PoolRow:
 
     @property
     def next(self) -> tuple[str, str]:
-        """What stands out, in a few words, and where it leads."""
+        """The most important fact about the pool, and its page."""
         href = f"/pools/{self.pool.name}/"
         if self.css in ("paused", "frozen"):
             return f"{self.css} until", href
@@ -132,9 +129,9 @@ class PoolRow:
             (self.members.leaving, "leaving"),
             (self.members.cordoned, "cordoned"),
         ]
-        said = [f"{count} {word}" for count, word in troubles if count]
-        if said:
-            return ", ".join(said[:2]), href
+        texts = [f"{count} {word}" for count, word in troubles if count]
+        if texts:
+            return ", ".join(texts[:2]), href
         if self.decided is not None:
             return summarise_decision(self.decided), f"{href}?tab=scaling"
         if self.queue.count and not self.slots.open:
@@ -144,7 +141,7 @@ class PoolRow:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCard:
-    """One of the five fixed places of what needs attention."""
+    """One of the five cards under "Needs attention"."""
 
     count: int
     css: str
@@ -153,41 +150,10 @@ class AttentionCard:
     lead: str = ""
     href: str = ""
     until: datetime | None = None
-    form: str = "day"  # of that
+    form: str = "day"  # format of `until`
 
 
-def visible_pools(identity: Identity) -> list[Pool]:
-    return list(list_pools(identity.visible_pools()))
-
-
-def visible_pools_region(
-    name: str, template: str, context: Any, every: float, *, by_reader: bool = False
-) -> Any:
-    """A region over all pools that the viewer may see. Viewers who see the same pools share it;
-    `by_reader`: only with themselves.
-    """
-
-    def opener(identity: Identity, argument: str) -> OpenedRegion | None:
-        pools = identity.visible_pools()
-        subjects: frozenset[Subject] = (
-            frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
-        )
-        reader = identity.user_id if by_reader else None
-        told = (None if pools is None else sorted(pools), identity.may("configure", None), reader)
-        scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
-        return OpenedRegion(
-            name,
-            f"{name}|{scope}",
-            subjects,
-            lambda: render_to_string(template, context(identity)),
-            every,
-        )
-
-    region(name)(opener)
-    return opener
-
-
-def facts(identity: Identity) -> dict[str, Any]:
+def facts(identity: Identity, argument: str) -> Context:
     pools = visible_pools(identity)
     ids = [pool.pk for pool in pools]
     counts = count_slots(ids)
@@ -201,13 +167,13 @@ def facts(identity: Identity) -> dict[str, Any]:
     }
 
 
-def attention(identity: Identity) -> dict[str, Any]:
+def attention(identity: Identity, argument: str) -> Context:
     now = timezone.now()
     pools = visible_pools(identity)
     slots = count_slots(pool.pk for pool in pools)
     queues = count_waiting()
     return {
-        "places": [
+        "cards": [
             _approvals(
                 list_pending(identity.visible_pools(), limit=MOST_PENDING),
                 count_pending(identity.visible_pools()),
@@ -288,7 +254,7 @@ def _errors(visible: set[int] | None) -> AttentionCard:
 
 
 def closed_until(pool: Pool, now: datetime) -> datetime | None:
-    """A pause, or a freeze."""
+    """The end of a pause or a freeze."""
     return pool.paused_until if pool.paused_until and pool.paused_until > now else pool.frozen_until
 
 
@@ -326,7 +292,7 @@ def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> Atte
     )
 
 
-def pool_rows(identity: Identity) -> dict[str, Any]:
+def pool_rows(identity: Identity, argument: str) -> Context:
     now = timezone.now()
     pools = visible_pools(identity)
     ids = [pool.pk for pool in pools]
@@ -371,7 +337,7 @@ def pool_rows(identity: Identity) -> dict[str, Any]:
 
 
 def build_legend(names: set[str]) -> list[tuple[str, str]]:
-    """Classes and words. Held is one colour, whether a task runs there or somebody only has it."""
+    """Classes and words. Running and bound slots have the same colour."""
     both = {"running", "bound"} <= names
     parts = bar_parts(dict.fromkeys(names - ({"bound"} if both else set()), 1))
     return [
@@ -380,7 +346,7 @@ def build_legend(names: set[str]) -> list[tuple[str, str]]:
     ]
 
 
-def latest(identity: Identity) -> dict[str, Any]:
+def latest(identity: Identity, argument: str) -> Context:
     pools = identity.visible_pools()
     wanted = Filter(
         pools=None if pools is None else frozenset(pools),
@@ -392,11 +358,21 @@ def latest(identity: Identity) -> dict[str, Any]:
     return {"lines": lines[:LINES], "now": timezone.now()}
 
 
-visible_pools_region("overview.facts", "dashboard/overview_facts.html", facts, 2.0)
-visible_pools_region("overview.attention", "dashboard/overview_attention.html", attention, 2.0)
-visible_pools_region("overview.pools", "dashboard/overview_pools.html", pool_rows, 0.5)
-# A viewer sees access events that are their own, and events of their own in pools that they
-# do not see.
-visible_pools_region(
-    "overview.events", "dashboard/overview_events.html", latest, 0.5, by_reader=True
+def may_create(identity: Identity) -> bool:
+    return identity.may("configure", None)
+
+
+pools_region("overview.facts", "dashboard/overview_facts.html", facts, 2.0, scope=may_create)
+pools_region(
+    "overview.attention", "dashboard/overview_attention.html", attention, 2.0, scope=may_create
+)
+pools_region("overview.pools", "dashboard/overview_pools.html", pool_rows, 0.5, scope=may_create)
+# Not shared between viewers: each sees their own access events, and their own events in pools that
+# they may not see.
+pools_region(
+    "overview.events",
+    "dashboard/overview_events.html",
+    latest,
+    0.5,
+    scope=lambda identity: (identity.user_id, may_create(identity)),
 )

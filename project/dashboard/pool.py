@@ -1,6 +1,4 @@
-"""A pool: its quay, its members with their slots, who waits and why, its configuration,
-what happened.
-"""
+"""The page of a pool: header, members with their slots, queue, configuration and events."""
 
 import os.path
 from collections import Counter
@@ -25,9 +23,9 @@ from pools.config.placement import PLACEMENTS
 from pools.config.spec import LeaseSpec
 from pools.config.task_spec import TASK
 from pools.lifecycle.provider_errors import find_trouble
-from pools.lifecycle.selectors import LIVE, config_of, spec_of
+from pools.lifecycle.selectors import config_of, spec_of
 from pools.models import Member, Pool
-from pools.pages.base import page, signed_in, visible_pool, why_not
+from pools.pages.base import PageRequest, page, signed_in, visible_pool, why_not
 from pools.providers.base import has_agents, known_providers
 from pools.providers.local.protection import describe, find_protection
 from project.dashboard.actions import member_actions, pool_actions
@@ -35,6 +33,7 @@ from project.dashboard.charts import draw_charts
 from project.dashboard.member_words import describe_member
 from project.dashboard.pool_scaling import is_shown as is_scaled
 from project.dashboard.pool_scaling import scaling_context, summarise_decision
+from project.dashboard.regions import Context, find_visible_pool, pool_region
 from project.dashboard.upcoming import upcoming
 from project.kernel.live.regions import OpenedRegion, region
 from project.kernel.ui import formatting
@@ -63,8 +62,8 @@ LONGEST_SHORT = 10  # characters of a name beside a row of the dense form
 
 
 @signed_in
-def show_pool(request: Any, name: str) -> HttpResponse:
-    identity: Identity = request.identity
+def show_pool(request: PageRequest, name: str) -> HttpResponse:
+    identity = request.identity
     pool = visible_pool(identity, name)
     tab = request.GET.get("tab", "members")
     tabs = [(key, word) for key, word in TABS if key != "scaling" or is_scaled(pool)]
@@ -88,8 +87,8 @@ def show_pool(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
-    """The side panel of a member, for the page that is open already."""
+def show_panel(request: PageRequest, name: str, member_id: int) -> HttpResponse:
+    """The side panel of a member, for an open page."""
     pool = visible_pool(request.identity, name)
     return page(request, "slots/member_panel.html", chosen={"id": member_id}, pool=pool)
 
@@ -97,53 +96,16 @@ def show_panel(request: Any, name: str, member_id: int) -> HttpResponse:
 # -- regions ---------------------------------------------------------------------------------------
 
 
-def pool_region(
-    name: str,
-    template: str,
-    context: Any,
-    every: float = 0.5,
-    *,
-    by_role: bool = False,
-    by_reader: bool = False,
-    subject: str = "pool",
-) -> None:
-    """A region of one pool. `by_role`: what it shows depends on the roles; `by_reader`: and on
-    who reads it.
-    """
-
-    def opener(identity: Identity, argument: str) -> OpenedRegion | None:
-        pool = Pool.objects.filter(LIVE, name=argument).first()
-        if pool is None or not identity.may("read", pool.pk):
-            return None
-        scope = ",".join(sorted(identity.roles_in(pool.pk))) if by_role or by_reader else ""
-        scope += f"|{identity.user_id}" if by_reader else ""
-        full = f"{name}:{argument}"
-        pool_id = pool.pk
-
-        def render() -> str:
-            fresh = Pool.objects.get(LIVE, pk=pool_id)
-            return render_to_string(
-                template, {"pool": fresh, "now": timezone.now(), **context(identity, fresh)}
-            )
-
-        # A name may be used again.
-        return OpenedRegion(
-            full, f"{full}|{pool_id}|{scope}", frozenset({(subject, pool_id)}), render, every
-        )
-
-    region(name)(opener)
-
-
 @region("cells")
 def open_cells(identity: Identity, argument: str) -> OpenedRegion | None:
-    """The classes of the pool's slots, without HTML: for thousands of them."""
-    pool = Pool.objects.filter(LIVE, name=argument).first()
-    if pool is None or not identity.may("read", pool.pk):
+    """The classes of the pool's slots without HTML, because a pool may have thousands."""
+    pool = find_visible_pool(identity, argument)
+    if pool is None:
         return None
     return OpenedRegion(f"cells:{argument}", f"cells:{pool.pk}", frozenset(), None, pool_id=pool.pk)
 
 
-def header_context(identity: Identity, pool: Pool) -> dict[str, Any]:
+def header_context(identity: Identity, pool: Pool) -> Context:
     spec = spec_of(pool)
     return {
         "css": pool_class(
@@ -169,20 +131,18 @@ def header_context(identity: Identity, pool: Pool) -> dict[str, Any]:
     }
 
 
-def lease_terms(lease: LeaseSpec) -> list[tuple[str, float, str]]:
-    """What the pool demands of holders: words, seconds, and what follows them."""
+def lease_terms(lease: LeaseSpec) -> list[tuple[str, float]]:
+    """What the pool demands of holders: text and seconds."""
     terms = (
-        ("acknowledge within", lease.acknowledge, ""),
-        ("heartbeat every", lease.heartbeat, ""),
-        ("hold at most", lease.hold, ""),
+        ("acknowledge within", lease.acknowledge),
+        ("heartbeat every", lease.heartbeat),
+        ("hold at most", lease.hold),
     )
-    return [(verb, seconds, end) for verb, seconds, end in terms if seconds]
+    return [(text, seconds) for text, seconds in terms if seconds]
 
 
-def protection_of(pool: Pool) -> dict[str, Any] | None:
-    """How tasks are kept from Berth's own passwords and keys; None: they do not run on Berth's
-    own machine.
-    """
+def protection_of(pool: Pool) -> Context | None:
+    """How tasks are kept from Berth's passwords and keys; None: they run on other machines."""
     provider = known_providers().get(pool.provider)
     if provider is None or not provider.runs_here:
         return None
@@ -193,7 +153,7 @@ def protection_of(pool: Pool) -> dict[str, Any] | None:
     }
 
 
-def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:
+def current_context(identity: Identity, pool: Pool) -> Context:
     queue = count_waiting().get(pool.name, Queue())
     card = list_latest([pool.pk]).get(pool.pk) if is_scaled(pool) else None
     return {
@@ -207,7 +167,7 @@ def now_there(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 
 def open_lanes(pool: Pool) -> str:
-    """Which kinds of slot are open, if there is more than one kind."""
+    """Open slots by lane, if the pool has more than one lane."""
     counts = count_pools([pool.pk])[pool.pk].slots
     if len(pool.lanes) < 2 or not counts.open:
         return ""
@@ -219,32 +179,29 @@ def open_lanes(pool: Pool) -> str:
 
 
 def shorten(name: str) -> str:
-    """Its end, which tells it apart; that something is left out is seen."""
+    """The end of a long name, which tells it apart, after an ellipsis."""
     return name if len(name) <= LONGEST_SHORT else f"…{name[1 - LONGEST_SHORT :]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """Members of the dense form that belong together."""
+    """A group of members in the dense form."""
 
     name: str
     boards: list[MemberCard]
 
     @property
     def rows(self) -> list[tuple[str, MemberCard]]:
-        """Each with what tells it apart from its neighbours: what their names begin with is
-        said once.
-        """
+        """The members with short names: a common prefix of the names is left out."""
         names = [board.name for board in self.boards]
-        # Just that.
         common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071
         while common and names[0][common - 1].isalnum() and not names[0][common - 1].isalpha():
-            common -= 1  # numbers stay whole
+            common -= 1  # keep numbers whole
         return [(shorten(board.name[common:] or board.name), board) for board in self.boards]
 
     @property
     def width(self) -> int:
-        """Characters that its names take."""
+        """Characters of the longest short name."""
         return max((len(short) for short, _ in self.rows), default=0)
 
     @property
@@ -260,7 +217,7 @@ class Zone:
         return [board for board in self.boards if board.css != "ready"]
 
 
-def members(identity: Identity, pool: Pool) -> dict[str, Any]:
+def members(identity: Identity, pool: Pool) -> Context:
     boards = list_boards(pool.pk)
     owners = (
         owners_of(cell.claim_id for board in boards for cell in board.cells if cell.claim_id)
@@ -291,7 +248,7 @@ def members(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DrainRow:
-    """A member that is to be empty, and what keeps it."""
+    """A draining member, and the claims that keep it."""
 
     board: MemberCard
     keepers: list[DrainBlocker]
@@ -306,7 +263,7 @@ class DrainRow:
 
     @property
     def also(self) -> str:
-        """What keeps the member beside the claims that are shown."""
+        """What keeps the member besides the shown claims."""
         text = f" and {formatting.number(self.more)} more" if self.more else ""
         if self.board.unclean:
             text += (
@@ -317,7 +274,7 @@ class DrainRow:
 
 
 def list_drains(boards: list[MemberCard]) -> list[DrainRow]:
-    """The first to be over comes first; those without a deadline last."""
+    """Draining members by deadline; members without a deadline come last."""
     draining = [
         board for board in boards if board.is_draining and board.state not in ("deleting", "gone")
     ]
@@ -333,7 +290,7 @@ def list_drains(boards: list[MemberCard]) -> list[DrainRow]:
 
 
 def group_by_zone(boards: list[MemberCard]) -> list[Zone]:
-    """By the label zone, where members carry one."""
+    """Members by their label `zone`."""
     found: dict[str, list[MemberCard]] = {}
     for board in boards:
         found.setdefault(board.zone, []).append(board)
@@ -363,7 +320,7 @@ def describe_layout(pool: Pool) -> str:
     return ", ".join(config)
 
 
-def charts(identity: Identity, pool: Pool) -> dict[str, Any]:
+def charts(identity: Identity, pool: Pool) -> Context:
     slots, queue = count_slots([pool.pk])[pool.pk], count_waiting().get(pool.name, Queue())
     return {
         "charts": draw_charts(
@@ -372,7 +329,7 @@ def charts(identity: Identity, pool: Pool) -> dict[str, Any]:
     }
 
 
-def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
+def policy(identity: Identity, pool: Pool) -> Context:
     config, spec = config_of(pool), spec_of(pool)
     return {
         "spec": spec,
@@ -388,7 +345,7 @@ def policy(identity: Identity, pool: Pool) -> dict[str, Any]:
     }
 
 
-def recent_events_context(identity: Identity, pool: Pool) -> dict[str, Any]:
+def recent_events_context(identity: Identity, pool: Pool) -> Context:
     wanted = Filter(
         pool_id=pool.pk, is_admin=ADMIN in identity.roles_in(pool.pk), reader=identity.requester
     )
@@ -397,7 +354,7 @@ def recent_events_context(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 
 pool_region("pool.head", "dashboard/pool_head.html", header_context, by_role=True)
-pool_region("pool.now", "dashboard/pool_now.html", now_there)
+pool_region("pool.now", "dashboard/pool_now.html", current_context)
 pool_region(
     "pool.members.count",
     "ui/number.html",
@@ -437,7 +394,7 @@ def open_member(identity: Identity, argument: str) -> OpenedRegion | None:
     return OpenedRegion(full, f"{full}|{roles}", subjects, render)
 
 
-def panel(identity: Identity, pool: Pool, member_id: int) -> dict[str, Any]:
+def panel(identity: Identity, pool: Pool, member_id: int) -> Context:
     board = get_board(pool.pk, member_id)
     if board is None:
         return {"board": None, "pool": pool}

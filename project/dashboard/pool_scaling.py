@@ -1,5 +1,5 @@
-"""The tab about scaling: what was decided and why, who would go next, what people have ordered,
-and how demand and capacity went.
+"""The tab Scaling of a pool: decisions with reasons, next removals, orders of operators, and charts
+of demand and capacity.
 """
 
 import json
@@ -21,6 +21,7 @@ from pools.pages.base import why_not
 from pools.scaling.replay import Point
 from project.dashboard.actions import Action
 from project.dashboard.charts import GAP
+from project.dashboard.regions import Context, find_visible_pool, pool_region
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.errors import BerthError
@@ -28,7 +29,7 @@ from project.kernel.live.regions import OpenedRegion, region
 
 HOURS = {6: "6 h", 24: "24 h", 168: "7 days"}
 POINTS = 360
-DAYS = {"1": 1, "7": 7}  # that may be replayed
+DAYS = {"1": 1, "7": 7}  # lengths of a replay
 NUMBER = re.compile(r"\d{1,6}(\.\d{1,3})?", re.ASCII)
 PERCENT = ("grow_above", "shrink_below")
 LABELS = {
@@ -40,8 +41,7 @@ LABELS = {
     "size": "Size",
 }
 
-# So many points, whatever the length: of each, the most that was wanted and the least that
-# was there.
+# At most `POINTS` points: of each stretch the highest demand and the fewest slots.
 SAMPLES = """
 SELECT extract(epoch FROM date_bin(make_interval(secs => %(bin)s), at,
   'epoch'::timestamptz))::bigint AS at, min(slots) AS slots,
@@ -62,7 +62,7 @@ class Trial:
 
     name: str
     label: str
-    value: Any
+    value: str
 
 
 def is_shown(pool: Pool) -> bool:
@@ -70,7 +70,7 @@ def is_shown(pool: Pool) -> bool:
 
 
 def summarise_decision(card: Card) -> str:
-    """A decision where there is little room: hold, 20–80 %; +1; +1 blocked: max is 12."""
+    """Short form of a decision: hold, 20–80 %; +1; +1 blocked: max is 12."""
     if card.verdict == "hold" and card.gauge is not None:
         return f"{card.words}, {card.gauge['low']:g}–{card.gauge['high']:g} %"
     code = str(card.inputs.get("key", "")).split(":")[1:2]
@@ -81,15 +81,15 @@ def summarise_decision(card: Card) -> str:
     )
 
 
-def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) -> dict[str, Any]:
-    """What of the tab is not live: the length of the chart, and a dry run with other limits."""
+def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) -> Context:
+    """The parts of the tab that are not live: length of the chart, dry run and replay."""
     hours = (
         int(query["hours"])
         if query.get("hours", "").isdecimal() and int(query["hours"]) in HOURS
         else 6
     )
     board = read_board(pool, limit=1)
-    context: dict[str, Any] = {
+    context: Context = {
         "hours": hours,
         "hours_text": str(hours),
         "lengths": HOURS.items(),
@@ -113,25 +113,28 @@ def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) ->
     context["policy"] = board.subject.spec.scaling.policy
     context |= preview_changes(board, given)
     if query.get("replay", "") in DAYS and "trial_problem" not in context:
-        context |= replay_out(pool, DAYS[query["replay"]], given)
+        context |= replay_context(pool, DAYS[query["replay"]], given)
     return context
 
 
-def replay_out(pool: Pool, days: int, given: Mapping[str, str]) -> dict[str, Any]:
-    """The same limits over the demand of the last days, beside what there was."""
-    members = {name: int(float(text)) for name, text in given.items() if name in ("min", "max")}
-    options = {
-        name: float(text) if name in PERCENT else int(float(text))
-        for name, text in given.items()
-        if name not in members
+def read_numbers(given: Mapping[str, str]) -> dict[str, float]:
+    return {
+        name: float(text) if name in PERCENT else int(float(text)) for name, text in given.items()
     }
-    changes: dict[str, Any] = {"members": members} if members else {}
+
+
+def replay_context(pool: Pool, days: int, given: Mapping[str, str]) -> Context:
+    """Replay the limits of the dry run over recorded demand, beside the recorded members."""
+    numbers = read_numbers(given)
+    members = {name: value for name, value in numbers.items() if name in ("min", "max")}
+    options = {name: value for name, value in numbers.items() if name not in members}
+    changes: dict[str, object] = {"members": members} if members else {}
     if options:
         changes["scaling"] = options
     try:
         found = replay_pool(pool, days=days, changes=changes or None)
     except BerthError as error:
-        return {"replay_problem": " ".join(f.message for f in error.fields) or error.detail}
+        return {"replay_problem": describe_error(error)}
     if not found.minutes:
         return {"replay_problem": "No samples are recorded yet: Berth takes one per minute."}
     names = (
@@ -146,7 +149,11 @@ def replay_out(pool: Pool, days: int, given: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def draw_replay(found: Replay) -> dict[str, Any]:
+def describe_error(error: BerthError) -> str:
+    return " ".join(fault.message for fault in error.fields) or error.detail
+
+
+def draw_replay(found: Replay) -> Context:
     """Members over time, as lines in a box of 1000 by 100."""
     outcomes = list(outcomes_of(found).values())
     points = [outcome.thinned() for outcome in outcomes]
@@ -154,7 +161,6 @@ def draw_replay(found: Replay) -> dict[str, Any]:
     most = max(1, *(outcome.most for outcome in outcomes))
 
     def line(some: Sequence[Point]) -> str:
-        """Stepped: so many until the next."""
         placed = [
             (1000 * (p.at - first) / max(1.0, last - first), 100 - 96 * p.members / most)
             for p in some
@@ -172,34 +178,23 @@ def draw_replay(found: Replay) -> dict[str, Any]:
     }
 
 
-def preview_changes(board: ScalingBoard, given: Mapping[str, str]) -> dict[str, Any]:
-    assert board.subject is not None  # who calls has looked
+def preview_changes(board: ScalingBoard, given: Mapping[str, str]) -> Context:
+    assert board.subject is not None  # `scaling_context` checks it
     wrong = next((name for name, text in given.items() if not NUMBER.fullmatch(text)), None)
     if wrong is not None:
-        return {
-            "is_tried": True,
-            "trial_problem": f"{LABELS[wrong]}: {given[wrong][:20]} is not a number.",
-        }
+        problem = f"{LABELS[wrong]}: {given[wrong][:20]} is not a number."
+        return {"is_tried": True, "trial_problem": problem}
     if not given:
         return {"trial": board.now}
     try:
-        trial: Card = try_changes(
-            board.subject,
-            {
-                name: float(text) if name in PERCENT else int(float(text))
-                for name, text in given.items()
-            },
-        )
+        trial = try_changes(board.subject, read_numbers(given))
     except BerthError as error:
-        return {
-            "is_tried": True,
-            "trial_problem": " ".join(f.message for f in error.fields) or error.detail,
-        }
+        return {"is_tried": True, "trial_problem": describe_error(error)}
     return {"is_tried": True, "trial": trial}
 
 
 def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
-    """What a person may order. What is off says why."""
+    """Orders of operators. An action that is off gives the reason."""
 
     def at(name: str) -> str:
         return reverse(f"scaling-{name}", args=[pool.name])
@@ -262,7 +257,7 @@ def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
 
 
 def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
-    """Only where somebody is outdated."""
+    """Orders for the roll; none if no member is outdated."""
 
     def at(name: str) -> str:
         return reverse(f"scaling-{name}", args=[pool.name])
@@ -308,7 +303,7 @@ def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
     return found
 
 
-def draw_scaling_chart(pool: Pool, hours: int) -> dict[str, Any]:
+def draw_scaling_chart(pool: Pool, hours: int) -> Context:
     seconds = hours * 3600
     values = {"pool": pool.pk, "seconds": seconds, "bin": max(60, seconds // POINTS)}
     with reporting():
@@ -331,7 +326,7 @@ def draw_scaling_chart(pool: Pool, hours: int) -> dict[str, Any]:
 
 
 def chart_label(last: Any) -> str:
-    """The end of the chart in words, for people who do not see it."""
+    """The end of the chart as text, for screen readers."""
     return (
         f"{last.held:.0f} slots held, {last.reserved:.0f} reserved, {last.wanted} wanted, "
         f"{last.slots} existing at the end"
@@ -339,8 +334,8 @@ def chart_label(last: Any) -> str:
 
 
 def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:
-    """Columns for the chart. Where nothing is known for longer than the gap (seconds) a row of
-    nulls breaks the lines.
+    """Columns for the chart. A row of nulls breaks the lines where samples are missing for longer
+    than `gap` seconds.
     """
     names = ("at", "slots", "held", "reserved", "wanted")
     found: dict[str, list[Any]] = {name: [] for name in names}
@@ -353,41 +348,20 @@ def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:
     return found
 
 
-@region("pool.scaling")
-def open_scaling(identity: Identity, argument: str) -> OpenedRegion | None:
-    pool = Pool.objects.filter(LIVE, name=argument).first()
-    if pool is None or not identity.may("read", pool.pk):
-        return None
-    pool_id, roles = pool.pk, ",".join(sorted(identity.roles_in(pool.pk)))
+def board_context(identity: Identity, pool: Pool) -> Context:
+    board = read_board(pool)
+    return {"board": board, "orders": orders(identity, pool, board)}
 
-    def render() -> str:
-        fresh = Pool.objects.get(LIVE, pk=pool_id)
-        board = read_board(fresh)
-        context = {
-            "pool": fresh,
-            "board": board,
-            "now": timezone.now(),
-            "orders": orders(identity, fresh, board),
-        }
-        return render_to_string("dashboard/pool_scaling.html", context)
 
-    full = f"pool.scaling:{argument}"
-    return OpenedRegion(
-        full, f"{full}|{pool_id}|{roles}", frozenset({("pool", pool_id)}), render, 1.0
-    )
+pool_region("pool.scaling", "dashboard/pool_scaling.html", board_context, 1.0, by_role=True)
 
 
 @region("pool.scaling.chart")
 def open_chart(identity: Identity, argument: str) -> OpenedRegion | None:
-    """Its argument: name of the pool, then the hours."""
+    """Argument: name of the pool, comma, hours."""
     name, _, length = argument.rpartition(",")
-    pool = Pool.objects.filter(LIVE, name=name).first()
-    if (
-        pool is None
-        or not identity.may("read", pool.pk)
-        or not length.isdecimal()
-        or int(length) not in HOURS
-    ):
+    pool = find_visible_pool(identity, name)
+    if pool is None or not length.isdecimal() or int(length) not in HOURS:
         return None
     hours = int(length)
     pool_id, full = pool.pk, f"pool.scaling.chart:{argument}"

@@ -1,13 +1,11 @@
-"""The sample, from the browser: loaded with one button, removed with one question."""
-
-from typing import Any
+"""Pages that load and remove the sample."""
 
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_POST
 
 from pools.access.permissions import require
-from pools.pages.base import frame, signed_in
+from pools.pages.base import PageRequest, frame, signed_in
 from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
 from project.sample.services import (
     is_sample_loaded,
@@ -19,7 +17,7 @@ from project.sample.services import (
 
 @require_POST
 @signed_in
-def load(request: Any) -> HttpResponse:
+def load(request: PageRequest) -> HttpResponse:
     require(request.identity, "configure", None)
     load_sample()
     messages.success(
@@ -29,7 +27,7 @@ def load(request: Any) -> HttpResponse:
 
 
 @signed_in
-def remove(request: Any) -> HttpResponse:
+def remove(request: PageRequest) -> HttpResponse:
     require(request.identity, "configure", None)
     names = ", ".join(pool.name for pool in list_pools_of_sample())
     question = Question(

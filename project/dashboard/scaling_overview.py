@@ -1,10 +1,7 @@
-"""Scaling over all pools: what each has and wants, what was decided last, who ordered what; and
-the calendar of freezes.
-"""
+"""The page Scaling: all pools with their last decisions and orders, and the calendar of freezes."""
 
-import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
@@ -13,7 +10,6 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.http import HttpResponse
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
@@ -27,25 +23,24 @@ from claims.scaling.overview import (
     zones_of,
 )
 from pools.access.permissions import ACTIONS, Identity
-from pools.lifecycle.selectors import list_pools
 from pools.models import Pool
-from pools.pages.base import page, signed_in, why_not
+from pools.pages.base import PageRequest, page, signed_in, why_not
 from pools.scaling import Occurrence
 from project.dashboard.actions import Action
-from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
+from project.dashboard.regions import Context, pools_region, visible_pools
 
 VIEWS = {"pools": "Pools", "freezes": "Freezes"}
-WEEKS = 3  # that are shown at once
-FARTHEST = 52
+WEEKS = 3  # weeks on the page
+FARTHEST = 52  # weeks ahead
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
 SOUGHT = re.compile(r"[a-z0-9._-]{0,63}")
-SHOWN = 300  # lines; a search finds the others
+SHOWN = 300  # lines; a search finds further pools
 NEXT = 30
 MOMENT = "%a %-d %b %H:%M"
 
 
 @signed_in
-def show_scaling(request: Any) -> HttpResponse:
+def show_scaling(request: PageRequest) -> HttpResponse:
     query: Mapping[str, str] = request.GET
     view = query.get("view", "pools") if query.get("view") in VIEWS else "pools"
     context: dict[str, Any] = {"view": view, "views": VIEWS.items()}
@@ -71,44 +66,8 @@ def show_scaling(request: Any) -> HttpResponse:
 
 
 def read_week(text: str) -> int:
-    """How many weeks from now."""
+    """The first week, as a number of weeks from now."""
     return min(FARTHEST, int(text)) if text.isdecimal() and text.isascii() and len(text) < 4 else 0
-
-
-def visible_pools(identity: Identity) -> list[Pool]:
-    return list(list_pools(identity.visible_pools()))
-
-
-def all_pools_region(
-    name: str,
-    template: str,
-    context: Callable[[Identity, str], dict[str, Any] | None],
-    every: float,
-) -> None:
-    """A region over all pools that somebody may see; who sees and may scale the same pools
-    shares it.
-    """
-
-    def opener(identity: Identity, argument: str) -> OpenedRegion | None:
-        pools = identity.visible_pools()
-        subjects: frozenset[Subject] = (
-            frozenset({ANY}) if pools is None else frozenset(("pool", pool) for pool in pools)
-        )
-        scaled = identity.pools_with(ACTIONS["scale"])
-        told = [None if ids is None else sorted(ids) for ids in (pools, scaled)]
-        scope = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
-        full = f"{name}:{argument}" if argument else name
-        if context(identity, argument) is None:
-            return None
-        return OpenedRegion(
-            full,
-            f"{full}|{scope}",
-            subjects,
-            lambda: render_to_string(template, context(identity, argument)),
-            every,
-        )
-
-    region(name)(opener)
 
 
 # -- pools -----------------------------------------------------------------------------------------
@@ -120,7 +79,13 @@ class ScaledPoolRow:
     actions: list[Action]
 
 
-def facts(identity: Identity, argument: str) -> dict[str, Any]:
+def scaled_pools(identity: Identity) -> list[int] | None:
+    """Ids of the pools that the viewer may scale; None: all pools."""
+    ids = identity.pools_with(ACTIONS["scale"])
+    return None if ids is None else sorted(ids)
+
+
+def facts(identity: Identity, argument: str) -> Context:
     lines = list_scaling_rows(visible_pools(identity), timezone.now())
     return {
         "pools": sum(bool(line.policy) for line in lines),
@@ -134,11 +99,15 @@ def facts(identity: Identity, argument: str) -> dict[str, Any]:
     }
 
 
-def pools(identity: Identity, argument: str) -> dict[str, Any] | None:
-    """Its argument: which are shown, then what their names have."""
+def is_selection(identity: Identity, argument: str) -> bool:
     show, _, sought = argument.partition(",")
-    if show not in FILTERS or not SOUGHT.fullmatch(sought):
-        return None
+    return show in FILTERS and SOUGHT.fullmatch(sought) is not None
+
+
+def pools(identity: Identity, argument: str) -> Context:
+    """Argument: the filter, comma, a part of the names of pools."""
+    show, _, sought = argument.partition(",")
+    assert show in FILTERS  # `is_selection` checks it
     lines = list_scaling_rows(visible_pools(identity), timezone.now())
     chips = [(name, word, sum(line.fits(name) for line in lines)) for name, word in FILTERS.items()]
     found = [line for line in lines if line.fits(show) and sought in line.pool.name]
@@ -154,7 +123,7 @@ def pools(identity: Identity, argument: str) -> dict[str, Any] | None:
 
 
 def quick_actions(identity: Identity, line: PoolScalingRow) -> list[Action]:
-    """What a person may order here. What is off says why."""
+    """Orders of operators for a pool. An action that is off gives the reason."""
 
     def at(name: str) -> str:
         return reverse(f"scaling-{name}", args=[line.pool.name])
@@ -199,7 +168,7 @@ def quick_actions(identity: Identity, line: PoolScalingRow) -> list[Action]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A window within a week, in per cent of it."""
+    """A window in the calendar; `x` and `width` are per cent of the week."""
 
     occurrence: Occurrence
     css: str  # frozen, limits
@@ -238,30 +207,35 @@ class Week:
     title: str
     days: list[date]
     today: int | None
-    mark: float | None  # now, in per cent
+    mark: float | None  # the present moment, in per cent of the week
     rows: list[CalendarRow]
 
 
 @dataclass(frozen=True, slots=True)
 class UpcomingFreeze:
-    """A freeze that is open or comes next."""
+    """A freeze that is open or comes."""
 
     pool: Pool
     occurrence: Occurrence
-    starts: str  # by the window's own clock
+    starts: str  # in the time zone of the window
     ends: str
     is_open: bool
     is_lifted: bool
-    lift: Lift | None  # who has lifted it, of one that was named
+    lift: Lift | None  # the order that lifted this occurrence
     action: Action | None
 
 
-def freezes_context(identity: Identity, argument: str) -> dict[str, Any] | None:
-    """Its argument: how many weeks from now, then whose clock the columns follow."""
+def is_calendar(identity: Identity, argument: str) -> bool:
+    number, _, name = argument.partition(",")
+    return (
+        number.isdecimal() and int(number) <= FARTHEST and name in zones_of(visible_pools(identity))
+    )
+
+
+def freezes_context(identity: Identity, argument: str) -> Context:
+    """Argument: weeks from now, comma, the time zone of the calendar."""
     number, _, name = argument.partition(",")
     found = visible_pools(identity)
-    if not number.isdecimal() or int(number) > FARTHEST or name not in zones_of(found):
-        return None
     zone, now = ZoneInfo(name), timezone.now()
     today = now.astimezone(zone).date()
     monday = today - timedelta(days=today.weekday()) + int(number) * WEEK
@@ -279,9 +253,7 @@ def freezes_context(identity: Identity, argument: str) -> dict[str, Any] | None:
 def draw_week(
     start: datetime, end: datetime, zone: ZoneInfo, windows: list[PoolWindows], now: datetime
 ) -> Week:
-    """By the clock on the wall: every day is as wide as the others, also the one with an
-    hour more.
-    """
+    """A week in local time. All days have equal widths, also those with 23 or 25 hours."""
 
     def place(moment: datetime) -> float:
         wall = moment.astimezone(zone).replace(tzinfo=None) - start.replace(tzinfo=None)
@@ -344,7 +316,7 @@ def list_upcoming_freezes(
         )
         why = why_not(identity, "scale", pool.pk)
         action: Action | None = Action("Restore freeze…", href, why=why)
-        if not is_lifted:  # None: it is open, and the scaler has not come to it yet
+        if not is_lifted:  # no action while the scaler has not applied an open freeze yet
             is_to_act = (
                 not is_open
                 or is_frozen
@@ -363,6 +335,22 @@ def list_upcoming_freezes(
         )
 
 
-all_pools_region("scaling.facts", "dashboard/scaling_overview_facts.html", facts, 2.0)
-all_pools_region("scaling.pools", "dashboard/scaling_overview_pools.html", pools, 1.0)
-all_pools_region("scaling.freezes", "dashboard/scaling_overview_freezes.html", freezes_context, 2.0)
+pools_region(
+    "scaling.facts", "dashboard/scaling_overview_facts.html", facts, 2.0, scope=scaled_pools
+)
+pools_region(
+    "scaling.pools",
+    "dashboard/scaling_overview_pools.html",
+    pools,
+    1.0,
+    scope=scaled_pools,
+    is_valid=is_selection,
+)
+pools_region(
+    "scaling.freezes",
+    "dashboard/scaling_overview_freezes.html",
+    freezes_context,
+    2.0,
+    scope=scaled_pools,
+    is_valid=is_calendar,
+)

@@ -1,7 +1,6 @@
-"""The command palette's server side: where to go, what can be done there, what can be asked."""
+"""Results of the command palette: pages, actions, and questions that a page answers."""
 
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
@@ -15,7 +14,7 @@ from claims.lifecycle.dashboard_queries import count_waiting
 from pools.access.permissions import Identity
 from pools.lifecycle.selectors import LIVE, list_pools
 from pools.models import Member, Pool
-from pools.pages.base import page, signed_in
+from pools.pages.base import PageRequest, page, signed_in
 from project.dashboard.actions import member_actions, pool_actions
 from slots.pages.dashboard_queries import count_slots, get_board
 from slots.pages.display import MEMBER_WORDS, member_class
@@ -40,8 +39,8 @@ class Found:
 
 
 @signed_in
-def search(request: Any) -> HttpResponse:
-    identity: Identity = request.identity
+def search(request: PageRequest) -> HttpResponse:
+    identity = request.identity
     text = request.GET.get("q", "").strip()[:80]
     pools = find_pools(identity, text)
     groups = [
@@ -139,8 +138,8 @@ def claims(identity: Identity, text: str) -> list[SearchHit]:
 
 
 def find_actions(identity: Identity, text: str, pools: list[Pool]) -> list[Found]:
-    """On the one pool or member that is meant, if it is clear which; what is off for this
-    identity is left out.
+    """Actions on the pool or member that the text names without doubt, and general actions. Actions
+    that are off for the caller are left out.
     """
     found = []
     if (text and len(pools) == 1) or (pools and pools[0].name == text):

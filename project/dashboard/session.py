@@ -1,11 +1,10 @@
 """Signing in and out."""
 
 import hashlib
-from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import authenticate, login, logout
-from django.http import HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -21,7 +20,7 @@ from project.kernel.ui import formatting
 @sensitive_post_parameters("password")
 @never_cache
 @csrf_protect
-def sign_in(request: Any) -> HttpResponse:
+def sign_in(request: HttpRequest) -> HttpResponse:
     target = safe_next(request, request.POST.get("next") or request.GET.get("next", ""))
     if request.user.is_authenticated and request.method != "POST":
         return HttpResponseRedirect(target)
@@ -48,10 +47,10 @@ def sign_in(request: Any) -> HttpResponse:
 
 
 @require_POST
-def sign_out(request: Any) -> HttpResponse:
+def sign_out(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         user, key = request.user.get_username(), request.session.session_key or ""
-        # First the session, then the word of it: who hears it finds the session gone.
+        # The session ends before its event, so that receivers of the event find it gone.
         logout(request)
         record(
             "sign_out",
@@ -61,9 +60,9 @@ def sign_out(request: Any) -> HttpResponse:
     return HttpResponseRedirect(reverse(settings.LOGIN_URL))
 
 
-def safe_next(request: Any, told: str) -> str:
-    """A path of ours and nothing else."""
-    is_ours = url_has_allowed_host_and_scheme(
-        told, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+def safe_next(request: HttpRequest, target: str) -> str:
+    """The target if it is a path of this site, else the overview."""
+    is_own = url_has_allowed_host_and_scheme(
+        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
-    return told if told.startswith("/") and is_ours else "/"
+    return target if target.startswith("/") and is_own else "/"

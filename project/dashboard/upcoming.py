@@ -1,11 +1,10 @@
-"""What happens next in a pool, as far as it is known: who starts, what expires, which orders and
-windows end.
+"""The next known moments of a pool: probable starts of claims, expiries, and ends of orders and
+freezes.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.utils import timezone
 
@@ -17,20 +16,20 @@ from pools.models import Member, Pool
 from project.kernel.ui import formatting
 
 LINES = 6
-WAITING = 3  # who starts, at most: the queue says the rest
-LOOKED_AT = 200  # holders, the oldest: those with a limit end in that order mostly
+WAITING = 3  # starts shown; the tab Queue shows all waiting claims
+LOOKED_AT = 200  # oldest holders; claims with a time limit mostly end in order of their age
 
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
     at: datetime
     text: str
-    subject: str = ""  # said strongly before the text
+    subject: str = ""  # emphasised before the text
     href: str = ""
-    until: datetime | None = None  # a band: from as likely as not to nine in ten
+    until: datetime | None = None  # with `at` a range: probability 50 % to 90 %
 
 
-def upcoming(identity: Identity, pool: Pool) -> dict[str, Any]:
+def upcoming(identity: Identity, pool: Pool) -> dict[str, object]:
     now = timezone.now()
     draining = (
         Member.objects.filter(pool=pool, drain_until__isnull=False)
@@ -48,7 +47,7 @@ def upcoming(identity: Identity, pool: Pool) -> dict[str, Any]:
 
 
 def sort_upcoming(found: Iterable[Upcoming], now: datetime) -> list[Upcoming]:
-    """The soonest; what is past is somebody's business already."""
+    """The next future moments in order."""
     return sorted(
         (line for line in found if (line.until or line.at) > now),
         key=lambda line: (line.at, line.subject),

@@ -1,4 +1,4 @@
-"""Pages that show more than one app knows."""
+"""Addresses of pages that show more than one app."""
 
 from django.urls import path
 
