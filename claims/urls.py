@@ -8,7 +8,15 @@ from claims.lifecycle.pages import (
     new_claim_dialogs,
     pool_deletion_dialog,
 )
-from claims.tasks.pages import approval_dialogs, approval_inbox, new_run, plan_page, task_page
+from claims.tasks.pages import (
+    approval_dialogs,
+    approval_inbox,
+    bulk_approval_dialogs,
+    new_run,
+    plan_page,
+    settle_dialog,
+    task_page,
+)
 from claims.tasks.states import views as states_views
 from claims.workspaces.web import dialogs as workspaces_dialogs
 from claims.workspaces.web import views as workspaces_views
@@ -50,11 +58,11 @@ urlpatterns = [
     path("claims/<id:claim_id>/extend/", approval_dialogs.extend, name="claim-extend"),
     path("claims/<id:claim_id>/plan-again/", approval_dialogs.again, name="claim-plan-again"),
     path("claims/<id:claim_id>/move/", approval_dialogs.move, name="claim-move"),
-    path("approvals/approve/", approval_dialogs.approve_many, name="approvals-approve"),
-    path("approvals/reject/", approval_dialogs.reject_many, name="approvals-reject"),
-    path("approvals/extend/", approval_dialogs.extend_many, name="approvals-extend"),
-    path("workspace/settle/<path:name>/", approval_dialogs.settle, name="workspace-settle"),
-    path("approvals/<id:claim_id>/", approval_inbox.show_peek, name="approval"),
+    path("approvals/approve/", bulk_approval_dialogs.approve_many, name="approvals-approve"),
+    path("approvals/reject/", bulk_approval_dialogs.reject_many, name="approvals-reject"),
+    path("approvals/extend/", bulk_approval_dialogs.extend_many, name="approvals-extend"),
+    path("workspace/settle/<path:name>/", settle_dialog.settle, name="workspace-settle"),
+    path("approvals/<id:claim_id>/", approval_inbox.show_preview, name="approval"),
     path("workspaces/", workspaces_views.show_workspaces, name="workspaces"),
     # A name may have slashes.
     path("workspaces/<path:name>/", workspaces_views.show_workspace, name="workspace"),

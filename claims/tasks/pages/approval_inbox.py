@@ -1,11 +1,10 @@
-"""Approvals: every plan that waits for a person, the soonest to expire first; what it holds up;
-one of them beside the list.
+"""The page Approvals: all waiting plans, the earliest deadline first, with a preview beside the
+list.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from django.http import HttpResponse, HttpResponseRedirect
@@ -17,20 +16,21 @@ from claims.allocation.selectors import view_claims
 from claims.lifecycle.dashboard_queries import count_waiting, in_pools
 from claims.lifecycle.pages.claim_page import find_claim, scope_of
 from claims.models import Plan
+from claims.tasks.pages.approval_panel import must_read, percent_left, why_not_approve
 from claims.tasks.pages.plan_page import Entry, entries_of, tree_of
-from claims.tasks.pages.task_page import must_read, source_words, why_not_approve
+from claims.tasks.pages.task_page import describe_source
 from claims.tasks.plans.plan_changes import NotAPlan
 from claims.tasks.plans.selectors import PendingPlan, count_pending, list_pending
 from claims.tasks.run_spec import DISCARD
 from pools.access.permissions import Identity
-from pools.pages.base import page, signed_in
+from pools.pages.base import PageRequest, page, signed_in
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.errors import NotFound, Unavailable
 from project.kernel.live.regions import OpenedRegion, region
 
-PEEKED = 8  # resources beside the list
-MOST = 300  # plans on the page: those that expire first
+PREVIEWED = 8  # resources in the preview
+MOST = 300  # plans on the page: those with the earliest deadlines
 SECTIONS = (
     ("Expires within 3 h", timedelta(hours=3)),
     ("Expires within 12 h", timedelta(hours=12)),
@@ -48,26 +48,26 @@ SELECT count(*)::int AS n, extract(epoch FROM percentile_cont(0.5) WITHIN GROUP 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """A plan that waits."""
+    """A waiting plan."""
 
     pending: PendingPlan
     claim: ClaimView
-    why: str  # why this reader can't say yes
-    left: int  # per cent of its time
-    waiting: int  # claims in its pool
-    held_since: datetime | None = None  # its slot
+    why: str  # why this reader cannot approve
+    left: int  # percent of the time to decide
+    waiting: int  # claims in the pool
+    held_since: datetime | None = None  # when the slot was reserved
 
     @property
     def name(self) -> str:
         return self.claim.workspace or self.claim.owner or str(self.claim.id)
 
     @property
-    def counts(self) -> Any:
+    def counts(self) -> Mapping[str, int]:
         return self.pending.plan.summary
 
     @property
     def brief(self) -> str:
-        """What it would do, in signs: only what is not nothing."""
+        """The counts of the plan with their signs."""
         signs = (("add", "+"), ("change", "~"), ("destroy", "-"), ("replace", "-/+"))
         return (
             " ".join(
@@ -95,8 +95,6 @@ class ApprovalRow:
 
 @dataclass(frozen=True, slots=True)
 class InboxFilter:
-    """Which of them."""
-
     show: str = "all"  # all | mine | destroys
     pool: str = ""
 
@@ -106,18 +104,18 @@ class InboxFilter:
         return self.show == "all" or (not row.why if self.show == "mine" else row.pending.destroys)
 
     def with_(self, **changed: str) -> str:
-        told = {"show": self.show, "pool": self.pool} | changed
-        return urlencode({key: value for key, value in told.items() if value and value != "all"})
+        values = {"show": self.show, "pool": self.pool} | changed
+        return urlencode({key: value for key, value in values.items() if value and value != "all"})
 
 
-def read_wanted(told: str) -> InboxFilter:
-    asked = {key: values[0] for key, values in parse_qs(told).items()}
-    show = asked.get("show", "all")
-    return InboxFilter(show if show in ("mine", "destroys") else "all", asked.get("pool", "")[:63])
+def read_filter(query: str) -> InboxFilter:
+    values = {key: texts[0] for key, texts in parse_qs(query).items()}
+    show = values.get("show", "all")
+    return InboxFilter(show if show in ("mine", "destroys") else "all", values.get("pool", "")[:63])
 
 
 def list_rows(identity: Identity) -> list[ApprovalRow]:
-    """All that this identity may see, the soonest to expire first."""
+    """All waiting plans that the identity may see, the earliest deadline first."""
     found = list_pending(identity.visible_pools(), limit=MOST)
     claims = {claim.id: claim for claim in view_claims([pending.claim_id for pending in found])}
     queues, now = count_waiting(), timezone.now()
@@ -133,22 +131,14 @@ def list_rows(identity: Identity) -> list[ApprovalRow]:
                 pending,
                 claim,
                 why_not_approve(identity, claim, pending.plan),
-                percent_left(pending, now),
+                percent_left(
+                    pending.reserved_since or pending.plan.made_at, pending.expires_at, now
+                ),
                 waiting,
                 since,
             )
         )
     return rows
-
-
-def percent_left(pending: PendingPlan, now: datetime) -> int:
-    since = pending.reserved_since or pending.plan.made_at
-    whole = (pending.expires_at - since).total_seconds()
-    return (
-        max(0, min(100, round(100 * (pending.expires_at - now).total_seconds() / whole)))
-        if whole > 0
-        else 0
-    )
 
 
 def sections_of(rows: Sequence[ApprovalRow], now: datetime) -> list[tuple[str, list[ApprovalRow]]]:
@@ -162,12 +152,12 @@ def sections_of(rows: Sequence[ApprovalRow], now: datetime) -> list[tuple[str, l
 
 
 @signed_in
-def show_approvals(request: Any) -> HttpResponse:
-    wanted = read_wanted(request.META.get("QUERY_STRING", ""))
+def show_approvals(request: PageRequest) -> HttpResponse:
+    wanted = read_filter(request.META.get("QUERY_STRING", ""))
     rows = [row for row in list_rows(request.identity) if wanted.fits(row)]
-    told = request.GET.get("claim", "")
+    number = request.GET.get("claim", "")
     chosen = next(
-        (row.claim for row in rows if str(row.claim.id) == told), rows[0].claim if rows else None
+        (row.claim for row in rows if str(row.claim.id) == number), rows[0].claim if rows else None
     )
     return page(
         request,
@@ -179,17 +169,19 @@ def show_approvals(request: Any) -> HttpResponse:
 
 
 @signed_in
-def show_peek(request: Any, claim_id: int) -> HttpResponse:
-    """One of them, for the page that is open already."""
+def show_preview(request: PageRequest, claim_id: int) -> HttpResponse:
+    """The preview of one plan, loaded by the open page."""
     claim = find_claim(request.identity, str(claim_id))
     if claim is None:
         raise NotFound(f"Claim {claim_id} does not exist.", way_out="Reload the page.")
-    if request.headers.get("Sec-Fetch-Dest") == "document":  # somebody opened the address by itself
+    if request.headers.get("Sec-Fetch-Dest") == "document":  # opened outside of the page
         return HttpResponseRedirect(f"/claims/{claim_id}/#decide")
     return page(request, "claims/tasks/approval_preview.html", chosen=claim)
 
 
-def opened(name: str, identity: Identity, argument: str, render: Any, every: float) -> OpenedRegion:
+def opened(
+    name: str, identity: Identity, argument: str, render: Callable[[], str], every: float
+) -> OpenedRegion:
     subjects, scope = scope_of(identity)
     full = f"{name}:{argument}" if argument else name
     return OpenedRegion(full, f"{full}|{scope}", subjects, render, every)
@@ -197,7 +189,7 @@ def opened(name: str, identity: Identity, argument: str, render: Any, every: flo
 
 @region("approvals")
 def open_list(identity: Identity, argument: str) -> OpenedRegion | None:
-    wanted = read_wanted(argument)
+    wanted = read_filter(argument)
 
     def render() -> str:
         now = timezone.now()
@@ -216,7 +208,7 @@ def open_list(identity: Identity, argument: str) -> OpenedRegion | None:
 
 @region("approvals.head")
 def open_head(identity: Identity, argument: str) -> OpenedRegion | None:
-    wanted = read_wanted(argument)
+    wanted = read_filter(argument)
 
     def render() -> str:
         rows = list_rows(identity)
@@ -269,7 +261,7 @@ def open_head(identity: Identity, argument: str) -> OpenedRegion | None:
 
 @region("approvals.count")
 def open_count(identity: Identity, argument: str) -> OpenedRegion | None:
-    """In the navigation of every page."""
+    """The number in the navigation of each page."""
 
     def render() -> str:
         count = count_pending(identity.visible_pools())
@@ -279,7 +271,7 @@ def open_count(identity: Identity, argument: str) -> OpenedRegion | None:
 
 
 @region("approval")
-def open_peek(identity: Identity, argument: str) -> OpenedRegion | None:
+def open_preview(identity: Identity, argument: str) -> OpenedRegion | None:
     claim = find_claim(identity, argument)
     if claim is None:
         return None
@@ -289,14 +281,14 @@ def open_peek(identity: Identity, argument: str) -> OpenedRegion | None:
     def render() -> str:
         fresh = view_claims([claim_id])[0]
         plan = Plan.objects.filter(claim_id=claim_id).order_by("is_stale", "-pk").first()
-        context = {
+        context: dict[str, object] = {
             "claim": fresh,
             "plan": plan,
             "now": timezone.now(),
             "is_pending": fresh.state in ("reserved", "parked"),
         }
         if plan is not None:
-            context |= peeked(plan)
+            context |= preview_context(plan)
         return render_to_string("claims/tasks/approval.html", context)
 
     return OpenedRegion(
@@ -307,11 +299,14 @@ def open_peek(identity: Identity, argument: str) -> OpenedRegion | None:
     )
 
 
-def peeked(plan: Plan) -> dict[str, Any]:
-    """The riskiest of it."""
-    found: dict[str, Any] = {"counts": plan.summary, "commit": str(plan.facts.get("commit") or "")}
+def preview_context(plan: Plan) -> dict[str, object]:
+    """The riskiest changes of a plan."""
+    found: dict[str, object] = {
+        "counts": plan.summary,
+        "commit": str(plan.facts.get("commit") or ""),
+    }
     work = getattr(plan.claim, "work", None)
-    found["source"] = source_words(work) if work else ""
+    found["source"] = describe_source(work) if work else ""
     found["discards_state"] = work is not None and work.body.get("state") == DISCARD
     if not plan.json_file:
         return found
@@ -320,6 +315,9 @@ def peeked(plan: Plan) -> dict[str, Any]:
     except (NotAPlan, NotFound, Unavailable):
         return found
     entries: list[Entry] = entries_of(
-        plan, changes[:PEEKED], embedded=PEEKED, opened=1 if changes and changes[0].is_risky else 0
+        plan,
+        changes[:PREVIEWED],
+        embedded=PREVIEWED,
+        opened=1 if changes and changes[0].is_risky else 0,
     )
     return found | {"entries": entries, "rest": len(changes) - len(entries)}

@@ -1,5 +1,5 @@
-"""Run a plan from the browser: a form whose fields are those of the call, with what is wrong
-said at each of them, all at once.
+"""The form of a new run. Its fields are those of the API call, and all errors appear at their
+fields.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from claims.tasks.pages.variables import read_variables
 from pools.access.permissions import Identity, require_anywhere
 from pools.lifecycle.selectors import list_pools, spec_of
 from pools.models import Pool
-from pools.pages.base import page, signed_in
+from pools.pages.base import PageRequest, page, signed_in
 from pools.providers.base import has_agents
 from pools.secrets.services import list_secrets
 from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
@@ -29,7 +29,7 @@ KINDS = {
         "Plans, waits for an approval, then applies in the same slot",
     ),
     "plan": ("plan", "Plans and shows what would change; nothing is applied"),
-    "drift_check": ("drift check", "Looks for what changed outside since the last apply"),
+    "drift_check": ("drift check", "Looks for changes outside since the last apply"),
 }
 EXECUTORS = {
     "command": ("Commands", "A plan command and an apply command, run by the shell"),
@@ -51,7 +51,7 @@ VARIABLES_HELP = (
     "keep their type"
 )
 LONGEST = 200_000  # characters of a field
-# Where a fault of the call belongs in the form; the longest beginning wins.
+# The form field of each field of the call; the longest prefix wins.
 PLACES = {
     "pool": "pool", "pools": "pool", "kind": "kind", "task": "kind", "workspace": "workspace",
     "owner": "owner", "priority": "priority", "run": "executor", "run.executor": "executor",
@@ -67,7 +67,7 @@ PLACES = {
 
 @dataclass(frozen=True, slots=True)
 class RunForm:
-    """What stands in the form."""
+    """The typed values of the form."""
 
     values: dict[str, str]
     files: Sequence[tuple[str, str]] = (("", ""),)
@@ -78,15 +78,15 @@ class RunForm:
 
 
 @signed_in
-def run(request: Any) -> HttpResponse:
-    identity: Identity = request.identity
+def run(request: PageRequest) -> HttpResponse:
+    identity = request.identity
     require_anywhere(identity, "claim")
     pools = pools_with_agents(identity)
     if request.method != "POST":
-        told = {
+        values = {
             name: request.GET.get(name, "")[:120] for name in ("pool", "workspace", "kind", "owner")
         }
-        return show(request, pools, RunForm(told))
+        return show(request, pools, RunForm(values))
     typed = read_form(request)
     if request.POST.get("more") == "file":
         return show(request, pools, replace(typed, files=[*typed.files, ("", "")]))
@@ -119,7 +119,7 @@ def pools_with_agents(identity: Identity) -> list[Pool]:
     ]
 
 
-def read_form(request: Any) -> RunForm:
+def read_form(request: PageRequest) -> RunForm:
     paths, texts = request.POST.getlist("file_path"), request.POST.getlist("file_text")
     files = [
         (path.strip(), text.replace("\r\n", "\n")) for path, text in zip(paths, texts, strict=False)
@@ -132,10 +132,12 @@ def read_form(request: Any) -> RunForm:
     return RunForm(values, files or [("", "")], request.POST.getlist("secrets"))
 
 
-def body_of(request: Any, typed: RunForm) -> dict[str, Any]:
-    """The form as the body of a call. What only the form can get wrong is said with the rest."""
+def body_of(request: PageRequest, typed: RunForm) -> dict[str, object]:
+    """The form as the body of a call. Raises with the faults of the form and of the body
+    together.
+    """
     faults: list[FieldError] = []
-    wanted: dict[str, Any] = {"executor": typed.get("executor", "command")}
+    wanted: dict[str, object] = {"executor": typed.get("executor", "command")}
     if wanted["executor"] == "command":
         commands = {
             step: text
@@ -166,7 +168,7 @@ def body_of(request: Any, typed: RunForm) -> dict[str, Any]:
     source = source_of(request, typed, faults)
     if source:
         wanted["source"] = source
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "pool": typed.get("pool"),
         "task": typed.get("kind", "plan"),
         "run": wanted,
@@ -179,7 +181,7 @@ def body_of(request: Any, typed: RunForm) -> dict[str, Any]:
             int(priority) if priority.lstrip("-").isdecimal() and len(priority) < 5 else priority
         )
     if faults:
-        try:  # what else is wrong is said with it
+        try:  # collects the faults of the body, too
             parse_claim(body, requested_by=request.identity.requester)
         except BerthError as error:
             faults += [
@@ -191,7 +193,9 @@ def body_of(request: Any, typed: RunForm) -> dict[str, Any]:
     return body
 
 
-def source_of(request: Any, typed: RunForm, faults: list[FieldError]) -> dict[str, Any] | None:
+def source_of(
+    request: PageRequest, typed: RunForm, faults: list[FieldError]
+) -> dict[str, object] | None:
     kind = typed.get("source", "none")
     if kind == "files":
         files = {path: text for path, text in typed.files if path or text}
@@ -212,7 +216,9 @@ def source_of(request: Any, typed: RunForm, faults: list[FieldError]) -> dict[st
         return {"files": files}
     if kind == "archive":
         upload = request.FILES.get("archive")
-        folder = {"path": path} if (path := typed.get("archive_path").strip()) else {}
+        folder: dict[str, object] = {}
+        if path := typed.get("archive_path").strip():
+            folder["path"] = path
         if upload is None:
             if known := typed.get("kept_archive"):
                 return {"archive": known} | folder
@@ -224,12 +230,11 @@ def source_of(request: Any, typed: RunForm, faults: list[FieldError]) -> dict[st
                 )
             )
             return None
-        if upload.size > SOURCE_BYTES:
-            said = f"The archive is too large, {upload.size:,} bytes."
+        if (size := upload.size or 0) > SOURCE_BYTES:
             faults.append(
                 FieldError(
                     "run.source.archive",
-                    said,
+                    f"The archive is too large, {size:,} bytes.",
                     (
                         f"The limit is {SOURCE_BYTES // 1_000_000} MB. Leave out files that the "
                         "run does not need."
@@ -253,7 +258,7 @@ def source_of(request: Any, typed: RunForm, faults: list[FieldError]) -> dict[st
 
 
 def read_pairs(text: str, where: str, faults: list[FieldError]) -> dict[str, str]:
-    """A name and a value on each line."""
+    """Parses lines of the form name=value."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -276,10 +281,10 @@ def read_pairs(text: str, where: str, faults: list[FieldError]) -> dict[str, str
     return found
 
 
-# -- how it is shown -------------------------------------------------------------------------------
+# -- rendering -------------------------------------------------------------------------------------
 
 
-def place_of(name: str) -> str:
+def form_field_of(name: str) -> str:
     fits = [
         start for start in PLACES if name == start or name.startswith((f"{start}.", f"{start}["))
     ]
@@ -287,7 +292,7 @@ def place_of(name: str) -> str:
 
 
 def show(
-    request: Any,
+    request: PageRequest,
     pools: Sequence[Pool],
     typed: RunForm,
     faults: Sequence[FieldError] = (),
@@ -295,14 +300,13 @@ def show(
 ) -> HttpResponse:
     at: dict[str, list[FieldError]] = {}
     for fault in faults:
-        at.setdefault(place_of(fault.field), []).append(fault)
+        at.setdefault(form_field_of(fault.field), []).append(fault)
     first = typed.get("pool") or (pools[0].name if pools else "")
 
     def field(name: str, label: str, kind: str = "text", help: str = "", **more: Any) -> Field:
-        said = tuple(FieldError(name, e.message, e.way_out) for e in at.get(name, ()))
-        return Field(
-            name, label, kind, typed.get(name, more.pop("value", "")), help, errors=said, **more
-        )
+        errors = tuple(FieldError(name, e.message, e.way_out) for e in at.get(name, ()))
+        value = typed.get(name, more.pop("value", ""))
+        return Field(name, label, kind, value, help, errors=errors, **more)
 
     secrets = sorted(
         {secret.name for pool in pools if pool.name == first for secret in list_secrets(pool.pk)}

@@ -1,13 +1,13 @@
-"""A plan on its claim's page: what it would do, the riskiest first; attributes are read when
-somebody opens them, long lists by pages.
+"""A plan on its claim's page: the riskiest changes first. Attributes load when a user opens a
+change, long lists load page by page.
 """
 
 import json
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -33,27 +33,27 @@ from claims.tasks.plans.plan_changes import (
 )
 from claims.tasks.plans.value_diff import DiffLine
 from pools.access.permissions import Identity
-from pools.pages.base import signed_in
+from pools.pages.base import PageRequest, signed_in
 from project.kernel.errors import NotFound, Unavailable
 from project.kernel.ui import formatting
 
-PAGE = 100  # resources or groups that are sent at once
-FLAT = 60  # beside those at risk; more of them stand in groups
-EMBEDDED = 25  # whose attributes come with the page
-OPENED = 5  # of those at risk
+PAGE = 100  # resources or groups in one answer
+FLAT = 60  # changes without risk that are listed singly; more are grouped
+EMBEDDED = 25  # changes whose attributes come with the page
+OPENED = 5  # risky changes that are open at first
 JSON = "application/json; charset=utf-8"
-FATES = {  # of what is at risk: one of it, and what becomes of it
+FATES = {  # by action: the noun, and what happens to the resource
     "delete": ("destruction", "destroyed"),
     "replace": ("replacement", "destroyed and created again"),
     "forget": ("resource to forget", "forgotten"),
 }
 KEPT = 48 << 20  # bytes of memory that outlines of plans may take
 PRETTY = 2 << 20
-MOST_EMBEDDED = 500_000  # bytes of attributes, and of what is written of them, in one answer
+MOST_EMBEDDED = 500_000  # bytes of attributes and their lines in one answer
 
 
 class _Plans:
-    """Outlines of plans that were read lately."""
+    """Cache of the outlines of plans."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ _plans = _Plans()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A resource as it stands in the list."""
+    """A row of the list."""
 
     change: ResourceChange
     href: str
@@ -101,7 +101,7 @@ class GroupEntry:
 
     @property
     def mixed(self) -> Counts | None:
-        """Shown where the group's sign does not say it all."""
+        """Counts of a group with different changes."""
         return self.group.counts if self.sign[1] == "z" else None
 
     @property
@@ -110,7 +110,7 @@ class GroupEntry:
 
     @property
     def sign(self) -> tuple[str, str]:
-        """Where all of them have the same lot."""
+        """Sign and class of a group with equal changes."""
         counts = self.group.counts
         if counts.add == self.group.size:
             return "+", "add"
@@ -121,8 +121,8 @@ def tree_of(plan: Plan) -> PlanTree:
     return _plans.get(plan)
 
 
-def plan_context(plan: Plan) -> dict[str, Any]:
-    """The parts that a page shows at once."""
+def plan_context(plan: Plan) -> dict[str, object]:
+    """The parts that the page shows at once."""
     try:
         tree = tree_of(plan)
     except NotAPlan as error:
@@ -131,7 +131,7 @@ def plan_context(plan: Plan) -> dict[str, Any]:
         return {"problem": f"{error.detail} {error.way_out}"}
     risky, others = tree.risky, tree.others
     is_small = len(tree.changes) <= EMBEDDED
-    context: dict[str, Any] = {
+    context: dict[str, object] = {
         "tree": tree,
         "total": len(tree.changes),
         "is_long": len(tree.changes) > EMBEDDED,
@@ -153,41 +153,35 @@ def plan_context(plan: Plan) -> dict[str, Any]:
 
 
 def warning_of(risky: list[ResourceChange]) -> tuple[str, list[str], int, str] | None:
-    """How many, which (three of them), how many more, and what becomes of them."""
+    """The counts, three addresses, the number of further ones, and what happens to them."""
     if not risky:
         return None
     counts = Counter(change.action for change in risky)
     named = [(counts[action], *texts) for action, texts in FATES.items() if counts[action]]
-    said = formatting.sentence([formatting.plural(number, word) for number, word, _ in named])
+    counted = formatting.sentence([formatting.plural(number, word) for number, word, _ in named])
     then = formatting.sentence([fate for _, _, fate in named], "or")
-    return said, [change.address for change in risky[:3]], max(0, len(risky) - 3), then
+    return counted, [change.address for change in risky[:3]], max(0, len(risky) - 3), then
 
 
 def page_of(
     plan: Plan,
-    changes: Any,
+    changes: Sequence[ResourceChange],
     query: dict[str, str],
     *,
     offset: int = 0,
     opened: int = 0,
     embedded: int = OPENED,
-) -> dict[str, Any]:
-    """A piece of a list, and where the rest is."""
+) -> dict[str, object]:
+    """A page of a list, and the address of the next page."""
     shown = changes[offset : offset + PAGE]
     left = max(0, len(changes) - offset - len(shown))
-    more = (
-        (
-            f"{reverse('claim-plan-changes', args=[plan.claim_id, plan.pk])}"
-            f"?{urlencode(query | {'from': offset + PAGE})}"
-        )
-        if left
-        else ""
-    )
+    address = reverse("claim-plan-changes", args=[plan.claim_id, plan.pk])
+    more = f"{address}?{urlencode(query | {'from': str(offset + PAGE)})}" if left else ""
     found = entries_of(plan, shown, embedded=max(opened, embedded), opened=opened)
     return {"entries": found, "more": more, "left": left}
 
 
-def groups_page(plan: Plan, groups: list[ResourceGroup], offset: int = 0) -> dict[str, Any]:
+def groups_page(plan: Plan, groups: list[ResourceGroup], offset: int = 0) -> dict[str, object]:
     address = reverse("claim-plan-changes", args=[plan.claim_id, plan.pk])
     shown = groups[offset : offset + PAGE]
     left = max(0, len(groups) - offset - len(shown))
@@ -200,9 +194,11 @@ def groups_page(plan: Plan, groups: list[ResourceGroup], offset: int = 0) -> dic
     }
 
 
-def entries_of(plan: Plan, changes: Any, *, embedded: int, opened: int = 0) -> list[Entry]:
-    """The first `embedded` of them with their attributes, as long as these are not too many for
-    one answer; the others load them.
+def entries_of(
+    plan: Plan, changes: Sequence[ResourceChange], *, embedded: int, opened: int = 0
+) -> list[Entry]:
+    """Rows of the changes. The first `embedded` rows come with their attributes, as far as the
+    answer stays small; the other rows load them when opened.
     """
     found = []
     left = MOST_EMBEDDED
@@ -215,7 +211,7 @@ def entries_of(plan: Plan, changes: Any, *, embedded: int, opened: int = 0) -> l
     return found
 
 
-# -- what is asked for later -----------------------------------------------------------------------
+# -- parts that load later -------------------------------------------------------------------------
 
 
 def plan_for(identity: Identity, claim_id: int, plan_id: int) -> Plan:
@@ -236,12 +232,12 @@ def read_tree(plan: Plan) -> PlanTree:
 
 
 @signed_in
-def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
-    """A piece of the list: of a group, of what a search finds, from some place on."""
+def list_changes(request: PageRequest, claim_id: int, plan_id: int) -> HttpResponse:
+    """A page of a list: of a group, of the results of a search, or of all changes."""
     plan = plan_for(request.identity, claim_id, plan_id)
     tree = read_tree(plan)
-    told = request.GET.get("from", "")
-    offset = int(told) if told.isdecimal() and len(told) < 9 else 0
+    start = request.GET.get("from", "")
+    offset = int(start) if start.isdecimal() and len(start) < 9 else 0
     show, group, text = (
         request.GET.get("show", ""),
         request.GET.get("group", ""),
@@ -268,7 +264,7 @@ def list_changes(request: Any, claim_id: int, plan_id: int) -> HttpResponse:
 
 
 @signed_in
-def show_change(request: Any, claim_id: int, plan_id: int, number: int) -> HttpResponse:
+def show_change(request: PageRequest, claim_id: int, plan_id: int, number: int) -> HttpResponse:
     change = read_tree(plan_for(request.identity, claim_id, plan_id)).find(number)
     if change is None:
         raise NotFound("This plan has no such resource.", way_out="Reload the page.")
@@ -276,13 +272,13 @@ def show_change(request: Any, claim_id: int, plan_id: int, number: int) -> HttpR
 
 
 @signed_in
-def show_raw(request: Any, claim_id: int, plan_id: int) -> HttpResponseBase:
-    """As it was kept: redacted before it came."""
+def show_raw(request: PageRequest, claim_id: int, plan_id: int) -> HttpResponseBase:
+    """The stored JSON, which the agent has redacted."""
     plan = plan_for(request.identity, claim_id, plan_id)
     name = str(plan.json_file)
     if storage().exists(name) and storage().size(name) < PRETTY:
         data = read_file(name)
-        with suppress(ValueError, RecursionError):  # as it came, then
+        with suppress(ValueError, RecursionError):  # unreadable JSON is sent unchanged
             data = json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
         answer: HttpResponseBase = HttpResponse(data, content_type=JSON)
     else:

@@ -1,14 +1,10 @@
-"""The page of a claim that does a task: what has become of it, its plan, its log, who decides,
-what it holds.
-"""
+"""The page of a task: head, state, plan, log, approval panel and slot, each a live region."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Q
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -17,49 +13,30 @@ from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
 from claims.display import claim_class, claim_word
 from claims.lifecycle.claim_steps import AgentRun, ApprovalSummary, steps_of_task
-from claims.lifecycle.drain import drains_of
 from claims.lifecycle.pages.claim_list import describe_demand, describe_estimate, may_touch
-from claims.lifecycle.pages.claim_page import find_claim, left_percent, scope_of
+from claims.lifecycle.pages.claim_page import find_claim, scope_of
 from claims.models import Approval, Claim, Plan, Run, Task
 from claims.states import PENDING
+from claims.tasks.approvals.lost_apply import SETTLED
 from claims.tasks.failure_hints import way_out
+from claims.tasks.pages.approval_panel import approval_context
 from claims.tasks.pages.plan_page import plan_context
-from claims.tasks.plans.selectors import PlanView, view_plan
 from claims.tasks.states.views import rescued_of_claim
 from claims.tasks.task_result import is_cut_off
 from claims.timeline.queries import Filter, list_lines
-from pools.access.permissions import ADMIN, APPROVER, Identity
-from pools.models import Grant, Member, Pool
+from pools.access.permissions import ADMIN, Identity
+from pools.models import Member
 from project.kernel.live.regions import OpenedRegion, Subject, region
 from project.kernel.ui import formatting
 from slots.models import Slot
 
 LINES = 12
-CUT_SHORT = ("lost", "cancelled", "expired")  # how a claim ends while its apply runs
-SETTLED = {
-    "applied": "it was applied",
-    "not_applied": "nothing of it was applied",
-    "unknown": "it may be applied in part",
-}
-NAMED = 4  # people who could say yes
-ORDINALS = (
-    "",
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-)
+CUT_SHORT = ("lost", "cancelled", "expired")  # outcomes of a claim whose apply was interrupted
 ENDED = {
     "applied": "The plan was applied as it was approved.",
     "rejected": "An approver rejected the plan; nothing was applied.",
     "expired": "No decision was made in time; nothing was applied.",
-    "cancelled": "It was cancelled.",
+    "cancelled": "The claim was cancelled.",
     "lost": "Its agent was lost.",
 }
 PLANNED = {
@@ -121,18 +98,10 @@ def list_run_rows(claim_id: int) -> list[RunRow]:
         place = f"{run.member} · {run.place.replace('-', ' ')}" if run.place else run.member
         rows.append(
             RunRow(
-                run.generation,
-                word,
-                run.step,
-                place,
-                run.started_at,
-                run.ended_at,
-                run.outcome,
-                run.code,
-                run.reason,
-                run.exit_code,
+                run.generation, word, run.step, place, run.started_at, run.ended_at, run.outcome,
+                run.code, run.reason, run.exit_code,
             )
-        )
+        )  # fmt: skip
     return rows
 
 
@@ -142,10 +111,10 @@ def list_run_rows(claim_id: int) -> list[RunRow]:
 def of_task(
     name: str,
     template: str,
-    context: Callable[[Identity, ClaimView], dict[str, Any]],
+    context: Callable[[Identity, ClaimView], dict[str, object]],
     every: float = 0.5,
 ) -> None:
-    """A region of one claim, for who may see it."""
+    """Registers a region of one claim, for users who may see the claim."""
 
     def opener(identity: Identity, argument: str) -> OpenedRegion | None:
         claim = find_claim(identity, argument)
@@ -154,7 +123,7 @@ def of_task(
         _, scope = scope_of(identity)
         subjects: set[Subject] = {("claim", claim.id)}
         if claim.pool_id is not None and claim.state in ("waiting", "blocked", "parked"):
-            subjects.add(("pool", claim.pool_id))  # why it waits changes with its pool
+            subjects.add(("pool", claim.pool_id))  # the wait reason changes with the pool
         claim_id = claim.id
 
         def render() -> str:
@@ -177,7 +146,7 @@ def of_task(
 
 
 def list_waiting_behind(identity: Identity, claim: ClaimView) -> list[int]:
-    """Who waits for the same workspace."""
+    """The first five claims that wait for the same workspace."""
     if not claim.workspace:
         return []
     visible = identity.visible_pools()
@@ -189,8 +158,8 @@ def list_waiting_behind(identity: Identity, claim: ClaimView) -> list[int]:
     return list(found.exclude(pk=claim.id).order_by("rank", "id").values_list("pk", flat=True)[:5])
 
 
-def decided(claim: ClaimView) -> list[ApprovalSummary]:
-    """Every plan it had, and who said yes to it."""
+def summarise_approvals(claim: ClaimView) -> list[ApprovalSummary]:
+    """All plans of the claim with their approvals, oldest first."""
     plans = list(Plan.objects.filter(claim_id=claim.id).order_by("pk"))
     approved = Claim.objects.filter(pk=claim.id).values_list("approved_plan_id", flat=True).first()
     yes: dict[int, list[tuple[str, datetime]]] = {}
@@ -200,18 +169,12 @@ def decided(claim: ClaimView) -> list[ApprovalSummary]:
     for plan in plans:
         given = yes.get(plan.pk, [])
         is_approved = plan.pk == approved
-        found.append(
-            ApprovalSummary(
-                plan.made_at,
-                not plan.is_stale,
-                tuple(given),
-                len(given) if is_approved and given else len(given) + 1,
-            )
-        )
+        needed = len(given) if is_approved and given else len(given) + 1
+        found.append(ApprovalSummary(plan.made_at, not plan.is_stale, tuple(given), needed))
     return found
 
 
-def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+def head(identity: Identity, claim: ClaimView) -> dict[str, object]:
     now, rows = timezone.now(), list_run_rows(claim.id)
     runs = [
         AgentRun(row.step, row.place, row.started_at, row.ended_at, row.outcome) for row in rows
@@ -227,14 +190,14 @@ def head(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         and claim.owner not in (claim.workspace, f"workspace:{claim.workspace}"),
         "commit": str(plan.facts.get("commit") or "") if plan else "",
         "steps": steps_of_task(
-            claim, runs, decided(claim), now, list_waiting_behind(identity, claim)
+            claim, runs, summarise_approvals(claim), now, list_waiting_behind(identity, claim)
         ),
         "actions": task_actions(identity, claim),
     }
 
 
-def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
-    """What has to be said before the plan: why it waits, or why it ended."""
+def state(identity: Identity, claim: ClaimView) -> dict[str, object]:
+    """The section above the plan: why the claim waits, or why it ended."""
     last = Run.objects.filter(claim_id=claim.id).order_by("-generation").first()
     apply = last if last is not None and last.step == "apply" else None
     lost = (
@@ -248,10 +211,10 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         and is_cut_off(apply.outcome, apply.code, apply.exit_code)
     )
     facts = last.facts if last and isinstance(last.facts, dict) else {}
-    told, report = facts.get("settled"), facts.get("report")
+    answer, report = facts.get("settled"), facts.get("report")
     settled = (
-        {"by": told.get("by", ""), "words": SETTLED.get(str(told.get("what")), "")}
-        if isinstance(told, dict)
+        {"by": answer.get("by", ""), "words": SETTLED.get(str(answer.get("what")), "")}
+        if isinstance(answer, dict)
         else None
     )
     why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
@@ -275,33 +238,32 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, Any]:
 
 
 def task_ending(claim: ClaimView) -> str:
-    """What came of an ended task, in a sentence; empty for a failed one, whose run says why."""
+    """The ending of a task as a sentence; empty for a failed task, because its run has the
+    reason.
+    """
     if claim.outcome == "planned":
-        return PLANNED.get(claim.task or "", "Only a plan was asked for.")
+        return PLANNED.get(claim.task or "", "Only a plan was requested.")
     return ENDED.get(claim.outcome or "", "")
 
 
-def interrupt_of(run: Run | None, told: Any) -> dict[str, Any] | None:
-    """While an interrupted program may still finish what it began: its run goes on, or its
-    slot drains.
-    """
-    if run is None or not isinstance(told, dict):
+def interrupt_of(run: Run | None, interrupt: object) -> dict[str, object] | None:
+    """The interrupt of a program that may still be running: its run is open or its slot drains."""
+    if run is None or not isinstance(interrupt, dict):
         return None
     slots = Slot.objects.filter(
         member_id=run.member_id, generation=run.generation, state="draining"
     )
     if run.ended_at is not None and not slots.exists():
         return None
-    until = parse_datetime(str(told.get("until") or ""))
     return {
-        "why": told.get("why"),
-        "until": until,
-        "waits_for": told.get("waits_for") or [],
-        "more": told.get("more"),
+        "why": interrupt.get("why"),
+        "until": parse_datetime(str(interrupt.get("until") or "")),
+        "waits_for": interrupt.get("waits_for") or [],
+        "more": interrupt.get("more"),
     }
 
 
-def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+def plan(identity: Identity, claim: ClaimView) -> dict[str, object]:
     found = Plan.objects.filter(claim_id=claim.id).order_by("is_stale", "-pk").first()
     if found is None:
         return {"plan": None, "is_planning": claim.state != "ended"}
@@ -309,16 +271,15 @@ def plan(identity: Identity, claim: ClaimView) -> dict[str, Any]:
     return {"plan": found, **shown, **(plan_context(found) if found.json_file else {})}
 
 
-def runs(identity: Identity, claim: ClaimView) -> dict[str, Any]:
+def runs(identity: Identity, claim: ClaimView) -> dict[str, object]:
     rows = list_run_rows(claim.id)
     bad = [row for row in rows if row.is_bad][-1:]
-    # Why it ended stands above.
+    # The section above already shows why an ended claim failed.
     return {"runs": rows, "bad": [] if claim.state == "ended" and bad == rows[-1:] else bad}
 
 
-def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
-    now = timezone.now()
-    lines, more = list_lines(
+def side(identity: Identity, claim: ClaimView) -> dict[str, object]:
+    lines, _ = list_lines(
         Filter(claim_id=claim.id, is_admin=ADMIN in identity.everywhere, reader=identity.requester),
         limit=4 * LINES,
     )
@@ -331,27 +292,23 @@ def side(identity: Identity, claim: ClaimView) -> dict[str, Any]:
         else "cordoned"
         if member and member.is_cordoned
         else "",
-        "held": formatting.duration((now - claim.bound_at).total_seconds())
-        if claim.bound_at and claim.holds
-        else "",
+        "held": claim.bound_at is not None and claim.holds,
         "lines": lines[:LINES],
-        "more": more is not None or len(lines) > LINES,
         "behind": [] if claim.state == "ended" else list_waiting_behind(identity, claim),
-        "waiting": waiting_behind(claim),
+        "waiting": count_waiting_behind(claim),
         "task": task,
-        "source": source_words(task) if task else "",
-        "left": left_percent(claim, now),
+        "source": describe_source(task) if task else "",
     }
 
 
-def waiting_behind(claim: ClaimView) -> int:
-    """Who would take its slot at once."""
+def count_waiting_behind(claim: ClaimView) -> int:
+    """Waiting claims of the pool whose slot the claim holds."""
     if not claim.holds or claim.pool_id is None:
         return 0
     return Claim.objects.filter(pool_id=claim.pool_id, state="waiting").count()
 
 
-def source_words(task: Task) -> str:
+def describe_source(task: Task) -> str:
     source = task.body.get("source") if isinstance(task.body, dict) else None
     source = source if isinstance(source, dict) else {}
     git = (
@@ -371,177 +328,11 @@ def source_words(task: Task) -> str:
     return ""
 
 
-# -- who decides -----------------------------------------------------------------------------------
+# -- actions ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A button of the decide panel: on, or why not."""
-
-    why: str = ""
-
-
-def decide(identity: Identity, claim: ClaimView) -> dict[str, Any]:
-    found = view_plan(claim.id)
-    if found is None or (claim.state not in PENDING and not found.approvals):
-        return {"plan": None}
-    is_pending = claim.state in PENDING
-    given = [a for a in found.approvals if a.is_yes]
-    left = None
-    now = timezone.now()
-    if is_pending and claim.expires_at:
-        whole = (claim.expires_at - found.made_at).total_seconds()
-        left = (
-            max(0, min(100, round(100 * (claim.expires_at - now).total_seconds() / whole)))
-            if whole > 0
-            else 0
-        )
-    approve_why = why_not_approve(identity, claim, found)
-    reject_why = "" if identity.may("decide", claim.pool_id) else "This needs the role approver."
-    return {
-        "plan": found,
-        "is_pending": is_pending,
-        "given": given,
-        "rejected": next((a for a in found.approvals if not a.is_yes), None),
-        "left": left,
-        "is_soon": left is not None and left < 15,
-        "destroys": found.destroys,
-        "must_read": must_read(found),
-        "missing": max(0, found.needed - found.given),
-        "whom": approvers(claim, found, identity),
-        "approve_why": approve_why,
-        "reject_why": reject_why,
-        "approve_off": approve_why or ("Confirm the destructions first." if found.destroys else ""),
-        "reject_off": reject_why or "Give a reason in the comment.",
-        "whys": describe_disabled(
-            approve_why, reject_why, must_read(found) if found.destroys else ""
-        ),
-        "what": describe_effect(claim, found),
-        "place": f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
-        if claim.slots
-        else "",
-    }
-
-
-def number(told: Any) -> int:
-    return told if isinstance(told, int) else 0
-
-
-def must_read(found: PlanView) -> str:
-    """What a person ticks before a yes to something that can't be taken back."""
-    counts = [
-        (number(found.summary.get(name)), word)
-        for name, word in (("replace", "replacement"), ("destroy", "destruction"))
-    ]
-    return " and ".join(word if n == 1 else f"{n:,} {word}s" for n, word in counts if n)
-
-
-def describe_disabled(approve_why: str, reject_why: str, to_read: str) -> str:
-    """Why Approve and Reject are off at first, in the line below them."""
-    if approve_why and approve_why == reject_why:
-        return f"Approve and Reject: {approve_why}"
-    approve = (
-        f"Approve: {approve_why}"
-        if approve_why
-        else f"Approve: confirm the {to_read} first."
-        if to_read
-        else ""
-    )
-    return f"{approve} Reject: {reject_why or 'give a reason in the comment.'}".strip()
-
-
-def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> str:
-    if not identity.may("decide", claim.pool_id):
-        return "This needs the role approver."
-    if found.given < found.needed and any(
-        a.counts and a.user_id == identity.user_id for a in found.approvals
-    ):
-        return "You have approved it already."
-    if found.mismatch:
-        return "Its counts contradict its list of changes: plan again."
-    if claim.requested_by == identity.requester and not found.may_own:
-        return "You requested the claim: another approver has to decide."
-    if claim.expires_at is not None and claim.expires_at <= timezone.now():
-        return "The plan has expired."
-    return ""
-
-
-def describe_effect(claim: ClaimView, found: PlanView) -> str:
-    """Said before the click."""
-    nth = found.given + 1
-    if nth < found.needed:
-        left = found.needed - nth
-        return (
-            f"Yours would be approval {nth} of {found.needed}: "
-            f"{formatting.plural(left, 'more is', 'more are')} needed after it."
-        )
-    which = f"Yours would be the {ORDINALS[nth]} approval: " if 1 < nth < len(ORDINALS) else ""
-    pool = Pool.objects.filter(pk=claim.pool_id or 0, frozen_until__isnull=False).first()
-    if pool is not None:
-        text = (
-            "the pool is frozen; the claim goes first in the queue, and the apply starts when the "
-            f"freeze ends, {pool.frozen_until:%d %b %H:%M} UTC"
-        )
-    elif claim.state == "parked":
-        text = "the claim goes first in the queue, and the apply starts in the next free slot"
-    else:
-        place = (
-            f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
-            if claim.slots
-            else "its slot"
-        )
-        text = f"the apply starts at once on {place}"
-    drains = drain_words(claim)
-    return (
-        f"{which}{text if which else text[:1].upper() + text[1:]}.{' ' if drains else ''}{drains}"
-    )
-
-
-def drain_words(claim: ClaimView) -> str:
-    """R9: what the drain of its member means for a decision."""
-    found = drains_of([claim.id]).get(claim.id) if claim.state == "reserved" else None
-    if found is None:
-        return ""
-    if found.is_over:
-        return f"{found.name} is being emptied: the slot is being released, the plan is kept."
-    until = f"{found.drain_until:%d %b %H:%M} UTC"
-    then = (
-        "Without a decision by then the claim keeps its plan and loses its slot; an apply that "
-        "still runs then is lost."
-    )
-    return f"{found.name} drains: the plan can be applied there until {until}. {then}"
-
-
-def approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
-    """Who else could say yes, by name: the reader first."""
-    here = Grant.objects.filter(
-        Q(pool=None) | Q(pool_id__in=[claim.pool_id] if claim.pool_id else []), role=APPROVER
-    )
-    names = set(here.filter(user__is_active=True).values_list("user__username", flat=True)[:50])
-    names |= set(
-        here.filter(group__user__is_active=True).values_list("group__user__username", flat=True)[
-            :50
-        ]
-    )
-    names -= {a.by_user for a in found.approvals if a.counts}
-    if not found.may_own:
-        names.discard(claim.requested_by)
-    listed = (["you"] if identity.username in names else []) + sorted(names - {identity.username})
-    if not listed:
-        return ""
-    more = len(listed) - NAMED
-    return (
-        formatting.sentence(listed[:NAMED], "or")
-        if more <= 0
-        else f"{', '.join(listed[:NAMED])} or {more} more"
-    )
-
-
-# -- what can be done ------------------------------------------------------------------------------
-
-
-def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
-    """All of them stand there; what does not fit says why."""
+def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, object]]:
+    """All actions on a task. `why` says why an action is off; empty: it is on."""
     ended = f"The claim has ended: {claim.outcome}." if claim.state == "ended" else ""
     role = "" if identity.may("claim_any", claim.pool_id) else "This needs the role operator."
     own = (
@@ -584,14 +375,15 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, Any]]:
         query = urlencode(
             {"pool": claim.pool or "", "workspace": claim.workspace or "", "kind": claim.task}
         )
-        anew = {
-            "word": "Run again",
-            "href": f"/claims/run/?{query}",
-            "why": own,
-            "is_dangerous": False,
-            "is_page": True,
-        }
-        return [anew]
+        return [
+            {
+                "word": "Run again",
+                "href": f"/claims/run/?{query}",
+                "why": own,
+                "is_dangerous": False,
+                "is_page": True,
+            }
+        ]
     return [
         {
             "word": word,
@@ -620,5 +412,5 @@ of_task("task.head", "claims/tasks/task_head.html", head)
 of_task("task.state", "claims/tasks/task_state.html", state, 1.0)
 of_task("task.plan", "claims/tasks/task_plan.html", plan)
 of_task("task.runs", "claims/tasks/task_runs.html", runs)
-of_task("task.decide", "claims/tasks/task_approval.html", decide)
+of_task("task.decide", "claims/tasks/task_approval.html", approval_context)
 of_task("task.side", "claims/tasks/task_side.html", side, 1.0)

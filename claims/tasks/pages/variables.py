@@ -1,13 +1,11 @@
-"""Variables as people type them in the form of a run: `name = value`, with values as JSON or HCL
-writes them. Pure.
+"""Parse the variables of the form of a run: lines `name = value`, with values in JSON or HCL.
 
-Bare words are text, so that `region=eu-1` needs no quotes; numbers, true, false, null, lists and
-objects have their type.
+Bare words are text, so that `region=eu-1` needs no quotes. Numbers, true, false, null, lists and
+objects keep their type.
 """
 
 import json
 import re
-from typing import Any
 
 TOKEN = re.compile(
     r'(?P<gap>[ \t\r]+|(?:#|//)[^\n]*)|(?P<string>"(?:[^"\\\n'
@@ -26,9 +24,9 @@ class NotAValue(Exception):
         self.line, self.message, self.way_out = line, message, way_out
 
 
-def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
-    """With every fault, each with the number of its line."""
-    found: dict[str, Any] = {}
+def read_variables(text: str) -> tuple[dict[str, object], list[NotAValue]]:
+    """Returns the variables and all faults with the numbers of their lines."""
+    found: dict[str, object] = {}
     faults: list[NotAValue] = []
     at = 0
     while at < len(text):
@@ -49,6 +47,7 @@ def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
                     )
                 start = at + line.index("=") + 1 + len(rest) - len(rest.lstrip())
                 if rest.strip()[:1] in ('"', "[", "{"):
+                    value: object
                     value, following = _ValueReader(text, start).read_line()
                 else:
                     value = read_bare(rest.strip(), number)
@@ -61,8 +60,8 @@ def read_variables(text: str) -> tuple[dict[str, Any], list[NotAValue]]:
     return found, faults
 
 
-def read_bare(text: str, line: int, *, is_inside: bool = False) -> Any:
-    """`is_inside`: of a list or an object, where text needs quotes."""
+def read_bare(text: str, line: int, *, is_inside: bool = False) -> object:
+    """`is_inside`: inside a list or an object, text needs quotes."""
     if text in CONSTANTS:
         return CONSTANTS[text]
     if NUMBER.fullmatch(text):
@@ -81,7 +80,7 @@ def read_bare(text: str, line: int, *, is_inside: bool = False) -> Any:
 
 
 class _ValueReader:
-    """One value that begins with a quote or a bracket, over as many lines as it takes."""
+    """Reads one value that begins with a quote or a bracket, over one or several lines."""
 
     def __init__(self, text: str, at: int) -> None:
         self.text, self.at, self.depth = text, at, 0
@@ -90,20 +89,20 @@ class _ValueReader:
     def line(self) -> int:
         return self.text.count("\n", 0, min(self.at, len(self.text))) + 1
 
-    def read_line(self) -> tuple[Any, int]:
-        """The value, and where the next line begins. Nothing stands behind it."""
+    def read_line(self) -> tuple[object, int]:
+        """The value, and the start of the next line. Raises if text follows the value."""
         value = self.read_value()
-        _, said = self.take(keeps_newlines=True)
-        if said not in ("", "\n"):
+        _, text = self.take(keeps_newlines=True)
+        if text not in ("", "\n"):
             raise NotAValue(
                 self.line,
-                f"Unexpected text after the value: {said[:40]}.",
+                f"Unexpected text after the value: {text[:40]}.",
                 "Write each variable on a line of its own.",
             )
         return value, self.at
 
     def take(self, *, keeps_newlines: bool = False) -> tuple[str, str]:
-        """The next token: its kind and its text. Empty at the end."""
+        """Kind and text of the next token; empty at the end."""
         while self.at < len(self.text):
             match = TOKEN.match(self.text, self.at)
             if match is None:
@@ -116,30 +115,30 @@ class _ValueReader:
 
     def peek(self) -> str:
         at = self.at
-        _, said = self.take()
+        _, text = self.take()
         self.at = at
-        return said
+        return text
 
-    def read_value(self) -> Any:
-        line, (kind, said) = self.line, self.take()
+    def read_value(self) -> object:
+        line, (kind, text) = self.line, self.take()
         if kind == "string":
-            return self.read_string(said)
+            return self.read_string(text)
         if kind == "word":
-            return read_bare(said, self.line, is_inside=True)
-        if said not in ("[", "{"):
+            return read_bare(text, self.line, is_inside=True)
+        if text not in ("[", "{"):
             raise NotAValue(self.line, "A value is missing.", "Write a value, or remove the comma.")
         self.depth += 1
         if self.depth > DEEPEST:
             raise NotAValue(
                 line, "The value is nested too deep.", "Put it into a file of the source."
             )
-        value = self.read_list(line) if said == "[" else self.read_object(line)
+        value = self.read_list(line) if text == "[" else self.read_object(line)
         self.depth -= 1
         return value
 
-    def read_string(self, said: str) -> str:
+    def read_string(self, text: str) -> str:
         try:
-            return str(json.loads(said))
+            return str(json.loads(text))
         except ValueError:
             raise NotAValue(
                 self.line,
@@ -147,8 +146,8 @@ class _ValueReader:
                 "Escape as JSON does: \\n, \\t, \\u00e9.",
             ) from None
 
-    def read_list(self, line: int) -> list[Any]:
-        found: list[Any] = []
+    def read_list(self, line: int) -> list[object]:
+        found: list[object] = []
         while self.peek() != "]":
             self.refuse_end("[", line)
             found.append(self.read_value())
@@ -160,16 +159,16 @@ class _ValueReader:
         self.take()
         return found
 
-    def read_object(self, line: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def read_object(self, line: int) -> dict[str, object]:
+        found: dict[str, object] = {}
         while self.peek() != "}":
             self.refuse_end("{", line)
-            kind, said = self.take()
+            kind, text = self.take()
             if kind not in ("string", "word"):
                 raise NotAValue(
                     self.line, "A name is missing in an object.", "Write it like {size = 3}."
                 )
-            name = self.read_string(said) if kind == "string" else said
+            name = self.read_string(text) if kind == "string" else text
             if self.take()[1] not in ("=", ":"):
                 raise NotAValue(
                     self.line, f"{name[:40]} has no value.", "Write it like {size = 3}."

@@ -210,7 +210,7 @@ def test_a_state_is_discarded_only_by_choice_and_approvers_are_told() -> None:
         not in made(client.post("/claims/run/", module | {"kind": "plan", "state": "discard"})).body
     ), "a plan changes none"
     assert any(
-        "is not known" in text
+        "is not a valid value" in text
         for text in faults(client.post("/claims/run/", apply | {"state": "keep"}))
     )
     task = made(client.post("/claims/run/", apply | {"state": "discard", "workspace": "boats"}))

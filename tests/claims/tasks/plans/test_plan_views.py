@@ -151,7 +151,7 @@ def test_a_plan_with_contradicting_counts_says_so_and_cannot_be_approved() -> No
     client = browser_of(person("lind", "approver"))
     text = get(client, f"/claims/{waiting.id}/")
     assert told in text and "It changes nothing" not in text
-    why = "Its counts contradict its list of changes: plan again."
+    why = "The counts of the plan contradict its list of changes: plan again."
     assert off(text, "Approve and apply") == why
     answer = decide(client, waiting, read="1")
     assert answer.status_code == 409 and told in answer.content.decode()
@@ -165,7 +165,7 @@ def test_a_bulk_approval_leaves_out_a_plan_with_contradicting_counts() -> None:
     client = browser_of(person("lind", "approver"))
     page = get(client, f"/approvals/approve/?claim={waiting.id}&claim={other.id}", **DIALOG)
     assert "Approve 1 plan" in page
-    assert "left out: Its counts contradict its list of changes: plan again." in page
+    assert "left out: The counts of the plan contradict its list of changes: plan again." in page
 
 
 def test_the_plan_page_embeds_limited_attributes_and_loads_the_rest(
@@ -242,7 +242,7 @@ def test_a_bulk_approval_leaves_out_destructive_and_foreign_plans() -> None:
     query = "&".join(f"claim={c.id}" for c in (mine, risky, hidden))
     page = get(client, f"/approvals/approve/?{query}", **DIALOG)
     assert "Approve 1 plan" in page
-    assert "it destroys resources, so it is approved by itself" in page
+    assert "it destroys resources, so approve it in its own dialog" in page
     assert f"/claims/{hidden.id}/" not in page
     assert other.name not in page
     seen = re.search(r'name="seen" value="(\w+)"', page)
