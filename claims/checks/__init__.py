@@ -1,4 +1,4 @@
-"""Invariants of claims for the doctor. It trusts no trigger and no constraint: it reads rows."""
+"""Doctor checks of claims. They read rows and rely on no trigger or constraint."""
 
 from claims.checks import files, holding, runs, states, tasks, waiting, workspaces
 

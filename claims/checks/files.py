@@ -1,6 +1,4 @@
-"""Files beside the database: I25 what a claim still needs is where this process looks for it,
-and can be opened here.
-"""
+"""Files beside the database: I25 this process finds and can open the files that claims need."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,9 +8,8 @@ from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
 from project.kernel.security.encryption import SealError, unseal
 
-# Files that are opened, the newest first; of the others it is asked whether they are there.
-OPENED = 50
-FIRST = 2_000_000  # bytes: the first piece of a file, sealed
+OPENED = 50  # newest files that are opened; of older files only the existence is checked
+FIRST = 2_000_000  # bytes: at least the first sealed piece of a file
 
 NEEDED = """
 SELECT name, what FROM (
@@ -20,7 +17,7 @@ SELECT name, what FROM (
     JOIN claims_claim c ON c.id = p.claim_id
   WHERE c.state <> 'ended' AND NOT p.is_stale AND p.file <> ''
   UNION ALL
-  SELECT p.json_file, 'the plan of claim ' || c.id || ' as people read it', p.id FROM claims_plan p
+  SELECT p.json_file, 'the readable plan of claim ' || c.id, p.id FROM claims_plan p
     JOIN claims_claim c ON c.id = p.claim_id
   WHERE c.state <> 'ended' AND NOT p.is_stale AND p.json_file <> ''
   UNION ALL
@@ -35,9 +32,9 @@ ORDER BY at DESC LIMIT 1000"""
 
 @check(
     "I25",
-    "The files of plans and sources that claims need are there, and can be opened",
+    "The files of plans and sources that claims need exist and can be opened",
     (
-        "Without its saved plan an approved claim is applied nowhere else, and without its source "
+        "Without its saved plan an approved claim runs on no other member, and without its source "
         "a claim fails."
     ),
 )
@@ -49,7 +46,7 @@ def find_missing_files() -> Iterator[Finding]:
                 "Every machine that serves Berth needs the same storage (STORAGES['sealed']). If "
                 "it is lost: plan again."
             )
-            yield Finding(row.name, f"{row.what} is not where this process looks for it", way_out)
+            yield Finding(row.name, f"{row.what} is not in the storage of this process", way_out)
         elif number < OPENED and (why := _why_shut(row.name)):
             yield Finding(
                 row.name,

@@ -1,5 +1,5 @@
-"""Who holds what: I1 one holder, I2 both sides agree, I4 generations rise, I6 the rules are on,
-I20 the log knows the holder.
+"""Claims and their slots: I1 one holder, I2 claim and slots agree, I4 generations rise, I6 the
+database rules are on, I20 the event log names the holder.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,8 @@ from slots.rules import SLOT_CONSTRAINT
 
 REASON = "found by the doctor"
 
-# The triggers, by table. Without one that refuses, a bug in any program that writes to the database
-# goes unseen; `slot_counts_use` alone counts instead (pools/config/placement.py).
+# The triggers, by table. They refuse writes that break a rule, whatever program writes. Only
+# `slot_counts_use` counts instead (pools/config/placement.py).
 RULES: Mapping[str, tuple[str, ...]] = {
     "pools_pool": ("pool_move",),
     "pools_member": ("member_move", "member_leaves_empty"),
@@ -48,7 +48,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "kernel_event": ("event_kept", "event_unchanged"),
 }
 
-SOUND = (SLOT_CONSTRAINT, CLAIM_CONSTRAINT)  # and what each row must be by itself
+SOUND = (SLOT_CONSTRAINT, CLAIM_CONSTRAINT)  # rules of single rows
 
 WITHOUT_HOLDER = """
 SELECT s.claim_id AS claim, coalesce(c.state, 'missing') AS state,
@@ -91,7 +91,7 @@ SELECT c.conname::text AS name, c.convalidated AS is_valid, p.prosrc AS body
 FROM pg_constraint c LEFT JOIN pg_proc p ON p.proname = 'is_' || c.conname
   WHERE c.contype = 'c' AND c.conname = ANY (%(names)s::text[])"""
 
-# Events older than the oldest that is kept are gone, so a holder of before is not in the log.
+# Old events are deleted, so the log may lack a bind that is older than its first event.
 UNNOTIFIED = """
 SELECT s.id, s.state, s.claim_id, e.claim_id AS told, e.after FROM slots_slot s
 LEFT JOIN LATERAL (
@@ -105,8 +105,8 @@ ORDER BY s.id LIMIT 1000"""
 
 @check(
     "I1",
-    "A slot is held only by a claim that holds",
-    "Such a slot is lost: nobody uses it and nobody lets go of it.",
+    "A held slot names a claim that is bound or reserved",
+    "Such a slot is lost: no claim uses it and no claim releases it.",
 )
 def find_slots_without_holder() -> Iterator[Finding]:
     for row in run(WITHOUT_HOLDER, prepare=False):
@@ -118,21 +118,21 @@ def find_slots_without_holder() -> Iterator[Finding]:
         yield Finding(
             _name(row.slots),
             f"held by {what}",
-            "--repair lets go of them.",
+            "--repair frees them.",
             partial(_drop_holder, row.claim),
         )
     for row in run(TWICE, prepare=False):
         yield Finding(
             _name(row.slots),
-            f"all are number {row.ordinal} of claim {row.claim}",
+            f"all have number {row.ordinal} of claim {row.claim}",
             f"Force the release of claim {row.claim}.",
         )
 
 
 @check(
     "I2",
-    "A claim that holds has its slots, all of its generation",
-    "Its holder believes it has what it asked for, and may use what somebody else holds.",
+    "A bound or reserved claim has all its slots, with its generation",
+    "Its holder expects slots that it does not hold, and may use slots of another claim.",
 )
 def find_disagreeing_claims() -> Iterator[Finding]:
     for row in run(DISAGREEING, prepare=False):
@@ -143,9 +143,7 @@ def find_disagreeing_claims() -> Iterator[Finding]:
                 f"; they are {' and '.join(row.states)}, of generation {generations}; the claim's "
                 f"is {row.generation}"
             )
-        repair = (
-            "--repair ends it as lost and frees what it holds. Tell its holder first: it must stop."
-        )
+        repair = "Stop its holder first. --repair then ends the claim as lost and frees its slots."
         yield Finding(f"claim {row.id}", detail, repair, partial(_end_broken, row.id))
 
 
@@ -153,14 +151,14 @@ def find_disagreeing_claims() -> Iterator[Finding]:
     "I4",
     "Generations rise",
     (
-        "The next hand-over would draw a number that is in use, and be refused. So it is after a "
-        "restore in parts."
+        "The next hand-over would draw a number in use and be refused. A partial restore leaves "
+        "this state."
     ),
 )
 def find_low_generation() -> Iterator[Finding]:
     row = run(GENERATIONS, prepare=False)[0]
     if row.drawn < row.highest:
-        detail = f"stands at {row.drawn}, the highest in use is {row.highest}"
+        detail = f"is at {row.drawn}, the highest in use is {row.highest}"
         yield Finding("sequence generation", detail, "--repair raises it.", _raise_generation)
 
 
@@ -168,8 +166,8 @@ def find_low_generation() -> Iterator[Finding]:
     "I6",
     "The rules of the database are on",
     (
-        "They refuse what a bug would break. Something has switched them off, or a restore "
-        "left them out."
+        "They refuse writes that a bug would make. They were switched off, or a restore left them "
+        "out."
     ),
 )
 def find_missing_rules() -> Iterator[Finding]:
@@ -183,8 +181,8 @@ def find_missing_rules() -> Iterator[Finding]:
             if enabled is None:
                 yield Finding(
                     f"trigger {name} on {table}",
-                    "is not there",
-                    "Restore a whole dump, or make the rule again from its migration.",
+                    "is missing",
+                    "Restore a whole dump, or create the rule again from its migration.",
                 )
             elif enabled not in ("O", "A"):
                 yield Finding(
@@ -202,32 +200,32 @@ def find_missing_rules() -> Iterator[Finding]:
         if found is None or not found.is_valid:
             yield Finding(
                 where,
-                "is not there",
-                "Restore a whole dump, or make the rule again from its migration.",
+                "is missing",
+                "Restore a whole dump, or create the rule again from its migration.",
             )
         elif found.body != sound.body():
             yield Finding(
                 where,
-                "asks for something else than it should",
-                "--repair makes its function anew.",
-                partial(_say_anew, sound),
+                "has another condition than Berth declares",
+                "--repair creates its function again.",
+                partial(_restore_rules, sound),
             )
 
 
 @check(
     "I20",
-    "The log's last word on a slot names its holder",
-    "“Who held it at 14:03?” is answered from the log.",
+    "The last event of a slot names its holder",
+    "The event log answers which claim held a slot at a time.",
 )
 def find_unnotified_holders() -> Iterator[Finding]:
     for row in run(UNNOTIFIED, prepare=False):
         now = f"held by claim {row.claim_id}" if row.claim_id is not None else row.state
-        said = "nothing" if row.after is None else f"claim {row.told}, {row.after}"
+        logged = "names no claim" if row.after is None else f"says claim {row.told}, {row.after}"
         yield Finding(
             f"slot {row.id}",
-            f"is {now}; the log says {said}",
-            "--repair tells the log.",
-            partial(_notify_holder, row.id),
+            f"is {now}; the log {logged}",
+            "--repair writes the holder to the log.",
+            partial(_record_holder, row.id),
         )
 
 
@@ -276,11 +274,11 @@ def _switch_on(table: str, name: str) -> None:
         record("repair", reason=f"{REASON}: the rule {name} was off")
 
 
-def _say_anew(sound: RowConstraint) -> None:
+def _restore_rules(sound: RowConstraint) -> None:
     with transaction.atomic():
         run(sound.function(), prepare=False)
-        record("repair", reason=f"{REASON}: the rules of {sound.name} were others")
+        record("repair", reason=f"{REASON}: the rules of {sound.name} were different")
 
 
-def _notify_holder(slot: int) -> None:
-    repairs_sql.tell_holder(slot=slot, actor=current_actor(), reason=REASON)
+def _record_holder(slot: int) -> None:
+    repairs_sql.record_holder(slot=slot, actor=current_actor(), reason=REASON)

@@ -1,4 +1,5 @@
--- drop_holder: every slot that names a claim which does not hold: idle where nothing is outside, else it drains. All at once, as always.
+-- drop_holder: frees every slot that names a claim without holds: the slot is idle if its provider has no work outside, else it drains.
+-- All slots in one statement.
 WITH s AS (
   UPDATE slots_slot SET state = CASE WHEN p.queue = '' THEN 'idle' ELSE 'draining' END,
     drain_until = CASE WHEN p.queue <> '' THEN now() + %(drain)s::interval END, due_at = CASE WHEN p.queue <> '' THEN now() END,
@@ -15,22 +16,22 @@ o AS (
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, %(claim)s, generation FROM s WHERE state = 'draining')
 SELECT id, state FROM s
 
--- tell_holder: the log says again what the row says.
+-- record_holder: writes the holder of a slot to the event log again.
 WITH s AS (SELECT id, pool_id, member_id, claim_id, generation, state FROM slots_slot WHERE id = %(slot)s FOR NO KEY UPDATE)
 INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, after, actor, reason)
 SELECT 'repair', pool_id, member_id, id, claim_id, generation, state, %(actor)s, %(reason)s FROM s RETURNING id
 
--- raise_generation: the next hand-over draws a number above all that are there.
+-- raise_generation: raises the sequence above all generations in use.
 SELECT setval('generation', greatest((SELECT max(generation) FROM slots_slot), (SELECT max(generation) FROM claims_claim), 1))
 
--- look_now: a claim that is blocked by nothing gets a timer, and the finalizer sends it on.
+-- make_claim_due: makes a blocked claim without a timer due, so that the finalizer queues it.
 UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state = 'blocked' AND due_at IS NULL RETURNING id
 
--- look_at_pending: a plan that waits for a person gets a timer again.
+-- make_plan_due: makes a plan that waits for its approval due.
 UPDATE claims_claim SET due_at = now() WHERE id = %(claim)s AND state IN ('reserved', 'parked') RETURNING id
 
--- passed_over: I17, lines whose claims need nothing but enough free slots of one pool. Slots that another claim may keep for itself are
--- not free.
+-- passed_over: I17 for queues that need only enough free slots of one pool. Slots that another claim may keep for itself do not count as
+-- free.
 SELECT sh.id, sh.size, p.name AS pool, c.id AS claim, f.n, extract(epoch FROM now() - greatest(c.changed_at, f.since))::float8 AS age
 FROM claims_shape sh
 CROSS JOIN LATERAL (
@@ -48,7 +49,7 @@ WHERE NOT {_is_searched}
   AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
 ORDER BY sh.id LIMIT 1000
 
--- searched: I17, the other lines: what they ask for is found as the allocator finds it.
+-- searched: I17 for all other queues: the allocator's search decides whether their slots are free.
 SELECT sh.id, sh.pools, sh.kind, sh.size, sh.terms::text AS terms, c.id AS claim, extract(epoch FROM now() - c.changed_at)::float8 AS age
 FROM claims_shape sh
 CROSS JOIN LATERAL (
@@ -56,16 +57,16 @@ CROSS JOIN LATERAL (
 WHERE {_is_searched} AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
 ORDER BY sh.id LIMIT 1000
 
--- free_for: since when all of these slots have been what they are.
+-- free_for: how long all of these slots have been unchanged.
 SELECT extract(epoch FROM now() - max(s.changed_at))::float8 AS age,
   bool_or(coalesce(p.paused_until, p.frozen_until) IS NOT NULL) AS is_paused
 FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = ANY (%(slots)s::bigint[])
 
--- _is_searched: its claims need more than enough free slots of one pool: only the search can tell.
+-- _is_searched: whether a queue needs more than enough free slots of one pool, so that only the search can decide.
 (cardinality(sh.pools) > 1 OR sh.kind = ANY (%(paired)s::varchar[]) AND NOT sh.is_simple
   OR coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false))
 
--- _ahead: the lines of claims that go before this one (c, of the line sh), could take any slot for themselves and may not be passed by it.
+-- _ahead: the queues with a claim ahead of this one (c, of the queue sh) that could take any slot and may not be passed by it.
 SELECT array_agg(o.id) AS ids FROM claims_shape o CROSS JOIN LATERAL (
     SELECT id, rank, size, passed, created_at FROM claims_claim WHERE shape_id = o.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
   WHERE o.id <> sh.id AND NOT o.is_simple AND o.pools && sh.pools AND o.lanes && sh.lanes

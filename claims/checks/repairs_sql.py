@@ -20,8 +20,8 @@ class DropHolderRow(NamedTuple):
 def drop_holder(
     *, drain: timedelta | str, claim: int | None, actor: str, reason: str
 ) -> list[DropHolderRow]:
-    """Every slot that names a claim which does not hold: idle where nothing is outside, else
-    it drains.
+    """Frees every slot that names a claim without holds: the slot is idle if its provider has
+    no work outside, else it drains.
     """
     return statements.fetch_rows(
         "drop_holder",
@@ -30,14 +30,14 @@ def drop_holder(
     )
 
 
-class TellHolderRow(NamedTuple):
+class RecordHolderRow(NamedTuple):
     id: int
 
 
-def tell_holder(*, slot: int, actor: str, reason: str) -> list[TellHolderRow]:
-    """The log says again what the row says."""
+def record_holder(*, slot: int, actor: str, reason: str) -> list[RecordHolderRow]:
+    """Writes the holder of a slot to the event log again."""
     return statements.fetch_rows(
-        "tell_holder", TellHolderRow, {"slot": slot, "actor": actor, "reason": reason}
+        "record_holder", RecordHolderRow, {"slot": slot, "actor": actor, "reason": reason}
     )
 
 
@@ -46,26 +46,26 @@ class RaiseGenerationRow(NamedTuple):
 
 
 def raise_generation() -> list[RaiseGenerationRow]:
-    """The next hand-over draws a number above all that are there."""
+    """Raises the sequence above all generations in use."""
     return statements.fetch_rows("raise_generation", RaiseGenerationRow, {})
 
 
-class LookNowRow(NamedTuple):
+class MakeClaimDueRow(NamedTuple):
     id: int
 
 
-def look_now(*, claim: int) -> list[LookNowRow]:
-    """A claim that is blocked by nothing gets a timer, and the finalizer sends it on."""
-    return statements.fetch_rows("look_now", LookNowRow, {"claim": claim})
+def make_claim_due(*, claim: int) -> list[MakeClaimDueRow]:
+    """Makes a blocked claim without a timer due, so that the finalizer queues it."""
+    return statements.fetch_rows("make_claim_due", MakeClaimDueRow, {"claim": claim})
 
 
-class LookAtPendingRow(NamedTuple):
+class MakePlanDueRow(NamedTuple):
     id: int
 
 
-def look_at_pending(*, claim: int) -> list[LookAtPendingRow]:
-    """A plan that waits for a person gets a timer again."""
-    return statements.fetch_rows("look_at_pending", LookAtPendingRow, {"claim": claim})
+def make_plan_due(*, claim: int) -> list[MakePlanDueRow]:
+    """Makes a plan that waits for its approval due."""
+    return statements.fetch_rows("make_plan_due", MakePlanDueRow, {"claim": claim})
 
 
 class PassedOverRow(NamedTuple):
@@ -78,7 +78,7 @@ class PassedOverRow(NamedTuple):
 
 
 def passed_over(*, strict: float, limit: float, paired: list[str]) -> list[PassedOverRow]:
-    """I17, lines whose claims need nothing but enough free slots of one pool."""
+    """I17 for queues that need only enough free slots of one pool."""
     return statements.fetch_rows(
         "passed_over", PassedOverRow, {"strict": strict, "limit": limit, "paired": paired}
     )
@@ -95,7 +95,7 @@ class SearchedRow(NamedTuple):
 
 
 def searched(*, paired: list[str], limit: float) -> list[SearchedRow]:
-    """I17, the other lines: what they ask for is found as the allocator finds it."""
+    """I17 for all other queues: the allocator's search decides whether their slots are free."""
     return statements.fetch_rows("searched", SearchedRow, {"paired": paired, "limit": limit})
 
 
@@ -105,5 +105,5 @@ class FreeForRow(NamedTuple):
 
 
 def free_for(*, slots: list[int]) -> list[FreeForRow]:
-    """Since when all of these slots have been what they are."""
+    """How long all of these slots have been unchanged."""
     return statements.fetch_rows("free_for", FreeForRow, {"slots": slots})

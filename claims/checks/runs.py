@@ -1,9 +1,9 @@
-"""Tasks and what waits for people: I14 a plan that waits is looked at in time, I27 a lost apply has
-locked its workspace, I28 what runs is held."""
+"""Runs and plans: I14 a plan that waits has a timer, I27 a lost apply has locked its workspace, I28
+a run belongs to a bound claim.
+"""
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 
@@ -21,7 +21,7 @@ SELECT id, state, expires_at, due_at FROM claims_claim
 WHERE state IN ('reserved', 'parked')
   AND (due_at IS NULL OR due_at > expires_at + interval '1 s') ORDER BY id LIMIT 1000"""
 
-# What a person has said of it is settled. A run that was never begun has no boot.
+# A run with a recorded outcome is settled. A run that never began has no boot.
 UNLOCKED = f"""
 SELECT c.id, w.name, r.outcome FROM claims_run r JOIN claims_claim c ON c.id = r.claim_id
   JOIN claims_workspace w ON w.id = c.workspace_id
@@ -42,40 +42,37 @@ WHERE r.ended_at IS NULL
 
 @check(
     "I14",
-    "A plan that waits for a person is looked at by its deadline",
-    "It would wait, and keep its slot, for ever.",
+    "A plan that waits for its approval is checked by its deadline",
+    "It would wait, and hold its slot, for ever.",
 )
 def find_untimed() -> Iterator[Finding]:
     for row in run(UNTIMED, prepare=False):
         when = "never" if row.due_at is None else f"at {row.due_at:%Y-%m-%d %H:%M} UTC"
-        detail = f"{row.state} until {row.expires_at:%Y-%m-%d %H:%M} UTC, to be looked at {when}"
+        detail = f"{row.state} until {row.expires_at:%Y-%m-%d %H:%M} UTC, next check {when}"
         yield Finding(
-            f"claim {row.id}", detail, "--repair has it looked at now.", partial(_check_now, row.id)
+            f"claim {row.id}", detail, "--repair makes it due now.", partial(_check_now, row.id)
         )
 
 
 @check(
     "I27",
-    "The workspace of a lost apply is locked until a person has settled it",
-    "The next apply would run on what the lost one left.",
+    "The workspace of a lost apply is locked until its outcome is recorded",
+    "The next apply would start from the unknown state that the lost apply left.",
 )
 def find_unlocked() -> Iterator[Finding]:
     for row in run(UNLOCKED, prepare=False):
-        detail = (
-            f"the apply of claim {row.id} ended as {row.outcome}, and nobody has said "
-            "what became of it"
-        )
+        detail = f"the apply of claim {row.id} ended as {row.outcome}, and no outcome is recorded"
         yield Finding(f"workspace {row.name}", detail, "--repair locks it.", partial(_lock, row.id))
 
 
 @check(
     "I28",
-    "What an agent runs is held by its claim",
-    "Its end was not noted: the page of the claim says that it runs.",
+    "An open run belongs to a bound claim",
+    "The end of the run was not recorded: the page of the claim shows it as running.",
 )
 def find_open_runs() -> Iterator[Finding]:
     for row in run(OPEN, prepare=False):
-        what = "is not there" if row.state is None else f"is {row.state}, at generation {row.now}"
+        what = "does not exist" if row.state is None else f"is {row.state}, at generation {row.now}"
         detail = (
             f"{row.step} of generation {row.generation} on {row.member} has not ended; "
             f"its claim {what}"
@@ -83,14 +80,14 @@ def find_open_runs() -> Iterator[Finding]:
         yield Finding(
             f"run of claim {row.claim_id}",
             detail,
-            "--repair notes that it was lost.",
+            "--repair records it as lost.",
             partial(_end, row.claim_id, row.generation),
         )
 
 
 def _check_now(claim_id: int) -> None:
     with transaction.atomic():
-        if repairs_sql.look_at_pending(claim=claim_id):
+        if repairs_sql.make_plan_due(claim=claim_id):
             record("repair", claim_id=claim_id, reason=REASON)
 
 
@@ -102,12 +99,9 @@ def _lock(claim_id: int) -> None:
 
 def _end(claim_id: int, generation: int) -> None:
     with transaction.atomic():
-        values: dict[str, Any] = {
-            "outcome": "lost",
-            "code": "repair",
-            "reason": REASON,
-            "exit_code": None,
-            "facts": "{}",
-        }
-        if tasks_sql.end_run(claim=claim_id, generation=generation, **values):
+        ended = tasks_sql.end_run(
+            claim=claim_id, generation=generation, outcome="lost", code="repair", reason=REASON,
+            exit_code=None, facts="{}",
+        )  # fmt: skip
+        if ended:
             record("repair", claim_id=claim_id, generation=generation, reason=REASON)

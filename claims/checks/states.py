@@ -1,6 +1,4 @@
-"""I31: Terraform states that a backend did not take are brought back by a person: rescued, only
-on an agent, or lost.
-"""
+"""I31: Terraform states that a backend did not store: rescued, only on an agent, or lost."""
 
 from collections.abc import Iterator
 
@@ -12,8 +10,8 @@ MOST = 1000
 
 @check(
     "I31",
-    "No Terraform state waits for a person",
-    "The backend lacks what an apply has changed: the next plan would make it again.",
+    "No unsaved Terraform state waits for an approver",
+    "The backend lacks the changes of an apply: the next plan would create the resources again.",
 )
 def find_unsettled_states() -> Iterator[Finding]:
     for view in list_unsettled(MOST):
@@ -32,14 +30,14 @@ def find_unsettled_states() -> Iterator[Finding]:
                 f"the state of claim {view.claim_id} was only on the agent of "
                 f"{view.member} and is lost"
             )
-            way_out = "Import what exists and the backend lacks; then settle the workspace."
+            way_out = "Import the resources that the backend lacks; then settle the workspace."
         else:
             detail = (
                 f"only the agent of {view.member} has the state of claim {view.claim_id}; the "
                 "member is not removed"
             )
             way_out = (
-                "See that the agent runs and reaches the server: it uploads the state. If it never "
-                "will, discard it."
+                "Start the agent and let it reach the server: it uploads the state. If it "
+                "cannot, discard the state."
             )
         yield Finding(where, detail, way_out)

@@ -1,5 +1,5 @@
-"""Tasks and sets: I12 nobody starts in a locked workspace, I13 an apply is approved, I21 a set
-has no more claims than it may.
+"""Tasks and sets: I12 no claim waits in a locked workspace, I13 an apply is approved, I21 a set has
+at most its maximum of claims.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ SELECT w.name, array_agg(c.id ORDER BY c.id) AS claims FROM claims_workspace w
 WHERE c.is_serial AND c.state IN ('waiting', 'bound', 'reserved', 'parked') GROUP BY w.id
   HAVING count(*) > 1 ORDER BY w.name LIMIT 1000"""
 
-# How many must say yes is the pool's choice, from one on; this is what no choice goes below.
+# A pool may require several approvals. One is the minimum of every pool.
 UNAPPROVED = """
 SELECT c.id, c.state, p.id IS NULL AS is_missing, p.claim_id <> c.id AS is_foreign, p.is_stale,
   a.yes, a.no
@@ -47,32 +47,30 @@ WHERE c.state <> 'ended' AND s.state = 'active' GROUP BY s.id
 
 @check(
     "I12",
-    "Nobody waits in a locked workspace, and one serial claim at most is under way",
-    "A lock means: nothing starts until a person has looked.",
+    "No claim waits in a locked workspace, and at most one serial claim is under way",
+    "No task may start in a locked workspace.",
 )
 def find_waiting_in_locked() -> Iterator[Finding]:
     for row in run(WAITING_IN_LOCKED, prepare=False):
         detail = (
-            f"is locked by {row.locked_by} ({row.lock_reason}); still in line: claim "
+            f"is locked by {row.locked_by} ({row.lock_reason}); still queued: claim "
             f"{', '.join(map(str, row.claims[:20]))}"
         )
         yield Finding(
             f"workspace {row.name}",
             detail,
-            "--repair takes them out of their lines until it is unlocked.",
+            "--repair blocks them until the workspace is unlocked.",
             partial(_block, row.id),
         )
     for row in run(SERIAL_TWICE, prepare=False):
         detail = f"serial claims {', '.join(map(str, row.claims))} are under way together"
-        yield Finding(
-            f"workspace {row.name}", detail, "Look what each of them does; cancel all but one."
-        )
+        yield Finding(f"workspace {row.name}", detail, "Check each of them; cancel all but one.")
 
 
 @check(
     "I13",
     "An apply has an approved, current plan of its own",
-    "Something is applied that nobody has said yes to.",
+    "Changes are applied without an approval.",
 )
 def find_unapproved() -> Iterator[Finding]:
     for row in run(UNAPPROVED, prepare=False):
@@ -80,29 +78,27 @@ def find_unapproved() -> Iterator[Finding]:
             "it names no plan": row.is_missing,
             "its plan is of another claim": row.is_foreign,
             "its plan is out of date": row.is_stale,
-            "nobody has said yes": not row.is_missing and not row.yes,
-            "somebody has said no": bool(row.no),
+            "its plan has no approval": not row.is_missing and not row.yes,
+            "its plan is rejected": bool(row.no),
         }
         why = "; ".join(words for words, is_so in faults.items() if is_so)
         yield Finding(
             f"claim {row.id}",
             f"applies, {row.state}: {why}",
-            "Force its release, look what it has done, and plan again.",
+            "Force its release, check the result, and plan again.",
         )
 
 
 @check(
     "I21",
     "A set has no more claims than its replicas and its surge",
-    "It takes capacity that others wait for.",
+    "It takes capacity for which other claims wait.",
 )
 def find_sets_too_large() -> Iterator[Finding]:
     for row in run(TOO_MANY, prepare=False):
-        detail = (
-            f"{row.n} claims, at most {row.replicas} and {row.max_surge} more while they change"
-        )
+        detail = f"{row.n} claims, at most {row.replicas}, and {row.max_surge} more during a change"
         yield Finding(
-            f"claim set {row.name}", detail, "See that `finalize` runs; or cancel the newest."
+            f"claim set {row.name}", detail, "Start `finalize`, or cancel the newest claims."
         )
 
 

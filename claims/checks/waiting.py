@@ -1,11 +1,10 @@
-"""Everything moves: I16 every claim that waits is tried, unblocked or looked at in time, I17
-nobody waits beside a free slot.
+"""Progress: I16 every waiting claim is tried, unblocked or checked in time, I17 no claim waits
+while its slots are free.
 """
 
 import json
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 
@@ -22,11 +21,11 @@ from project.kernel.db.sql import run
 from project.kernel.doctor.registry import Finding, check
 from project.kernel.events.log import record
 
-LIMIT = 60.0  # seconds for every timer and every line
-ALLOCATE = "See that `allocate` runs. --repair allocates once."
-AT_ONCE = 5.0  # seconds that a slot may stay free beside somebody who would take it
+LIMIT = 60.0  # seconds for every timer and every queue
+ALLOCATE = "Start `allocate`. --repair allocates once."
+AT_ONCE = 5.0  # seconds for which a slot may be free while a claim waits for it
 
-# A line whose heads are bound all the time is tried, though nobody notes it.
+# A queue with recent binds was tried, although no try is recorded.
 UNTRIED = """
 SELECT sh.id, sh.pools, count(*) AS n, extract(epoch FROM now() - sh.tried_at)::float8 AS age
 FROM claims_shape sh JOIN claims_claim c ON c.shape_id = sh.id AND c.state = 'waiting'
@@ -55,15 +54,15 @@ WHERE due_at < now() - make_interval(secs => %(limit)s::float8) AND state <> 'en
 
 @check(
     "I16a",
-    "Every line is tried within a minute",
-    "The allocator does not run, or can't deal with the line.",
+    "Every queue is tried within a minute",
+    "The allocator does not run, or fails on the queue.",
 )
 def find_untried_queues() -> Iterator[Finding]:
     for row in run(UNTRIED, {"limit": LIMIT}, prepare=False):
         tried = "never tried" if row.age is None else f"last tried {row.age:.0f} s ago"
-        repair = "See that `allocate` runs; its log says what it can't do. --repair tries it once."
+        repair = "Start `allocate`; its log shows errors. --repair tries the queue once."
         yield Finding(
-            f"line {row.id} for {', '.join(row.pools)}",
+            f"queue {row.id} for {', '.join(row.pools)}",
             f"{row.n} claims wait, {tried}",
             repair,
             _allocate,
@@ -72,56 +71,54 @@ def find_untried_queues() -> Iterator[Finding]:
 
 @check(
     "I16b",
-    "A claim is blocked by something",
-    "Nothing will ever send it on: no lock, no claim before it, no timer.",
+    "A blocked claim has a lock, an earlier claim or a timer",
+    "Without one of them the claim would stay blocked for ever.",
 )
 def find_stuck_claims() -> Iterator[Finding]:
     for row in run(STUCK, {"limit": LIMIT}, prepare=False):
-        repair = "--repair sends it on."
+        repair = "--repair unblocks the claim."
         yield Finding(
             f"claim {row.id}",
-            "blocked, and nothing blocks it",
+            "blocked without a reason",
             repair,
-            partial(_send_on, row.id, row.workspace_id),
+            partial(_unblock, row.id, row.workspace_id),
         )
 
 
 @check(
     "I16c",
     "No timer of a claim is older than a minute",
-    "The finalizer does not run, or can't deal with the claim.",
+    "The finalizer does not run, or fails on the claim.",
 )
 def find_overdue_claims() -> Iterator[Finding]:
     for row in run(OVERDUE, {"limit": LIMIT}, prepare=False):
-        repair = "See that `finalize` runs; its log says what it can't do."
-        yield Finding(
-            f"claim {row.id}", f"{row.state}, to be looked at {row.age:.0f} s ago", repair
-        )
+        repair = "Start `finalize`; its log shows errors."
+        yield Finding(f"claim {row.id}", f"{row.state}, due for {row.age:.0f} s", repair)
 
 
-@check("I17", "Nobody waits for a slot that is free", "Somebody could work and does not.")
+@check("I17", "No claim waits for a free slot", "A claim could hold its slots and does not.")
 def find_passed_over() -> Iterator[Finding]:
-    asked: dict[str, Any] = {"limit": AT_ONCE, "paired": list(PAIRED)}
-    for row in repairs_sql.passed_over(strict=STRICT_AFTER, **asked):
+    paired = list(PAIRED)
+    for row in repairs_sql.passed_over(strict=STRICT_AFTER, limit=AT_ONCE, paired=paired):
         detail = (
             f"waits for {row.size} of pool {row.pool}, and {row.n} have been free for it for "
             f"{row.age:.0f} s"
         )
         yield Finding(f"claim {row.claim}", detail, ALLOCATE, _allocate)
-    for searched in repairs_sql.searched(**asked):
+    for searched in repairs_sql.searched(limit=AT_ONCE, paired=paired):
         free = _search(searched)
         if free is not None and free >= AT_ONCE:
             each = "" if len(searched.pools) == 1 else " each"
             detail = (
-                f"waits for {searched.size} of {', '.join(searched.pools)}{each}, and what it asks "
-                f"for has been free for {min(free, searched.age):.0f} s"
+                f"waits for {searched.size} of {', '.join(searched.pools)}{each}, and these slots "
+                f"have been free for {min(free, searched.age or 0.0):.0f} s"
             )
             yield Finding(f"claim {searched.claim}", detail, ALLOCATE, _allocate)
 
 
-def _search(row: Any) -> float | None:
-    """For how long what a line asks for has been free, found as the allocator finds it; nothing
-    is kept. None: it is not.
+def _search(row: repairs_sql.SearchedRow) -> float | None:
+    """How long the slots that a queue needs have been free, by the search of the allocator. None:
+    too few of them are free.
     """
     known = find_pools(row.pools)
     pools = [known[name] for name in row.pools if name in known and known[name].state == "active"]
@@ -134,7 +131,7 @@ def _search(row: Any) -> float | None:
         if slots is not None and is_held_back(row.claim, slots):
             slots = None
         (found,) = repairs_sql.free_for(slots=slots or [])
-        transaction.set_rollback(True)  # nobody is to wait for its locks
+        transaction.set_rollback(True)  # releases the locks
     return None if found.age is None or found.is_paused else float(found.age)
 
 
@@ -142,10 +139,10 @@ def _allocate() -> None:
     allocate()
 
 
-def _send_on(claim: int, workspace: int | None) -> None:
+def _unblock(claim: int, workspace: int | None) -> None:
     if workspace is not None:
         free_workspace(workspace)
         return
     with transaction.atomic():
-        if repairs_sql.look_now(claim=claim):
+        if repairs_sql.make_claim_due(claim=claim):
             record("repair", claim_id=claim, before="blocked", after="blocked", reason=REASON)

@@ -1,6 +1,4 @@
-"""Workspaces: I43 each belongs to a pool, and whether other pools that used it before may go on
-is decided.
-"""
+"""Workspaces: I43 each workspace belongs to a pool, and the uses by other pools are decided."""
 
 from collections.abc import Iterator
 
@@ -22,24 +20,24 @@ WHERE s.allowed_at IS NULL AND p.state <> 'gone' ORDER BY w.name, p.name LIMIT 1
 
 @check(
     "I43",
-    "Each workspace belongs to one pool, and others use it only once an operator of both allows it",
-    "New claims of the other pool in it are refused until that is decided.",
+    "Each workspace belongs to one pool, and other pools need permission by an operator of both",
+    "New claims of the other pool in it are refused until an operator decides.",
 )
 def find_ambiguous() -> Iterator[Finding]:
     for row in run(WITHOUT_POOL, prepare=False):
         detail = (
-            f"belongs to no pool, because none of its {row.claims} claims says "
-            f"which{'; it is locked' if row.is_locked else ''}"
+            f"belongs to no pool, because none of its {row.claims} claims names "
+            f"one{'; it is locked' if row.is_locked else ''}"
         )
         yield Finding(
             f"workspace {row.name}",
             detail,
-            "The first pool in which a claim names it takes it over.",
+            "The pool of its next claim takes it over.",
         )
     for row in run(UNDECIDED, prepare=False):
         detail = (
-            f"belongs to pool {row.owner}, that of its last apply; claims of pool "
-            f"{row.pool} used it, too"
+            f"belongs to pool {row.owner}, the pool of its last apply; claims of pool "
+            f"{row.pool} have used it, too"
         )
         repair = (
             f"An operator of both pools allows or declines the use by {row.pool} on its page: "

@@ -1,5 +1,5 @@
-"""Sentences about claims, for pages: the claims and moments that they name can be followed and
-are told in the reader's zone.
+"""Sentences about claims on pages: links to the claims that they name, and times in the reader's
+time zone.
 """
 
 import re
@@ -30,16 +30,16 @@ SLOT_STATES = {
 
 @register.filter
 def linked(text: str) -> SafeString:
-    """The sentence, escaped, with a link at each claim it names, and its moments as times."""
-    said, end = [], 0
+    """The sentence, escaped, with links for the claims and times for the moments that it names."""
+    pieces, end = [], 0
     for found in NAMED.finditer(text):
-        said += [
+        pieces += [
             conditional_escape(text[end : found.start()]),
             _claim(found) if found["claim"] else _moment(found),
         ]
         end = found.end()
     # Each piece is escaped.
-    return mark_safe("".join([*said, conditional_escape(text[end:])]))  # noqa: S308
+    return mark_safe("".join([*pieces, conditional_escape(text[end:])]))  # noqa: S308
 
 
 def _claim(found: re.Match[str]) -> SafeString:
@@ -54,14 +54,14 @@ def _claim(found: re.Match[str]) -> SafeString:
 def _moment(found: re.Match[str]) -> SafeString:
     try:
         at = datetime.strptime(found["moment"], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
-    except ValueError:  # somebody's own words, of a day that no calendar has
+    except ValueError:  # a date in a user's text that does not exist
         return conditional_escape(found[0])
     return when(at, "hour" if abs(at - timezone.now()) < SOON else "day")
 
 
 @register.filter
 def lowered(text: str) -> str:
-    """Inside of a sentence."""
+    """The text for use inside a sentence."""
     return text[:1].lower() + text[1:]
 
 

@@ -146,7 +146,7 @@ def test_i4_generation_sequence_behind_used_generations_is_found(pool: Pool) -> 
     with connection.cursor() as cursor:
         cursor.execute("SELECT setval('generation', 1)")
     plant("UPDATE claims_claim SET generation = 1000000")
-    assert told("I4") == [("sequence generation", "stands at 1, the highest in use is 1000000")]
+    assert told("I4") == [("sequence generation", "is at 1, the highest in use is 1000000")]
     mend("I4")
 
 
@@ -160,7 +160,7 @@ def test_i6_disabled_or_missing_rule_is_found() -> None:
     [found] = find("I6")
     assert (found.subject, found.detail, found.fix) == (
         "trigger claim_kept on claims_claim",
-        "is not there",
+        "is missing",
         None,
     )
 
@@ -169,7 +169,7 @@ def test_i6_weakened_or_missing_check_constraint_is_found() -> None:
     with connection.cursor() as cursor:
         cursor.execute(SLOT_CONSTRAINT.function("slot_drain"))
     assert told("I6") == [
-        ("constraint slot_sound on slots_slot", "asks for something else than it should")
+        ("constraint slot_sound on slots_slot", "has another condition than Berth declares")
     ]
     mend("I6")
     with connection.cursor() as cursor:
@@ -177,7 +177,7 @@ def test_i6_weakened_or_missing_check_constraint_is_found() -> None:
     [found] = find("I6")
     assert (found.subject, found.detail, found.fix) == (
         "constraint claim_sound on claims_claim",
-        "is not there",
+        "is missing",
         None,
     )
 
@@ -190,7 +190,7 @@ def test_i20_log_that_names_another_holder_is_found(pool: Pool) -> None:
     plant("UPDATE slots_slot SET changed_at = clock_timestamp() WHERE id = %s", other)
     assert told("I20") == [
         (f"slot {slot}", f"is held by claim {first.id}; the log says claim 77, bound"),
-        (f"slot {other}", f"is held by claim {second.id}; the log says nothing"),
+        (f"slot {other}", f"is held by claim {second.id}; the log names no claim"),
     ]
     mend("I20")
 
@@ -224,11 +224,12 @@ def test_i43_workspace_with_no_or_several_pools_is_found(pool: Pool) -> None:
     assert told("I43") == [
         (
             "workspace left",
-            "belongs to no pool, because none of its 0 claims says which; it is locked",
+            "belongs to no pool, because none of its 0 claims names one; it is locked",
         ),
         (
             f"workspace {pool.name}/prod",
-            f"belongs to pool {pool.name}, that of its last apply; claims of pool dns used it, too",
+            f"belongs to pool {pool.name}, the pool of its last apply; claims of pool dns "
+            "have used it, too",
         ),
     ]
 
@@ -240,7 +241,7 @@ def test_i12_claim_waiting_in_a_locked_workspace_is_found(pool: Pool) -> None:
         "UPDATE claims_workspace SET locked_at = now(), locked_by = 'ann', lock_reason = 'looking'"
     )
     assert told("I12") == [
-        ("workspace prod", f"is locked by ann (looking); still in line: claim {claim.id}")
+        ("workspace prod", f"is locked by ann (looking); still queued: claim {claim.id}")
     ]
     mend("I12")
     assert Claim.objects.get(pk=claim.id).state == "blocked"
@@ -268,10 +269,10 @@ SAY = "INSERT INTO claims_approval (plan_id, by_user, is_yes) VALUES (1, %s, %s)
     ("of_another", "is_stale", "votes", "words"),
     [
         (False, False, {"ann": True}, None),
-        (False, False, {}, "nobody has said yes"),
+        (False, False, {}, "its plan has no approval"),
         (False, True, {"ann": True}, "its plan is out of date"),
         (True, False, {"ann": True}, "its plan is of another claim"),
-        (False, False, {"ann": True, "bob": False}, "somebody has said no"),
+        (False, False, {"ann": True, "bob": False}, "its plan is rejected"),
     ],
 )
 def test_i13_apply_without_an_approval_is_found(
@@ -302,7 +303,7 @@ def test_i21_claim_set_with_too_many_claims_is_found(pool: Pool) -> None:
     plant("UPDATE claims_claim SET claim_set_id = 1 WHERE id <> %s", claims[0].id)
     assert find("I21") == []
     plant("UPDATE claims_claim SET claim_set_id = 1")
-    assert told("I21") == [("claim set web", "4 claims, at most 2 and 1 more while they change")]
+    assert told("I21") == [("claim set web", "4 claims, at most 2, and 1 more during a change")]
 
 
 # -- members ---------------------------------------------------------------------------------------

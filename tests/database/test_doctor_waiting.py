@@ -48,7 +48,7 @@ def test_i16_blocked_claim_without_a_blocker_is_found(pool: Pool) -> None:
         first.id,
     )
     plant("DELETE FROM claims_claim WHERE id = %s", first.id)
-    assert told("I16b") == [(f"claim {second.id}", "blocked, and nothing blocks it")]
+    assert told("I16b") == [(f"claim {second.id}", "blocked without a reason")]
     mend("I16b")
     assert Claim.objects.get(pk=second.id).state == "waiting"
 
@@ -61,7 +61,7 @@ def test_i16_blocked_claim_without_workspace_or_timer_is_found(pool: Pool) -> No
         "minutes' WHERE id = %s",
         claim.id,
     )
-    assert told("I16b") == [(f"claim {claim.id}", "blocked, and nothing blocks it")]
+    assert told("I16b") == [(f"claim {claim.id}", "blocked without a reason")]
     mend("I16b")
     assert Claim.objects.get(pk=claim.id).due_at is not None
     assert is_told(claim.id)
@@ -70,7 +70,7 @@ def test_i16_blocked_claim_without_workspace_or_timer_is_found(pool: Pool) -> No
 def test_i16_overdue_timer_is_found(pool: Pool) -> None:
     claim = ask(hold_for=60.0)
     age("claims_claim", claim.id, "due_at", 90)
-    assert told("I16c") == [(f"claim {claim.id}", "bound, to be looked at 90 s ago")]
+    assert told("I16c") == [(f"claim {claim.id}", "bound, due for 90 s")]
 
 
 def passed_over(**what: Any) -> Any:
@@ -145,8 +145,7 @@ def test_i17_slot_search_decides_whether_free_slots_fit(pool: Pool, what: dict[s
     plant("UPDATE slots_slot SET changed_at = now() - interval '6 seconds'")
     each = " each" if len(what["pools"]) > 1 else ""
     told_of = (
-        f"waits for {what.get('size', 1)} of {names}{each}, and what it asks for has "
-        "been free for 6 s"
+        f"waits for {what.get('size', 1)} of {names}{each}, and these slots have been free for 6 s"
     )
     assert told("I17") == [(f"claim {claim.id}", told_of)]
     plant("UPDATE pools_pool SET paused_until = now() + interval '1 h'")

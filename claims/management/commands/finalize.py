@@ -3,8 +3,5 @@ from project.kernel.management.base import ControllerCommand
 
 
 class Command(ControllerCommand):
-    help = (
-        "Keeps every timer: expiry, leases, drains, lost members, pauses, and what is "
-        "kept how long."
-    )
+    help = "Runs timed work: expiry, leases, drains, lost members, pauses and retention."
     controllers = (Finalizer,)

@@ -15,8 +15,8 @@ from project.kernel.management.base import ControllerCommand, explain
 
 class Command(ControllerCommand):
     help = (
-        "Makes as many members as each pool's policy wants, within its limits; --dry-run says what "
-        "it would do to one pool, --replay what it would have done."
+        "Scales each pool to the number of members that its policy wants, within its limits. "
+        "--dry-run shows the decision for one pool, --replay the decisions over past demand."
     )
     controllers = (Scaler,)
 
@@ -26,16 +26,16 @@ class Command(ControllerCommand):
             "--dry-run",
             metavar="POOL",
             default="",
-            help="say what would be decided now, change nothing",
+            help="show the decision for this pool without a change",
         )
         parser.add_argument(
             "--replay",
             metavar="POOL",
             default="",
-            help="what there would have been over the demand that was recorded",
+            help="show the decisions for this pool over its recorded demand",
         )
         parser.add_argument(
-            "--days", type=float, default=7.0, help="with --replay: so many, up to 7"
+            "--days", type=float, default=7.0, help="with --replay: number of days, up to 7"
         )
         parser.add_argument(
             "--with",
@@ -45,10 +45,10 @@ class Command(ControllerCommand):
             help="with --replay: scaling and members to try, - for stdin",
         )
         parser.add_argument(
-            "--json", action="store_true", help="with --dry-run or --replay: all of it, as JSON"
+            "--json", action="store_true", help="with --dry-run or --replay: the result as JSON"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         if not options["dry_run"] and not options["replay"]:
             super().handle(*args, **options)
             return
