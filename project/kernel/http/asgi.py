@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import contextvars
 import io
-import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -26,7 +25,7 @@ from typing import TypeVar
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.module_loading import import_string
@@ -39,14 +38,13 @@ from .bodies import (
     DISCARD_SECONDS,
     BodyCaller,
     BodyTooLarge,
-    BodyTooSlow,
     ClientGone,
     LargeTurns,
     discard_body,
     read_body,
 )
 from .deferred import THREADS, TRIED, DeferredResponse
-from .problems import CONTENT_TYPE, RETRY_SAFELY, UNKNOWN_OUTCOME, ProblemBody, describe, problem
+from .problems import RETRY_SAFELY, UNKNOWN_OUTCOME, respond
 
 T = TypeVar("T")
 
@@ -89,30 +87,33 @@ class Http(ASGIHandler):
                 turns=self.turns,
             )
         except BodyTooLarge as error:
-            await refuse_large(send, error)
+            await refuse_unread(send, respond(error), error.rest)
             return
         except CallerRefused as error:
-            await refuse_unread(send, error.response, list_headers(error.response))
+            await refuse_unread(send, error.response)
             return
-        except (BodyTooSlow, TooMany) as error:
-            refused = answer_problem(
-                *describe(error if isinstance(error, TooMany) else make_slow_error())
-            )
-            await refuse_unread(send, refused, list_headers(refused))
+        except (SlowClient, TooMany) as error:
+            await refuse_unread(send, respond(error))
             return
         except ClientGone:
             return
         try:
-            response = await self.respond(scope, body)
+            response = await self.answer(scope, body)
         except asyncio.CancelledError:
             logger.debug("the server stops: requests without an answer get 503")
-            await refuse_unread(send, stopping := stopping_response(), list_headers(stopping))
+            stopping = Unavailable(
+                f"The server stops. {UNKNOWN_OUTCOME}",
+                code="stopping",
+                way_out=RETRY_SAFELY,
+                retry_after=3.0,
+            )
+            await refuse_unread(send, respond(stopping))
             return
         try:
             while (again := getattr(response, "again", None)) is not None:
                 if await is_gone_before(receive, again):
                     return
-                response = await self.respond(scope, body)
+                response = await self.answer(scope, body)
         except asyncio.CancelledError:
             logger.debug("the server stops: a long poll gets its present answer")
         await send(
@@ -132,12 +133,12 @@ class Http(ASGIHandler):
         finally:
             await asyncio.get_running_loop().run_in_executor(self.threads, response.close)
 
-    async def respond(self, scope: Scope, body: bytes) -> HttpResponseBase:
+    async def answer(self, scope: Scope, body: bytes) -> HttpResponseBase:
         if self.short.get(scope["path"]) == scope["method"] and is_short(scope, body):
             response = await self.answer_here(scope, body)
             if response is not None:
                 return response
-        return await self.in_thread(partial(self.answer, scope, body))
+        return await self.in_thread(partial(self.answer_in_thread, scope, body))
 
     async def answer_here(self, scope: Scope, body: bytes) -> HttpResponseBase | None:
         """The answer of a view of BERTH_SHORT_CALLS, which runs on the event loop; None if the
@@ -186,7 +187,7 @@ class Http(ASGIHandler):
         try:
             return name_caller(request)
         except Exception as error:
-            return answer_problem(*describe(error))
+            return respond(error)
 
     def run_view(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """The response of middleware and view, without the signals of a request: these check
@@ -199,7 +200,7 @@ class Http(ASGIHandler):
             return refused
         return self.get_response(request)
 
-    def answer(self, scope: Scope, body: bytes) -> HttpResponseBase:
+    def answer_in_thread(self, scope: Scope, body: bytes) -> HttpResponseBase:
         signals.request_started.send(sender=self.__class__, scope=scope)
         response = self.run_view(scope, body)
         response._handler_class = self.__class__  # type: ignore[attr-defined]
@@ -223,72 +224,25 @@ async def is_gone_before(receive: Receive, again: Callable[[], Awaitable[None]])
         await asyncio.gather(waiting, leaving, return_exceptions=True)
 
 
-async def refuse_large(send: Send, error: BodyTooLarge) -> None:
-    limit = error.limit
-    body = problem(
-        413,
-        "too_large",
-        f"The body is larger than {limit} bytes.",
-        limit=limit,
-    )
-    await refuse_unread(
-        send,
-        HttpResponse(json.dumps(body), status=413),
-        [(b"content-type", CONTENT_TYPE.encode())],
-        error.rest,
-    )
-
-
-def make_slow_error() -> SlowClient:
-    return SlowClient(
-        f"The body arrived too slowly: no byte for {settings.BERTH_BODY_SECONDS:g} s, or less than "
-        f"{settings.BERTH_BODY_RATE} bytes a second.",
-        way_out="Send the request again, faster. This request changed nothing.",
-    )
-
-
-def stopping_response() -> HttpResponse:
-    body, headers = describe(
-        Unavailable(
-            f"The server stops. {UNKNOWN_OUTCOME}",
-            code="stopping",
-            way_out=RETRY_SAFELY,
-            retry_after=3.0,
-        )
-    )
-    return answer_problem(body, headers)
-
-
-def answer_problem(body: ProblemBody, headers: dict[str, str]) -> HttpResponse:
-    text = json.dumps(body)
-    headers = headers | {"Content-Length": str(len(text))}
-    return HttpResponse(text, status=body["status"], content_type=CONTENT_TYPE, headers=headers)
-
-
 async def refuse_unread(
-    send: Send,
-    response: HttpResponseBase,
-    headers: list[tuple[bytes, bytes]],
-    unread: Receive | None = None,
+    send: Send, response: HttpResponseBase, unread: Receive | None = None
 ) -> None:
     """Sends a response and closes the connection. Most clients read no response before they have
     sent their body, and would only see a broken connection: the rest of the body (`unread`) is
-    therefore read and dropped for a while. A body of an unknown caller is not read further."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": response.status_code,
-            "headers": [*headers, (b"connection", b"close")],
-        }
-    )
+    therefore read and dropped for a while. A body of an unknown caller is not read further.
+    """
+    content = response.getvalue()
+    if unread is None:
+        response.headers["Content-Length"] = len(content)
+    headers = [*list_headers(response), (b"connection", b"close")]
+    status = response.status_code
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content, "more_body": unread is not None})
     if unread is not None:
-        await send({"type": "http.response.body", "body": response.getvalue(), "more_body": True})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 await discard_body(unread, DISCARD_BYTES)
-    await send(
-        {"type": "http.response.body", "body": b"" if unread is not None else response.getvalue()}
-    )
+        await send({"type": "http.response.body", "body": b""})
 
 
 def is_short(scope: Scope, body: bytes) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from project.kernel.errors import TooMany
+from project.kernel.errors import SlowClient, TooLarge, TooMany
 
 from .asgi_types import Message, Receive, Scope
 
@@ -40,15 +40,10 @@ MOST_WAITING = 8  # bodies of one caller that wait for its turn
 DISCARD_BYTES, DISCARD_SECONDS = 64_000_000, 5.0
 
 
-class BodyTooLarge(Exception):
+class BodyTooLarge(TooLarge):
     def __init__(self, limit: int, rest: Receive | None) -> None:
-        super().__init__()
-        self.limit = limit
+        super().__init__(f"The body is larger than {limit} bytes.", limit=limit)
         self.rest = rest  # reads the rest of the body; None: there is no rest
-
-
-class BodyTooSlow(Exception):
-    """No byte arrived for BERTH_BODY_SECONDS, or fewer than BERTH_BODY_RATE a second."""
 
 
 class ClientGone(Exception):
@@ -157,7 +152,7 @@ async def _read_large(
 
 
 async def _receive_in_time(receive: Receive, began: float, size: int) -> Message:
-    """The next message of the body. Raises BodyTooSlow after BERTH_BODY_SECONDS, and when the
+    """The next message of the body. Raises SlowClient after BERTH_BODY_SECONDS, and when the
     whole body is slower than BERTH_BODY_RATE bytes a second.
     """
     due = min(asyncio.get_running_loop().time(), began + size / settings.BERTH_BODY_RATE)
@@ -166,7 +161,11 @@ async def _receive_in_time(receive: Receive, began: float, size: int) -> Message
         async with asyncio.timeout_at(end):
             return await receive()
     except TimeoutError:
-        raise BodyTooSlow from None
+        raise SlowClient(
+            f"The body arrived too slowly: no byte for {settings.BERTH_BODY_SECONDS:g} s, or less "
+            f"than {settings.BERTH_BODY_RATE} bytes a second.",
+            way_out="Send the request again, faster. This request changed nothing.",
+        ) from None
 
 
 def length_of(scope: Scope) -> int:

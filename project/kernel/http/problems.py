@@ -30,6 +30,8 @@ from rest_framework.response import Response
 from project.kernel import errors as berth
 from project.kernel import metrics
 
+from .asgi_types import Send
+
 logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
@@ -192,14 +194,14 @@ def is_for_programs(request: HttpRequest) -> bool:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if is_for_programs(request):
-        return _respond(exception)
+        return respond(exception)
     page = "400-host.html" if isinstance(exception, django_errors.DisallowedHost) else "400.html"
     return defaults.bad_request(request, exception, page)
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     return (
-        _respond(exception)
+        respond(exception)
         if is_for_programs(request)
         else defaults.permission_denied(request, exception)
     )
@@ -210,8 +212,8 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
         return defaults.page_not_found(request, exception)
     if isinstance(exception, Resolver404):
         way_out = "/api/docs/ lists the addresses; each ends with a slash."
-        return _respond(berth.NotFound("This address does not exist.", way_out=way_out))
-    return _respond(Http404())
+        return respond(berth.NotFound("This address does not exist.", way_out=way_out))
+    return respond(Http404())
 
 
 def redirect_call(location: str) -> HttpResponsePermanentRedirect:
@@ -229,12 +231,12 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     error = sys.exc_info()[1]  # Django calls this while it handles the exception
     known = _translate(error) if error is not None else None
     if isinstance(known, berth.BerthError):
-        answer = _respond(known) if is_for_programs(request) else _show(known)
+        answer = respond(known) if is_for_programs(request) else _show(known)
         # Keeps Django from logging a traceback of an expected error.
         answer._has_been_logged = True  # type: ignore[attr-defined]
         return answer
     if is_for_programs(request):
-        return _respond(error or RuntimeError("unknown"))
+        return respond(error or RuntimeError("unknown"))
     return defaults.server_error(request)
 
 
@@ -251,7 +253,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     """CSRF_FAILURE_VIEW."""
     if is_for_programs(request):
         detail = f"The request has a session but no valid CSRF token: {reason}"
-        return _respond(
+        return respond(
             berth.Forbidden(
                 detail,
                 code="csrf",
@@ -261,9 +263,22 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     return defaults.permission_denied(request, django_errors.PermissionDenied(reason))
 
 
-def _respond(error: BaseException) -> HttpResponse:
+def respond(error: BaseException) -> HttpResponse:
+    """The response of a problem, for middleware, handlers and ASGI."""
     body, headers = describe(error)
     return JsonResponse(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
+
+
+async def send_problem(
+    send: Send, body: ProblemBody, headers: dict[str, str], *, is_handshake: bool
+) -> None:
+    """Sends a problem over ASGI, also as the answer to the handshake of a WebSocket."""
+    content = json.dumps(body).encode()
+    pairs = {**headers, "Content-Type": CONTENT_TYPE, "Content-Length": str(len(content))}
+    kind = "websocket.http.response" if is_handshake else "http.response"
+    encoded = [(name.lower().encode(), value.encode()) for name, value in pairs.items()]
+    await send({"type": f"{kind}.start", "status": body["status"], "headers": encoded})
+    await send({"type": f"{kind}.body", "body": content})
 
 
 def _translate(error: BaseException) -> BaseException:

@@ -7,7 +7,6 @@ counted here, with each request that is in progress.
 """
 
 import asyncio
-import json
 import logging
 import time
 from typing import Any
@@ -28,7 +27,7 @@ from project.kernel.security.client_address import (
 
 from .asgi_types import App, Receive, Scope, Send
 from .connections import all_connections, describe_too_many
-from .problems import CONTENT_TYPE
+from .problems import send_problem
 
 EVENT_INTERVAL = 3600.0  # seconds between two events about one peer
 MOST_NOTED = 20  # remembered peers: any client may send the header
@@ -70,7 +69,9 @@ class ClientAddress:
         counted = counted_address(scope["client"][0])
         limits = all_connections()
         if not limits.enter(counted):
-            await refuse_too_many(scope, send)
+            is_handshake = scope["type"] == "websocket"
+            headers = {"Retry-After": "5"}
+            await send_problem(send, describe_too_many(), headers, is_handshake=is_handshake)
             return
         try:
             await self.app(scope, receive, send)
@@ -101,15 +102,3 @@ def record_untrusted(peer: str) -> None:
         logger.warning("untrusted proxy: not recorded: %s", error)
     finally:
         connection.close()
-
-
-async def refuse_too_many(scope: Scope, send: Send) -> None:
-    body = json.dumps(describe_too_many()).encode()
-    prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
-    headers = [
-        (b"content-type", CONTENT_TYPE.encode()),
-        (b"content-length", str(len(body)).encode()),
-        (b"retry-after", b"5"),
-    ]
-    await send({"type": f"{prefix}.start", "status": 429, "headers": headers})
-    await send({"type": f"{prefix}.body", "body": body})

@@ -28,7 +28,7 @@ from django.urls import re_path
 from project.kernel.errors import NotFound, TooMany
 from project.kernel.events.log import Position
 from project.kernel.http.asgi_types import Receive, Scope, Send
-from project.kernel.http.problems import CONTENT_TYPE, describe
+from project.kernel.http.problems import describe, send_problem
 from project.kernel.version import __version__
 
 from .hub import RELOAD, Hub, hub
@@ -226,15 +226,7 @@ class LiveSocket:
 
 async def refuse_handshake(send: Send, error: Exception) -> None:
     """Answers the handshake with an HTTP error instead of opening the socket."""
-    body, more = describe(error)
-    headers = [
-        (b"content-type", CONTENT_TYPE.encode()),
-        *((name.lower().encode(), value.encode()) for name, value in more.items()),
-    ]
-    await send(
-        {"type": "websocket.http.response.start", "status": body["status"], "headers": headers}
-    )
-    await send({"type": "websocket.http.response.body", "body": json.dumps(body).encode()})
+    await send_problem(send, *describe(error), is_handshake=True)
 
 
 def are_names(given: object) -> bool:
