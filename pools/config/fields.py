@@ -40,11 +40,13 @@ class Option:
         """The description with limits and an example."""
         return f"{self.text} {self.kind.hint}".strip()
 
+    def write(self, value: object) -> object:
+        """In canonical form. A type without a word has no form for None."""
+        return None if value is None and not hasattr(self.kind, "word") else self.kind.write(value)
+
     def schema(self) -> Schema:
         schema = self.kind.schema() | ({"description": self.help} if self.help else {})
-        # Only types with a word can write None.
-        has_default = self.default is not None or hasattr(self.kind, "word")
-        default = self.kind.write(self.default) if has_default else None
+        default = None if self.is_required else self.write(self.default)
         if default not in EMPTY and not isinstance(default, dict):
             schema["default"] = default
         return schema
@@ -136,14 +138,21 @@ class Fields(Mapping[str, Option]):
 
     def write(self, spec: object) -> dict[str, Any]:
         """The fields of a spec in canonical form, without empty values and default objects."""
+        return self._write(lambda attribute: attrgetter(attribute)(spec))
+
+    def write_given(self, values: Mapping[str, object]) -> dict[str, Any]:
+        """The same for the result of `read`."""
+        return self._write(values.get)
+
+    def _write(self, get: Callable[[str], object]) -> dict[str, Any]:
         config: dict[str, Any] = {}
         for name, entry in self.tree.items():
             if isinstance(entry, Fields):
-                written: object = entry.write(spec)
+                written: object = entry._write(get)
             else:
-                value = attrgetter(entry.attribute)(spec)
+                value = get(entry.attribute)
                 is_usual = isinstance(entry.kind, Object) and value == entry.default
-                written = None if is_usual else entry.kind.write(value)
+                written = None if is_usual else entry.write(value)
             if written not in EMPTY:
                 config[name] = written
         return config

@@ -171,12 +171,13 @@ class Percent(ValueType[float]):
 @dataclass(frozen=True, slots=True)
 class Text(ValueType[str]):
     longest: int
+    is_stripped: bool = True
 
     def read(self, value: Any, where: str, faults: Faults) -> str | None:
         if not isinstance(value, str):
             faults.add(where, f"This is {kind_of(value)}, not text.", "Put it in quotes.")
             return None
-        value = value.strip()
+        value = value.strip() if self.is_stripped else value
         if len(value) > self.longest:
             faults.add(
                 where, f"{len(value)} characters are too many.", f"Use {self.longest} at most."
@@ -207,6 +208,8 @@ class Pattern(ValueType[str]):
             return str(value)
         if self.missing and value in (None, ""):
             faults.add(where, self.missing, self.rule)
+        elif not isinstance(value, str):
+            faults.add(where, f"This is {kind_of(value)}, not text.", "Put it in quotes.")
         else:
             faults.add(where, f"{show_value(value)} is not {self.what}.", self.rule)
         return None
@@ -339,7 +342,7 @@ class Texts(ValueType[Mapping[str, str]]):
     example: str
     many: str
     most: int
-    longest: int
+    item: ValueType[str]
     fault_of: Callable[[object], tuple[str, str] | None]  # fault and way out of a name
 
     def read(self, value: Any, where: str, faults: Faults) -> dict[str, str] | None:
@@ -359,27 +362,15 @@ class Texts(ValueType[Mapping[str, str]]):
         for name, text in value.items():
             if (fault := self.fault_of(name)) is not None:
                 faults.add(field_path(where, show_value(name)), *fault)
-            elif not isinstance(text, str):
-                faults.add(
-                    field_path(where, name),
-                    f"This is {kind_of(text)}, not text.",
-                    "Put it in quotes.",
-                )
-            elif len(text) > self.longest or "\x00" in text:
-                faults.add(
-                    field_path(where, name),
-                    "This value is too long or holds a NUL character.",
-                    f"Use {self.longest} characters at most.",
-                )
-            else:
-                found[name] = text
+            elif (read := self.item.read(text, field_path(where, name), faults)) is not None:
+                found[name] = read
         return found
 
     def schema(self) -> Schema:
         return {
             "type": "object",
             "maxProperties": self.most,
-            "additionalProperties": {"type": "string", "maxLength": self.longest},
+            "additionalProperties": self.item.schema(),
         }
 
     def write(self, value: Mapping[str, str]) -> object:
@@ -453,7 +444,7 @@ def _fault_of_label(name: object) -> tuple[str, str] | None:
 
 
 def labels(most: int = 64) -> Texts:
-    return Texts("labels are", "{zone: eu-1}", "labels", most, 255, _fault_of_label)
+    return Texts("labels are", "{zone: eu-1}", "labels", most, Text(255, False), _fault_of_label)
 
 
 def read_value(

@@ -15,6 +15,7 @@ from pools.config.parsing import (
     Pattern,
     Schema,
     Size,
+    Text,
     Texts,
     ValueType,
     show_value,
@@ -59,7 +60,9 @@ class Host(ValueType[str]):
         return {"type": "string", "pattern": f"^(?:{HOST.pattern.replace('a-z', 'A-Za-z')})$"}
 
 
-ENV = Texts("an environment is", "{TF_LOG: INFO}", "variables", 100, 8_000, _fault_of_variable)
+ENV = Texts(
+    "an environment is", "{TF_LOG: INFO}", "variables", 100, Text(8_000, False), _fault_of_variable
+)
 HOSTS = ListOf(Host(), "hosts", 100, "[git.example.com]")
 
 

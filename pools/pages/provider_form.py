@@ -33,7 +33,17 @@ def list_fields(kind: str) -> Sequence[Field]:
     form = form_of(kind)
     if form is None:
         return ()
-    return [Field(name_of(kind, each.path), each.label, help=each.help) for each in form.fields]
+    return [
+        Field(name_of(kind, each.path), each.label, help=each.help or _help_of(kind, each.path))
+        for each in form.fields
+    ]
+
+
+def _help_of(kind: str, path: str) -> str:
+    try:
+        return known_providers()[kind].option_fields.find(path).help
+    except KeyError:
+        return ""
 
 
 def name_of(kind: str, path: str) -> str:

@@ -26,7 +26,7 @@ class OptionField:
 
     path: str  # under `provider:`, like template.image
     label: str
-    help: str = ""
+    help: str = ""  # empty: the description of the declared option
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,23 +11,11 @@ TEXTS = ProviderTexts(
 FORM = OptionForm(
     "Pods",
     (
-        OptionField(
-            "template.image", "Image", "An image with python3, like registry.example/berth-agent:1"
-        ),
-        OptionField(
-            "context", "Context", "Context of the kubeconfig. Empty: the cluster that Berth runs in"
-        ),
-        OptionField("namespace", "Namespace", "Empty: the namespace of the context"),
-        OptionField(
-            "url",
-            "Berth address",
-            "Called by the pods, like https://berth.example.com/. Empty: BERTH_AGENT_URL",
-        ),
-        OptionField(
-            "template.service_account",
-            "Service account",
-            "Empty: none, and the pods get no cluster token",
-        ),
+        OptionField("template.image", "Image"),
+        OptionField("context", "Context"),
+        OptionField("namespace", "Namespace"),
+        OptionField("url", "Berth address"),
+        OptionField("template.service_account", "Service account"),
     ),
     "Resources, tolerations and other options of the template are set in the file.",
 )

@@ -155,7 +155,7 @@ def test_every_option_of_pods_is_classified() -> None:
         "namespace",
         "url",
         "agent",
-        *(f"template.{name}" for name in options.TEMPLATE_FIELDS),
+        *(f"template.{name}" for name in options.TEMPLATE_FIELDS.tree),
     }
 
 
