@@ -12,7 +12,8 @@ NAME ?=
 FILE ?=
 # Tests start many processes: compiled modules halve the CPU time of each start.
 COMPILED := unset PYTHONDONTWRITEBYTECODE; PYTHONPYCACHEPREFIX="$${PYTHONPYCACHEPREFIX:-$(CURDIR)/$(VENV)/pyc}"
-WHOLE := -n 2 --dist loadscope --no-loadscope-reorder --durations=20
+# Three workers on two cores: a worker often waits for agents, pods and browsers.
+WHOLE := -n 3 --dist loadscope --no-loadscope-reorder --durations=20
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev up test lint format types contracts house check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean

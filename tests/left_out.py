@@ -1,7 +1,9 @@
 """`-p tests.left_out`: at the very end of a run, below the lines of pytest, what it left out and
-the command that would include it.
+the command that would include it. With CI in the environment, tests without their browser,
+OpenTofu or Kubernetes API server fail the run.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Generator
@@ -48,6 +50,11 @@ def find_group(reason: str) -> Group | None:
     return next((group for group in GROUPS if re.match(group.pattern, reason)), None)
 
 
+def is_required(reason: str) -> bool:
+    """`make chromium`, `make tofu` and `make kube` install what the test needs."""
+    return reason.startswith((CHROMIUM, OPENTOFU, KUBE))
+
+
 def describe(reasons: list[str]) -> list[str]:
     """A line for each group, the largest first; a reason of no group stands for itself."""
     groups: Counter[tuple[str, str]] = Counter()
@@ -77,3 +84,6 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         reporter.write_sep("!", f"{len(reasons)} tests were LEFT OUT", red=True, bold=True)
         for line in describe(reasons):
             reporter.write_line(line, bold=True)
+    if os.environ.get("CI") and any(is_required(reason) for reason in reasons):
+        reporter.write_line("CI needs the browser, OpenTofu and the API server: RED", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

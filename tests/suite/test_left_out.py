@@ -1,6 +1,7 @@
 """A test run ends with the list of tests that it left out."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,9 +30,10 @@ def test_pass(): pass
 """
 
 
+@pytest.mark.parametrize("ci", [{}, {"CI": "true"}], ids=["by hand", "in CI"])
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "two workers"])
-def test_left_out_tests_are_grouped_last_with_the_way_to_include_them(
-    tmp_path: Path, workers: list[str]
+def test_left_out_tests_are_grouped_last_and_fail_ci(
+    tmp_path: Path, workers: list[str], ci: dict[str, str]
 ) -> None:
     (tmp_path / "test_it.py").write_text(SKIPS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -53,9 +55,11 @@ def test_left_out_tests_are_grouped_last_with_the_way_to_include_them(
         cwd=TESTS.parent,
         capture_output=True,
         text=True,
+        env={**{name: value for name, value in os.environ.items() if name != "CI"}, **ci},
     )
     lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == len(ci), done.stdout + done.stderr
+    assert ("RED" in lines.pop()) if ci else ("RED" not in done.stdout)
     begin = next(n for n, line in enumerate(lines) if "7 tests were LEFT OUT" in line)
     assert not any("SKIPPED" in line or " passed" in line for line in lines[begin:])
     assert [line.split() for line in lines[begin + 1 :]] == [line.split() for line in describe(
