@@ -1,5 +1,5 @@
-"""The HTTP API as a small program sees it: one connection, a token, patience with a server that
-restarts. Standard library only.
+"""A small client of the HTTP API: one connection, a token, and retries while the server restarts.
+Standard library only.
 """
 
 import http.client
@@ -15,7 +15,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
 class SampleUnauthorised(Exception):
-    """The token is not taken (any more)."""
+    """The token is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,10 @@ class SampleClient:
         self.connection: http.client.HTTPConnection | None = None
         self.is_away = False
 
-    def call(self, method: str, path: str, body: Any = None, key: str = "") -> SampleAnswer:
-        """Again and again until there is an answer that is about the request. So only what may be
-        repeated: reads, calls that name a generation, and creates with a key."""
+    def call(self, method: str, path: str, body: object = None, key: str = "") -> SampleAnswer:
+        """Send a request until the server answers it. Only for requests that may be repeated:
+        reads, calls with a generation, and creates with a key.
+        """
         failures = 0
         while True:
             try:
@@ -49,8 +50,7 @@ class SampleClient:
                 self.close()
                 answer, wait = SampleAnswer(0, str(error) or type(error).__name__), 0.0
                 failures += 1
-                # A connection that the server has closed because it was idle, most of the time.
-                if failures == 1:
+                if failures == 1:  # mostly an idle connection that the server closed
                     continue
             if answer.status == 401:
                 raise SampleUnauthorised(answer.body)
@@ -62,7 +62,7 @@ class SampleClient:
             time.sleep(max(wait, min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE)))
             failures += 1
 
-    def _once(self, method: str, path: str, body: Any, key: str) -> tuple[SampleAnswer, float]:
+    def _once(self, method: str, path: str, body: object, key: str) -> tuple[SampleAnswer, float]:
         if self.connection is None:
             kind = http.client.HTTPSConnection if self.is_https else http.client.HTTPConnection
             self.connection = kind(self.host, self.port, timeout=TIMEOUT)
@@ -79,9 +79,8 @@ class SampleClient:
         retry_after = response.getheader("Retry-After") or "0"
         is_json = "json" in (response.getheader("Content-Type") or "")
         found = json.loads(text) if text and is_json else None
-        return SampleAnswer(response.status, found), float(retry_after) if retry_after.replace(
-            ".", "", 1
-        ).isdigit() else 0.0
+        wait = float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
+        return SampleAnswer(response.status, found), wait
 
     def close(self) -> None:
         if self.connection is not None:
@@ -91,8 +90,7 @@ class SampleClient:
     def _say_away(self, answer: SampleAnswer) -> None:
         if not self.is_away:
             log_line(
-                f"the server does not answer ({answer.status or answer.body}); trying "
-                "again until it does"
+                f"the server does not answer ({answer.status or answer.body}); trying until it does"
             )
         self.is_away = True
 

@@ -1,10 +1,8 @@
-"""Live work for the sample, through the public HTTP API alone: asks, answers for what it gets,
-keeps it alive, lets it go.
+"""Drives the sample through the public HTTP API: creates claims, sends heartbeats, and releases the
+claims. Usage: python -m project.sample.driver [URL]
 
-It keeps nothing: what it has to do follows from the claims that carry its keys. Killed at any
-moment and started again it finds them,
-and a request whose answer was lost is sent again with its key.   python -m
-                                                                  project.sample.driver [URL]
+The driver has no state. Its work follows from the keys of its claims, so that a restarted driver
+continues, and a request with a lost answer is repeated with its key.
 """
 
 import heapq
@@ -38,9 +36,9 @@ from project.sample.scenario import (
 )
 from project.settings import environment as env
 
-LOOK = 20.0  # seconds between two looks at all that is ours
-LOOK_QUEUE = 4.0  # while something waits
-RUSH = 15.0  # seconds in which the first of a crew come
+LOOK = 20.0  # seconds between two reads of all claims of the driver
+LOOK_QUEUE = 4.0  # the same while a claim waits
+RUSH = 15.0  # seconds in which the first claims of a team come
 TOKEN_FILE, APPROVER_FILE = "sample-token", "sample-approver-token"  # in BERTH_HOME
 STATES = "waiting,blocked,bound,reserved,parked"
 
@@ -52,13 +50,13 @@ class Driver:
         approver: SampleClient | None = None,
         *,
         chance: Random | None = None,
-        crews: tuple[SampleTeam, ...] = TEAMS,
+        teams: tuple[SampleTeam, ...] = TEAMS,
     ) -> None:
         self.client = client
         self.chance = chance or Random()
-        self.crews = crews
+        self.teams = teams
         self.user = ""
-        self.known: dict[int, str] = {}  # claims that hold or wait: the state we last saw
+        self.known: dict[int, str] = {}  # claims that hold or wait: the last known state
         self.generations: dict[int, int] = {}
         self.pool_of: dict[int, str] = {}
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -69,22 +67,22 @@ class Driver:
         )
 
     # -- time -----------------------------------------------------------------
-    def after(self, seconds: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self.agenda, (time.monotonic() + max(0.0, seconds), next(self.tie), what))
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self.agenda, (time.monotonic() + max(0.0, seconds), next(self.tie), call))
 
     def run(self) -> None:
         self.user = self.client.call("GET", "me/").body["username"]
         self.look()
         tasks = len(self.planner.known) if self.planner else 0
         log_line(
-            f"drives {len(self.crews) + bool(self.planner)} pools; found {len(self.known) + tasks} "
+            f"drives {len(self.teams) + bool(self.planner)} pools; found {len(self.known) + tasks} "
             "claims of its own"
         )
-        for crew in self.crews:
-            if crew.pool not in self.pool_of.values():
-                for _ in range(count_opening_claims(crew)):
-                    self.after(self.chance.uniform(0.0, RUSH), partial(self.ask, crew))
-            self.after(self.chance.uniform(0.1, 2.0), partial(self.arrive, crew))
+        for team in self.teams:
+            if team.pool not in self.pool_of.values():
+                for _ in range(count_opening_claims(team)):
+                    self.after(self.chance.uniform(0.0, RUSH), partial(self.ask, team))
+            self.after(self.chance.uniform(0.1, 2.0), partial(self.arrive, team))
         if self.planner:
             self.planner.begin()
         while True:
@@ -95,10 +93,10 @@ class Driver:
             elif self.look_at <= time.monotonic():
                 self.look()
 
-    # -- what comes in --------------------------------------------------------
+    # -- all claims -----------------------------------------------------------
     def look(self) -> None:
-        """At all that is ours and live: the newly bound begin, and what has ended without us
-        is forgotten.
+        """Read all live claims of the driver: start the work of newly bound claims, and forget
+        claims that ended.
         """
         found: dict[int, dict[str, Any]] = {}
         path = "claims/?" + urlencode({"requested_by": self.user, "state": STATES, "limit": 200})
@@ -128,7 +126,7 @@ class Driver:
         self.generations[claim["id"]] = claim["generation"]
         self.pool_of[claim["id"]] = key.partition(".")[0]
         if claim["state"] == "bound":
-            self.begin(claim, work)
+            self.hold(claim, work)
         else:
             self.after(work.patience - age(claim["created_at"]), lambda: self.give_up(claim["id"]))
 
@@ -137,34 +135,34 @@ class Driver:
             kept.pop(claim, None)
 
     # -- one claim ------------------------------------------------------------
-    def arrive(self, crew: SampleTeam) -> None:
+    def arrive(self, team: SampleTeam) -> None:
         queue = sum(
-            pool == crew.pool and self.known[claim] != "bound"
+            pool == team.pool and self.known[claim] != "bound"
             for claim, pool in self.pool_of.items()
         )
-        if queue < crew.longest_queue:  # a pool that is paused for hours does not gather thousands
-            self.ask(crew)
+        if queue < team.longest_queue:  # a long pause of the pool must not collect thousands
+            self.ask(team)
         self.after(
-            pause_before_next(crew, time.time(), self.chance.random()), lambda: self.arrive(crew)
+            pause_before_next(team, time.time(), self.chance.random()), lambda: self.arrive(team)
         )
 
-    def ask(self, crew: SampleTeam) -> None:
-        key = key_of(crew.pool, secrets.token_hex(6))
+    def ask(self, team: SampleTeam) -> None:
+        key = key_of(team.pool, secrets.token_hex(6))
         work = work_of(key)
         assert work is not None
-        answer = self.client.call("POST", "claims/", work.body(crew.pool), key)
+        answer = self.client.call("POST", "claims/", work.body(team.pool), key)
         if answer.is_success:
             self.take_in(answer.body)
             if answer.body["state"] != "bound":
                 self.look_at = min(self.look_at, time.monotonic() + LOOK_QUEUE)
         else:
             log_line(
-                f"{crew.pool} refuses a claim ({answer.status}): {describe_problem(answer.body)}"
+                f"{team.pool} rejects a claim ({answer.status}): {describe_problem(answer.body)}"
             )
 
-    def begin(self, claim: dict[str, Any], work: SampleClaim) -> None:
+    def hold(self, claim: dict[str, Any], work: SampleClaim) -> None:
         number = claim["id"]
-        if claim["acknowledge_by"]:  # null once somebody has
+        if claim["acknowledge_by"]:  # null once acknowledged
             self.client.call(
                 "POST", f"claims/{number}/acknowledge/", {"generation": claim["generation"]}
             )
@@ -186,7 +184,7 @@ class Driver:
             self.forget(claim)
 
     def give_up(self, claim: int) -> None:
-        """The look finds it, should it have been bound just now."""
+        """Cancel a claim that still waits. If it was bound meanwhile, the next look finds it."""
         if (
             self.known.get(claim, "bound") != "bound"
             and self.client.call(
@@ -196,8 +194,8 @@ class Driver:
             self.forget(claim)
 
     def act(self, claim: int, verb: str) -> bool:
-        """False: it is not ours any more (released by a person, expired, moved on). Nothing to
-        mend: it was about that hold alone.
+        """False if this hold has ended, for example because an operator released the claim. The
+        driver then forgets the claim.
         """
         if self.client.call(
             "POST", f"claims/{claim}/{verb}/", {"generation": self.generations[claim]}
@@ -211,19 +209,18 @@ def age(moment: str) -> float:
     return time.time() - datetime.fromisoformat(moment).timestamp()
 
 
-def describe_problem(problem: Any) -> str:
+def describe_problem(problem: object) -> str:
     return str(problem.get("detail", problem)) if isinstance(problem, dict) else str(problem)
 
 
 def find_url() -> str:
-    """Where Berth answers: told by the supervisor, or read from the state folder."""
+    """The address of Berth, from the supervisor or the state folder."""
     if url := os.environ.get("BERTH_URL"):
         return url
     try:
-        told: str = json.loads((env.home() / "lock").read_text())["url"]
+        return str(json.loads((env.home() / "lock").read_text())["url"])
     except (OSError, ValueError, KeyError):
         return "http://127.0.0.1:8000/"
-    return told
 
 
 def read_token(file: Path) -> str:
@@ -234,12 +231,12 @@ def read_token(file: Path) -> str:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # at any moment: nothing is kept here
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # safe, because the driver has no state
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     url, file, pause = (sys.argv[1:] or [find_url()])[0], env.home() / TOKEN_FILE, 1.0
     approver = env.home() / APPROVER_FILE
     if not read_token(file):
-        log_line(f"There is no sample here ({file} is missing). Load it: manage.py sample load")
+        log_line(f"No sample is loaded ({file} is missing). Load it: manage.py sample load")
         return 1
     while token := read_token(file):
         try:
@@ -249,10 +246,10 @@ def main() -> int:
             ):
                 Driver(client, ben if ben.token else None).run()
         except SampleUnauthorised:
-            log_line(f"{url} does not take the token of the sample; looking again in {pause:g} s")
+            log_line(f"{url} rejects the token of the sample; trying again in {pause:g} s")
             time.sleep(pause)
             pause = min(pause * 2, 30.0)
-    log_line("the sample was removed; nothing is left to do")
+    log_line("the sample was removed; the driver ends")
     return 0
 
 

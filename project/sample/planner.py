@@ -1,5 +1,5 @@
-"""The sample's tasks: asked for as `sample`, done by real agents, decided by `ben`. Some plans
-are left to whoever looks at the sample.
+"""The tasks of the sample. The user `sample` creates them, real agents run them, and the user `ben`
+approves or rejects plans. Some plans are left for people.
 """
 
 import secrets
@@ -14,14 +14,15 @@ from project.settings import environment as env
 PROGRAM = env.ROOT / "examples" / "hello" / "hello.py"
 PAUSE = (4.0, 9.0)  # seconds between two requests
 WAITS = ("reserved", "parked")
-TRIES = 4  # to find a workspace in which nothing waits
+TRIES = 4  # to find a workspace without a claim
 
 After = Callable[[float, Callable[[], None]], None]
 
 
 class Planner:
-    """Keeps nothing that its claims don't say: what becomes of a plan follows from the claim's key,
-    and how long it has waited from the moment at which we first saw it wait."""
+    """Creates tasks and decides on plans. A claim's key determines the decision; the delay of the
+    decision begins when the planner first sees the plan wait.
+    """
 
     def __init__(
         self, client: SampleClient, ben: SampleClient, after: After, chance: Random
@@ -48,11 +49,11 @@ class Planner:
         if answer.is_success:
             self.take_in(answer.body, work)
         else:
-            log_line(f"{HARBOUR} refuses a task ({answer.status}): {answer.body}")
+            log_line(f"{HARBOUR} rejects a task ({answer.status}): {answer.body}")
 
     def draw(self) -> tuple[str, TaskWork]:
-        """Most of the time in a workspace in which nothing waits already; now and then two meet,
-        and one is blocked.
+        """A new task, mostly in a workspace without a claim. In a workspace with a claim it is
+        blocked.
         """
         taken, tries = set(self.places.values()), TRIES
         while True:
@@ -83,7 +84,7 @@ class Planner:
         self.visitors.discard(claim)
 
     def decide(self, claim: int, work: TaskWork) -> None:
-        """What somebody else has decided meanwhile is decided."""
+        """Approve or reject the plan, unless it no longer waits."""
         if self.known.get(claim) not in WAITS:
             return
         plan = self.ben.call("GET", f"claims/{claim}/plan/")

@@ -1,7 +1,7 @@
-"""Who asks for what in the sample, and for how long. Pure, and the standard library only.
+"""The claims of the sample: their requests and durations. Pure, standard library only.
 
-What a claim does follows from its key alone, so a driver that starts again knows what the claims it
-finds still have to do.
+The key of a claim determines its whole course, so that a restarted driver can continue the claims
+that it finds.
 """
 
 import json
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-LONG = (15 * 60.0, 25 * 60.0)  # now and then somebody keeps what he has
+LONG = (15 * 60.0, 25 * 60.0)  # seconds of the few long holds
 
 
 @dataclass(frozen=True, slots=True)
 class SampleTeam:
-    """Those who work in one pool. Their demand rises above its capacity and falls again."""
+    """The claims of one pool. Their demand rises above the capacity and falls again."""
 
     pool: str
     capacity: int  # slots
@@ -24,11 +24,11 @@ class SampleTeam:
     high: float
     hold: tuple[float, float]  # seconds
     owners: tuple[str, ...]
-    # What they ask for beside the pool, each as likely as the others.
+    # Fields of requests besides the pool; all are equally likely.
     requests: tuple[dict[str, Any], ...]
     phase: float = 0.0  # of the wave, in periods, so that not all pools are full at once
     beat: float = 0.0  # seconds between heartbeats; 0: none
-    patience: float = 240.0  # seconds after which one who waits gives up
+    patience: float = 240.0  # seconds after which a waiting claim is cancelled
     long_share: float = 0.03
     urgent_share: float = 0.08
     longest_queue: int = 12
@@ -107,13 +107,14 @@ TEAMS = (
         urgent_share=0.0,
     ),
 )
-BY_POOL = {crew.pool: crew for crew in TEAMS}
+BY_POOL = {team.pool: team for team in TEAMS}
 
 
-def count_opening_claims(crew: SampleTeam) -> int:
-    """Claims that come at once where nothing of the crew's is there yet: more than there is room
-    for, so that somebody waits and is told why from the first minute on."""
-    return round(crew.capacity * crew.high / crew.mean_size)
+def count_opening_claims(team: SampleTeam) -> int:
+    """Claims at the start of a team without claims: more than the capacity, so that some claims
+    wait, with their reasons, from the first minute on.
+    """
+    return round(team.capacity * team.high / team.mean_size)
 
 
 def key_of(pool: str, nonce: str) -> str:
@@ -121,22 +122,22 @@ def key_of(pool: str, nonce: str) -> str:
 
 
 def work_of(key: str) -> SampleClaim | None:
-    """None: not a key of ours."""
+    """The claim with this key; None: the key is not of the sample."""
     pool, _, nonce = key.partition(".")
-    if not nonce or (crew := BY_POOL.get(pool)) is None:
+    if not nonce or (team := BY_POOL.get(pool)) is None:
         return None
     draw = Random(key)
     return SampleClaim(
-        owner=draw.choice(crew.owners).format(n=draw.randint(1000, 9999)),
-        hold=draw.uniform(*LONG) if draw.random() < crew.long_share else draw.uniform(*crew.hold),
-        beat=crew.beat,
-        patience=crew.patience * draw.uniform(0.7, 1.3),
-        priority=20 if draw.random() < crew.urgent_share else 0,
-        request=draw.choice(crew.requests),
+        owner=draw.choice(team.owners).format(n=draw.randint(1000, 9999)),
+        hold=draw.uniform(*LONG) if draw.random() < team.long_share else draw.uniform(*team.hold),
+        beat=team.beat,
+        patience=team.patience * draw.uniform(0.7, 1.3),
+        priority=20 if draw.random() < team.urgent_share else 0,
+        request=draw.choice(team.requests),
     )
 
 
-# -- plans that wait for a person ------------------------------------------------------------------
+# -- plans that wait for approval ------------------------------------------------------------------
 
 HARBOUR = "harbour"  # the pool whose members are agents
 WORKSPACES = (
@@ -162,25 +163,25 @@ SHIPS = (
 )
 CARGO = ("coffee", "timber", "mail", "grain", "machines", "passengers", "nothing")
 MOST_TASKS = 9  # live at once
-VISITORS = 2  # plans that are left to whoever looks at the sample
+VISITORS = 2  # plans left for people
 COMMENTS = ("as agreed with the harbour office", "looks right", "the pilot knows", "fine with me")
 OBJECTIONS = ("not before the ferry has left", "that berth is too shallow")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """One claim that plans, and perhaps applies."""
+    """One claim with a plan, and perhaps an apply."""
 
     task: str
     workspace: str
     owner: str
-    harbour: dict[str, Any]  # what is wanted
-    decide_after: float  # seconds from the plan to ben's word
-    visitors_for: float  # seconds for which it is left alone, where it is a visitor's
+    harbour: dict[str, object]  # the content of harbour.json
+    decide_after: float  # seconds from the plan to the decision of ben
+    visitors_for: float  # the same for a plan left to people
     is_approved: bool
     comment: str
 
-    def body(self, program: str) -> dict[str, Any]:
+    def body(self, program: str) -> dict[str, object]:
         commands = {
             step: f"python3 hello.py {step}"
             for step in (("plan", "apply") if self.task == "plan_and_apply" else ("plan",))
@@ -204,7 +205,7 @@ class TaskWork:
 
 
 def task_of(key: str) -> TaskWork | None:
-    """None: not a key of a task of ours."""
+    """The task with this key; None: the key is not of a task of the sample."""
     pool, _, nonce = key.partition(".")
     if not nonce or pool != HARBOUR:
         return None
@@ -231,17 +232,17 @@ def task_of(key: str) -> TaskWork | None:
     )
 
 
-def demand_at(crew: SampleTeam, now: float) -> float:
-    """Slots that are wanted at once, by wall-clock time: a driver that starts again goes on in
-    the same wave.
+def demand_at(team: SampleTeam, now: float) -> float:
+    """Wanted slots at a moment of wall-clock time, so that a restarted driver continues the same
+    wave.
     """
-    wave = (1 + math.sin(2 * math.pi * (now / crew.period + crew.phase))) / 2
-    return crew.capacity * (crew.low + (crew.high - crew.low) * wave)
+    wave = (1 + math.sin(2 * math.pi * (now / team.period + team.phase))) / 2
+    return team.capacity * (team.low + (team.high - team.low) * wave)
 
 
-def pause_before_next(crew: SampleTeam, now: float, draw: float) -> float:
-    """Seconds to the next arrival, so that on average the demand is held (arrivals x hold x
-    size). `draw` in [0, 1).
+def pause_before_next(team: SampleTeam, now: float, draw: float) -> float:
+    """Seconds to the next arrival, such that arrivals x hold x size equals the demand on average.
+    `draw` in [0, 1).
     """
-    rate = demand_at(crew, now) / crew.mean_hold / crew.mean_size
-    return min(-math.log(1 - draw) / rate, crew.period / 4)
+    rate = demand_at(team, now) / team.mean_hold / team.mean_size
+    return min(-math.log(1 - draw) / rate, team.period / 4)

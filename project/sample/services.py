@@ -1,8 +1,7 @@
-"""The sample comes and goes as a whole: its pools, its user, the token its driver signs in with.
+"""Loads and removes the sample: its pools, users and tokens.
 
-Its pools say that they are the sample's (`group: Sample`), and a pool that does not is never
-touched. Loading twice makes what is missing; the token is new each time, because its secret is
-nowhere but in the file.
+Pools of the sample have `group: Sample`; other pools are never changed. A second load creates only
+missing pools. Each load creates new tokens, because the secrets are only in the files.
 """
 
 import hashlib
@@ -31,31 +30,33 @@ from project.settings import environment as env
 POOLS = Path(__file__).with_name("pools.yaml")
 GROUP = "Sample"
 USER = "sample"
-APPROVER = "ben"  # decides about some plans, so that the way of a plan is seen
+APPROVER = "ben"  # approves or rejects some plans, so that the sample shows whole tasks
 TOKEN = "driver"  # noqa: S105  its name
 ROLES = {USER: "claimant", APPROVER: "approver"}
 REASON = "the sample"
 
 
 def load_sample() -> list[str]:
-    """What was done, in words. The driver starts once the file is there: it is written last."""
+    """Load the sample and return sentences on what was done. The file of the token is written last,
+    because it starts the driver.
+    """
     with transaction.atomic():
         lock_in_transaction(SAMPLE, "sample")
-        said, pools = [], []
+        lines, pools = [], []
         for config in read_configs():
             pool, is_new = _make_pool(config)
             pools.append(pool)
-            said.append(f"pool {pool.name} {'is made' if is_new else 'is there already'}")
+            lines.append(f"pool {pool.name} {'is created' if is_new else 'exists already'}")
         secret = _make_token(USER, pools)
         approver = _make_token(APPROVER, [pool for pool in pools if has_agents(spec_of(pool))])
     write_private(approver_file(), f"{approver}\n")
     write_private(token_file(), f"{secret}\n")
-    return [*said, f"the driver's token is in {token_file()}"]
+    return [*lines, f"the driver's token is in {token_file()}"]
 
 
 def remove_sample() -> list[str]:
-    """The driver stops first; then each pool ends its claims, and goes when it is empty. Its
-    events stay.
+    """Stop the driver, and delete each pool with its claims. Events stay. Returns sentences on what
+    was done.
     """
     for file in (token_file(), approver_file()):
         file.unlink(missing_ok=True)
@@ -66,16 +67,16 @@ def remove_sample() -> list[str]:
         ]
         for token in Token.objects.filter(user__in=users, name=TOKEN, revoked_at__isnull=True):
             revoke_token(token.pk, reason="the sample is removed")
-    said = []
+    lines = []
     for pool in list_pools_of_sample():
         if pool.state != "deleting":
             delete_pool(pool_name=pool.name, cascade=True, reason="the sample is removed")
-        said.append(
+        lines.append(
             f"pool {pool.name} is being deleted, with its "
             f"claims{' and agents' if has_agents(spec_of(pool)) else ''}"
         )
     shutil.rmtree(site_folder(), ignore_errors=True)
-    return said or ["there is no sample here"]
+    return lines or ["no sample is loaded"]
 
 
 def is_sample_loaded() -> bool:
@@ -96,16 +97,14 @@ def approver_file() -> Path:
 
 
 def site_folder() -> Path:
-    """What the sample's tasks keep in order. Where we are root they run as users of their own,
-    who cannot enter a private home.
+    """The folder that the sample's tasks write to. Where Berth runs as root, tasks run as other
+    users, who cannot enter a private home.
     """
     home = Path(settings.BERTH_HOME)
     if os.geteuid() != 0:
         return home / "sample-site"
-    # See _make_site.
-    return (
-        env.work() / f"berth-sample-{hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]}"
-    )
+    digest = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]
+    return env.work() / f"berth-sample-{digest}"  # `_make_site` checks its owner
 
 
 def read_configs() -> list[dict[str, Any]]:
@@ -113,14 +112,14 @@ def read_configs() -> list[dict[str, Any]]:
 
 
 def _make_site() -> Path:
-    """One that somebody else has made is not ours to use."""
+    """Create the folder. Raises Conflict if it belongs to another user."""
     site = site_folder()
     site.mkdir(mode=0o755, parents=True, exist_ok=True)
     if site.is_symlink() or site.stat().st_uid != os.geteuid():
         raise Conflict(
-            f"{site} belongs to somebody else.", way_out="Move it away, then load the sample."
+            f"{site} belongs to another user.", way_out="Move it away, then load the sample."
         )
-    site.chmod(0o755)  # whatever the umask: tasks run as users of their own
+    site.chmod(0o755)  # for all umasks, because tasks run as other users
     pages = site / "pages"
     pages.mkdir(exist_ok=True)
     pages.chmod(0o777 if os.geteuid() == 0 else 0o700)
@@ -147,22 +146,22 @@ def _make_pool(config: dict[str, Any]) -> tuple[Pool, bool]:
 
 
 def _make_token(name: str, pools: list[Pool]) -> str:
-    """For a user that nobody can sign in as, with one role in these pools alone."""
+    """A token for a user without a password that has one role, in these pools only."""
     user = _find_user(name)
     if user is None:
         user = User(username=name)
         user.set_unusable_password()
         user.save()
-    elif _may_sign_in(user):  # never somebody's who happens to have that name
+    elif _may_sign_in(user):  # a person has this name
         raise Conflict(
-            f"There is a user {name} who can sign in.",
-            way_out="The sample needs this name. Try it on another installation.",
+            f"The user {name} exists and can sign in, but the sample needs this name.",
+            way_out="Load the sample on another installation.",
         )
     for pool in pools:
         if not Grant.objects.filter(user=user, pool=pool, role=ROLES[name]).exists():
             create_grant(role=ROLES[name], user=user, pool=pool, reason=REASON)
     for token in Token.objects.filter(user=user, name=TOKEN, revoked_at__isnull=True):
-        revoke_token(token.pk, reason="a new one takes its place")
+        revoke_token(token.pk, reason="replaced by a new token")
     return create_token(user=user, name=TOKEN, pools=pools)[1]
 
 

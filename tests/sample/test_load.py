@@ -51,7 +51,7 @@ def test_loading_makes_three_pools_and_a_token_limited_to_them(home: Path) -> No
 def test_loading_twice_replaces_the_token_and_keeps_the_pools(home: Path) -> None:
     sample.load_sample()
     first = (home / "sample-token").read_text().strip()
-    assert "pool env-test is there already" in sample.load_sample()
+    assert "pool env-test exists already" in sample.load_sample()
     assert Pool.objects.count() == 3
     assert Token.objects.filter(revoked_at__isnull=True).count() == 2
     with pytest.raises(BadToken):
@@ -100,7 +100,7 @@ def test_a_folder_that_the_sample_did_not_make_is_not_used(
     (home / "theirs").mkdir()
     (home / "site").symlink_to(home / "theirs")
     monkeypatch.setattr(sample, "site_folder", lambda: home / "site")
-    with pytest.raises(Conflict, match="somebody else"):
+    with pytest.raises(Conflict, match="another user"):
         sample.load_sample()
     assert not Pool.objects.exists()
 
@@ -112,7 +112,7 @@ def test_a_person_with_a_name_of_the_sample_gets_no_token(name: str) -> None:
         sample.load_sample()
     assert not Pool.objects.exists()
     assert not Token.objects.exists()
-    assert sample.remove_sample() == ["there is no sample here"]
+    assert sample.remove_sample() == ["no sample is loaded"]
     assert User.objects.get(username=name).has_usable_password()
 
 
@@ -133,4 +133,4 @@ def test_removing_ends_claims_and_removes_pools_and_tokens(home: Path) -> None:
 
 
 def test_removing_an_absent_sample_says_so() -> None:
-    assert sample.remove_sample() == ["there is no sample here"]
+    assert sample.remove_sample() == ["no sample is loaded"]

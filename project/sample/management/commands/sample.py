@@ -1,9 +1,8 @@
-"""`manage.py sample load|remove|drive`: three pools with live work, to look at and to try
-things on.
-"""
+"""`manage.py sample load|remove|drive`: three pools with live work, for trying Berth."""
 
 import os
 import sys
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management import BaseCommand, CommandError
@@ -13,29 +12,22 @@ from project.sample.services import load_sample, remove_sample
 
 
 class Command(BaseCommand):
-    help = "Three sample pools: load them, let a program work in them, or take all of it away."
+    help = "Load three sample pools, drive their work, or remove all of the sample."
 
-    def add_arguments(self, parser: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("what", choices=["load", "remove", "drive"])
         parser.add_argument(
             "--url",
             default="",
-            help="where Berth answers, for drive; by default what BERTH_HOME says",
+            help="address of Berth for `drive`; default: the address in BERTH_HOME",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["what"] == "drive":
-            # The driver speaks HTTP alone: in a process without Django it needs a tenth of
-            # the memory.
-            os.execv(  # noqa: S606
-                sys.executable,
-                [
-                    sys.executable,
-                    "-m",
-                    "project.sample.driver",
-                    *([options["url"]] if options["url"] else []),
-                ],
-            )
+            # A process without Django needs a tenth of the memory.
+            command = [sys.executable, "-m", "project.sample.driver"]
+            command += [options["url"]] if options["url"] else []
+            os.execv(sys.executable, command)  # noqa: S606
         try:
             done = load_sample() if options["what"] == "load" else remove_sample()
         except BerthError as error:
