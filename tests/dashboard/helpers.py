@@ -16,6 +16,11 @@ from project.kernel.actor import acting_as
 from slots.models import Slot
 
 PASSWORD = "correct horse battery"
+# Each of these pages needs a session, opens for a viewer, and is accessible in both themes.
+PAGES = (
+    "/", "/pools/env/", "/pools/env/?tab=queue", "/pools/env/?tab=policy",
+    "/pools/env/?tab=events", "/claims/", "/approvals/", "/workspaces/", "/events/", "/tokens/",
+)  # fmt: skip
 
 
 def make_pool(name: str = "env", members: int = 2, slots: Any = 2, **more: Any) -> Pool:

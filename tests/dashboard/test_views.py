@@ -15,23 +15,19 @@ from pools.providers.base import known_providers, texts_of
 from pools.providers.display import ProviderTexts
 from project.kernel.models import Event
 from slots.members.services import pause_pool
-from tests.dashboard.helpers import PASSWORD, chief, claim, make_pool, member, person, slot_of
+from tests.dashboard.helpers import (
+    PAGES,
+    PASSWORD,
+    chief,
+    claim,
+    make_pool,
+    member,
+    person,
+    slot_of,
+)
 from tests.dashboard.plain_browser import DIALOG, browser_of, get, html_of, off, post
 
 pytestmark = pytest.mark.django_db
-
-PAGES = (
-    "/",
-    "/pools/env/",
-    "/pools/env/?tab=queue",
-    "/pools/env/?tab=policy",
-    "/pools/env/?tab=events",
-    "/claims/",
-    "/approvals/",
-    "/workspaces/",
-    "/events/",
-    "/tokens/",
-)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,14 @@ def visible_by_id(identity: Identity, workspace_id: int) -> WorkspaceView:
 @signed_in
 def show_workspaces(request: PageRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()[:120]
-    return page(request, "claims/workspaces/workspace_list_page.html", "claims", query=text)
+    return page(
+        request,
+        "claims/workspaces/workspace_list_page.html",
+        "claims",
+        title="Workspaces",
+        region="workspaces",
+        query=text,
+    )
 
 
 @signed_in
