@@ -1,9 +1,8 @@
-"""Celery: workers that perform operations. A message names a queue; what is due there is read
-from the database.
+"""Celery workers perform operations. A message names a queue; the worker reads the due operations
+of that queue from the database.
 """
 
 import os
-from typing import Any
 
 import django
 from celery import Celery
@@ -20,7 +19,7 @@ app.autodiscover_tasks()
 app.autodiscover_tasks(["project.kernel.outbox"])
 
 
-def add_queues(sender: Celery, **_: Any) -> None:
+def add_queues(sender: Celery, **_: object) -> None:
     """Workers without `-Q` perform the operations of every provider. A provider that cannot be
     loaded stops the worker: Celery would log the error and serve the default queue alone.
     """
@@ -38,4 +37,4 @@ def add_queues(sender: Celery, **_: Any) -> None:
 
 
 assert app.on_after_configure is not None
-app.on_after_configure.connect(add_queues)  # the settings are read only then
+app.on_after_configure.connect(add_queues)  # Celery has read the settings by then

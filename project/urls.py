@@ -1,6 +1,4 @@
-"""Every address, composed. Each app lists its pages in `urls` and its REST resources
-in `api_urls`.
-"""
+"""All addresses. Each app lists its pages in `urls` and its REST resources in `api_urls`."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -12,11 +10,11 @@ from project.schema import SchemaView, show_pool_schema
 APPS = ["pools", "slots", "claims"]
 
 urlpatterns = [
-    # First, claims before all: called most.
+    # The most frequent calls come first.
     *[path("api/v1/", include(f"{app}.api_urls")) for app in reversed(APPS)],
     path("api/v1/", include("claims.scaling.web.api_urls")),
     path("", include("project.kernel.urls")),
-    # Where no page names it.
+    # For answers that name no icon.
     path("favicon.ico", RedirectView.as_view(url="/static/berth/icon.svg")),
     path("admin/", admin.site.urls),
     path("api/schema/", SchemaView.as_view(), name="schema"),

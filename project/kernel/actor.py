@@ -1,4 +1,4 @@
-"""Who acts. Set once at the edge (request, command, controller), read where events are written."""
+"""The current actor: set once for a request, command or controller, and read by events."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 _actor: ContextVar[str] = ContextVar("actor", default="system")
 
-LONGEST = 80  # what the event's column takes
+LONGEST = 80  # length of the event's column
 
 
 def current_actor() -> str:

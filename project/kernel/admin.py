@@ -1,4 +1,4 @@
-"""The log, the outbox, the provider budgets and the controllers, and who may sign in."""
+"""Admin pages of events, operations, provider budgets, controllers, users and groups."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ class EventAdmin(ReadAdmin):
 
 
 class OpenFilter(admin.SimpleListFilter):
-    """Each answer is one of the partial indexes."""
+    """Each choice matches one of the partial indexes."""
 
     title = "is"
     parameter_name = "is"
@@ -120,10 +120,7 @@ class OperationAdmin(ReadAdmin):
 
     @service_action(
         "Retry",
-        effect=(
-            "These operations become due at once. What they do is harmless when it "
-            "was done already."
-        ),
+        effect=("These operations become due at once. Repeating a finished operation is harmless."),
     )
     def retry(self, operation: Operation, reason: str) -> None:
         retry_operation(operation.pk, reason)
@@ -169,8 +166,8 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
     fieldsets = (
         (None, {"fields": ("username", "password")}),
         ("Person", {"fields": ("first_name", "last_name", "email")}),
-        # Django's own permissions decide nothing here: roles are grants, and a superuser is
-        # admin everywhere.
+        # Berth ignores Django's own permissions: roles are grants, and a superuser is admin
+        # everywhere.
         ("May", {"fields": ("is_active", "is_superuser", "groups")}),
         ("Dates", {"fields": ("last_login", "date_joined")}),
     )
@@ -178,9 +175,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
     filter_horizontal = ("groups",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Claims, approvals and events tell people apart by their usernames, so these
-        never change.
-        """
+        """Claims, approvals and events identify users by username, so usernames never change."""
         return self.readonly_fields if obj is None else (*self.readonly_fields, "username")
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -200,7 +195,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
         return response
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Events name people. Who leaves is made inactive: that ends their sessions and tokens."""
+        """Events name users. Deactivating a user ends the sessions and tokens of that user."""
         return False
 
 
@@ -210,12 +205,14 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
     filter_horizontal = ()
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Its grants would go without an event. Take its grants back, or its people out of it."""
+        """Deleting a group would remove its grants without events. Revoke the grants or remove the
+        users instead.
+        """
         return False
 
 
 def record_user_change(request: HttpRequest, user: Any) -> None:
-    """Whoever keeps a socket of theirs open looks again at what they may."""
+    """Records the change. Open sockets of the user then check their permissions again."""
     with acting_as(request.user.get_username()):
         record(
             "change_user",

@@ -18,6 +18,6 @@ class KernelConfig(AppConfig):
 
     def ready(self) -> None:
         user_logged_in.connect(record_sign_in, dispatch_uid="kernel.sessions")
-        # What each app adds to the kernel's registries. Those of doctor, bench and apply are looked
-        # for when they run.
+        # Fills the kernel's registries. The commands doctor, bench and apply fill theirs when they
+        # run.
         discover("table_metrics", "performers", "signal_handlers", "retention", "verbs")

@@ -1,6 +1,4 @@
-"""What can go wrong, in words a person can act on: state, reason, way out. Nothing here knows
-HTTP; `http/problems.py` maps it.
-"""
+"""Errors for callers: state, reason and way out. `http/problems.py` maps them to HTTP."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -10,24 +8,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    field: str  # where: "spec.layout[2].lane"; "" speaks of the whole
+    field: str  # like "spec.layout[2].lane"; "" for the whole
     message: str
     way_out: str = ""
 
 
-MOST_FIELDS = 100  # faults that one answer names: a body can hold thousands
-LONGEST_NAME, LONGEST_TEXT = 300, 2000  # characters of a field's name, and of what is said of it
+MOST_FIELDS = 100  # faults in one answer: a body can have thousands
+LONGEST_NAME, LONGEST_TEXT = 300, 2000  # characters of a field's name, and of its texts
 
 
 def cap_fields(fields: Iterable[FieldError]) -> tuple[FieldError, ...]:
-    """At most MOST_FIELDS of them and a last one that says how many more there are, each of a
-    bounded length.
-    """
+    """At most MOST_FIELDS faults of bounded length, and a last one that counts the others."""
     rest = iter(fields)
     found = [_shorten(each) for each in islice(rest, MOST_FIELDS + 1)]
     if more := sum(1 for _ in rest):
         found[-1] = FieldError(
-            "", f"{more + 1} more fields are wrong and not listed here.", "Mend these first."
+            "", f"{more + 1} more fields are wrong and not listed here.", "Fix these first."
         )
     return tuple(found)
 
@@ -45,9 +41,7 @@ def _shorten(error: FieldError) -> FieldError:
 
 
 class BerthError(Exception):
-    """Base of everything that is refused for a reason. `code` is stable and meant for programs,
-    `detail` for people.
-    """
+    """Base of all expected errors. `code` is stable and meant for programs, `detail` for people."""
 
     code = "refused"
 
@@ -58,13 +52,13 @@ class BerthError(Exception):
         code: str = "",
         way_out: str = "",
         fields: Iterable[FieldError] = (),
-        **data: Any,
+        **data: object,
     ) -> None:
         self.fields = cap_fields(fields)
         self.detail = detail or _summary(self.fields) or type(self).__name__
         self.code = code or type(self).code
         self.way_out = way_out
-        self.data = data  # further members of the answer: the wait reason, the present generation
+        self.data = data  # further members of the answer, such as the current generation
         super().__init__(self.detail)
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +72,7 @@ class BerthError(Exception):
 
 
 class Invalid(BerthError):
-    """What was given is wrong; every fault has a field error of its own."""
+    """The input is wrong; each fault has a field error of its own."""
 
     code = "invalid"
 
@@ -88,7 +82,7 @@ class NotFound(BerthError):
 
 
 class Forbidden(BerthError):
-    """The caller lacks a role, which is named."""
+    """The caller lacks a role, which the error names."""
 
     code = "forbidden"
 
@@ -99,33 +93,33 @@ class Forbidden(BerthError):
 
 
 class Conflict(BerthError):
-    """It does not fit the present state: a name in use, a key used with another body, a move
-    that is not possible now.
-    """
+    """The call does not fit the current state, such as a name in use or a key of another body."""
 
     code = "conflict"
 
 
 class StaleGeneration(Conflict):
-    """The caller acts for a hold that is over. Nothing was changed."""
+    """The caller acts for a hold that is over. The call changed no row."""
 
     code = "stale_generation"
 
 
 class Refused(BerthError):
-    """A policy or a rule said no."""
+    """A policy or rule rejects the call."""
 
     code = "refused"
 
 
 class TooLarge(BerthError):
-    """More bytes than are accepted here."""
+    """The body has more bytes than the limit."""
 
     code = "too_large"
 
 
 class OutOfSpace(BerthError):
-    """A disk here has too little room. Nothing was kept. `retry_after` is in seconds."""
+    """A disk of the server has too little space. The call stored no data. `retry_after` is in
+    seconds.
+    """
 
     code = "out_of_space"
 
@@ -137,7 +131,7 @@ class OutOfSpace(BerthError):
 
 
 class TooMany(BerthError):
-    """More than the caller's share. `retry_after` is in seconds."""
+    """The caller exceeds its rate limit. `retry_after` is in seconds."""
 
     code = "too_many"
 
@@ -147,15 +141,13 @@ class TooMany(BerthError):
 
 
 class SlowClient(BerthError):
-    """The client sends its request slower than is accepted."""
+    """The client sends its request too slowly."""
 
     code = "too_slow"
 
 
 class Unavailable(BerthError):
-    """Not now, and not the caller's fault: something here is busy or down. The same call may be
-    sent again.
-    """
+    """A part of the server is busy or down. The caller may send the same call again."""
 
     code = "unavailable"
 

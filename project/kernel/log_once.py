@@ -1,11 +1,9 @@
-"""Something that is away for a while is told of once, and once more when it is back."""
+"""Log an outage once, and its end once."""
 
 import logging
 
 
 class LogOnce:
-    """Logs a change only: once that something is away, and once that it is back."""
-
     def __init__(
         self,
         what: str,

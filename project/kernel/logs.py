@@ -1,18 +1,15 @@
-"""One line an event: `key=value` for people, JSON for machines. Whatever looks like a secret is
-taken out last.
-"""
+"""Log lines: `key=value` for people, JSON for machines. The last step removes secrets."""
 
 import re
 import sys
-from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 # Passwords in URLs, our own tokens, and values of headers and fields that carry secrets.
 SECRET = re.compile(
-    # A password may hold any character, also / and @: it ends before the last @ of its word, else
-    # (with a quote in it) before the first.
+    # A password may contain / and @: it ends before the last @ of its word, or before the first @
+    # if it contains a quote.
     r"(?P<url>://[^\s:/@]*:)(?:[^\s\"'<>]+(?=@)|\S+?(?=@))|(?P<token>\bberth(?:m_[0-9]+)?_[A-Za-z0-9]{4})[A-Za-z0-9_-]{8,}|(?P<field>(?i:authorization|cookie|password|passwd|secret|token|sessionid|csrftoken)[\"']?\s*[=:]\s*[\"']?(?i:(?:bearer|token|basic)\s+)?)[^\s\"',;&]{6,}"
 )
 
@@ -37,20 +34,20 @@ def _shared() -> list[Processor]:
 
 
 def _key_value(logger: WrappedLogger, name: str, event: EventDict) -> str:
-    """`12:04:05 warning  kernel.relay: words of the event  pool=7 …`, the traceback below it."""
+    """`12:04:05 warning  kernel.relay: text of the event  pool=7 …`, with the traceback below."""
     at, level = str(event.pop("timestamp"))[11:19], event.pop("level")
     source = str(event.pop("logger", "")).removeprefix("project.")
     trace = event.pop("exception", "")
-    words = str(event.pop("event"))
+    text = str(event.pop("event"))
     more = "".join(
         f" {key}={value!r}" if " " in str(value) else f" {key}={value}"
         for key, value in sorted(event.items())
     )
-    return f"{at} {level:<8}{source}: {words}{more}" + (f"\n{trace}" if trace else "")
+    return f"{at} {level:<8}{source}: {text}{more}" + (f"\n{trace}" if trace else "")
 
 
-def logging_settings(*, as_json: bool, level: str = "INFO") -> dict[str, Any]:
-    """Django's LOGGING. structlog's loggers and the standard library's end in the same handler."""
+def logging_settings(*, as_json: bool, level: str = "INFO") -> dict[str, object]:
+    """Django's LOGGING, with one handler for the loggers of structlog and the standard library."""
     structlog.configure(
         processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -81,8 +78,8 @@ def logging_settings(*, as_json: bool, level: str = "INFO") -> dict[str, Any]:
         "root": {"handlers": ["out"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": "INFO", "propagate": True},
-            # A refused request is the caller's affair, told in its answer; what failed on our side
-            # is logged with its traceback.
+            # Rejected requests are not logged, because their callers get the reason. Failures of
+            # the server are logged with their tracebacks.
             "django.request": {"level": "ERROR"},
             "django.security.DisallowedHost": {"level": "CRITICAL"},
             "django.server": {"handlers": [], "level": "WARNING", "propagate": True},

@@ -1,8 +1,8 @@
-"""Configuration as files: a document names its kind and its name, the other fields are its spec, in
-the form that the API takes, too. Each app registers the kinds it knows.
+"""Configuration files. A document has a kind, a name and the fields of its spec, in the same form
+as in the API. Each app registers its kinds.
 
-All faults of all documents are told at once, and then nothing is changed. Applying the same file
-again changes nothing.
+Faults of all documents are reported together, and then no document is applied. Applying a file
+twice has no further effect.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ LARGEST = 4_000_000  # characters of one file
 
 @dataclass(frozen=True, slots=True)
 class ManifestChange:
-    field: str  # "max_members"; "" is the whole
-    before: Any
-    after: Any
+    field: str  # "max_members"; "" for the whole
+    before: object
+    after: object
 
 
 Spec = Mapping[str, Any]
@@ -31,8 +31,8 @@ Spec = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ManifestKind:
-    """`validate` lists every fault, `diff` what applying would change (nothing: []), `apply`
-    does it, `export` gives what is there.
+    """`validate` lists all faults, `diff` the changes that `apply` would make, `export` the current
+    documents.
     """
 
     name: str
@@ -40,9 +40,9 @@ class ManifestKind:
     diff: Callable[[str, Spec], Sequence[ManifestChange]]
     apply: Callable[[str, Spec, str], None]  # name, spec, reason; in a transaction
     export: Callable[[], Iterable[tuple[str, Spec]]]
-    # Of others outside; before the transaction of `apply`.
+    # Asks outside systems for faults, before the transaction of `apply`.
     ask: Callable[[str, Spec], Sequence[FieldError]] = lambda name, spec: ()
-    order: int = 0  # kinds that others refer to come first
+    order: int = 0  # a kind follows the kinds that it refers to
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,12 @@ def list_kinds() -> list[ManifestKind]:
 
 
 def read_documents(text: str, source: str) -> list[Document]:
-    """What a file says; raises Invalid with a field error for each fault."""
+    """Parses a file. Raises Invalid with a field error for each fault."""
     return read_files([(text, source)])
 
 
 def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
-    """The same of several files, as if they were one: (text, name). The faults of all of them
-    are told at once.
-    """
+    """Parses several files, given as (text, name). Raises Invalid with the faults of all files."""
     faults: list[FieldError] = []
     found: list[Document] = []
     for text, source in files:
@@ -92,7 +90,7 @@ def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
             faults.append(
                 FieldError(
                     d.place,
-                    f"The {d.kind.name} {d.name} is here a second time; the first is at {first}.",
+                    f"The {d.kind.name} {d.name} is already defined at {first}.",
                 )
             )
     for d in found:
@@ -102,14 +100,14 @@ def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
         ]
     if faults:
         raise Invalid(fields=faults)
-    # Every run locks rows in one order.
+    # Sorted, so that all runs lock rows in one order.
     return sorted(found, key=lambda d: (d.kind.order, d.kind.name, d.name))
 
 
 def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Document]:
     found: list[Document] = []
     if len(text) > LARGEST:
-        faults.append(FieldError(source, f"It is larger than {LARGEST} characters."))
+        faults.append(FieldError(source, f"The file is larger than {LARGEST} characters."))
         return found
     try:
         for node in compose_documents(text):
@@ -119,9 +117,7 @@ def _read_file(text: str, source: str, faults: list[FieldError]) -> list[Documen
             document = None if value is None else _read(value, place, faults)
             found += [document] if document else []
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        faults.append(
-            FieldError(source, f"It is not YAML as it should be: {error}", "Mend the file there.")
-        )
+        faults.append(FieldError(source, f"The file is not valid YAML: {error}", "Fix the YAML."))
     return found
 
 
@@ -130,9 +126,7 @@ def diff_documents(documents: Iterable[Document]) -> list[ApplyResult]:
 
 
 def preflight_documents(documents: Iterable[Document]) -> None:
-    """What others would refuse, all of it at once. Nothing is changed, and no
-    transaction is open.
-    """
+    """Raises Invalid with all faults that outside systems find. Called without a transaction."""
     faults = [
         FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out)
         for d in documents
@@ -143,7 +137,7 @@ def preflight_documents(documents: Iterable[Document]) -> None:
 
 
 def apply_documents(documents: Sequence[Document], reason: str = "") -> list[ApplyResult]:
-    """All of them or none."""
+    """Applies all documents in one transaction."""
     with transaction.atomic():
         outcomes = []
         for d in documents:
@@ -155,7 +149,7 @@ def apply_documents(documents: Sequence[Document], reason: str = "") -> list[App
 
 
 def export_documents(kind: str = "", names: Sequence[str] = ()) -> str:
-    """As a file that `apply` takes back. Names nobody knows are refused."""
+    """A file that `apply` accepts. Raises Invalid for unknown names."""
     if kind and kind not in _kinds:
         raise Invalid(
             f"There is no kind {kind}.",
@@ -180,7 +174,7 @@ def export_documents(kind: str = "", names: Sequence[str] = ()) -> str:
     )
 
 
-def _read(value: Any, place: str, faults: list[FieldError]) -> Document | None:
+def _read(value: object, place: str, faults: list[FieldError]) -> Document | None:
     if not isinstance(value, dict):
         faults.append(
             FieldError(place, "A document is a mapping with kind, name and the fields of its kind.")
@@ -190,11 +184,11 @@ def _read(value: Any, place: str, faults: list[FieldError]) -> Document | None:
     kind, name = value.get("kind"), value.get("name")
     if not isinstance(kind, str) or kind not in _kinds:
         known = ", ".join(k.name for k in list_kinds())
-        faults.append(FieldError(f"{place}: kind", f"{kind!r} is no kind.", f"Kinds: {known}."))
+        faults.append(FieldError(f"{place}: kind", f"{kind!r} is not a kind.", f"Kinds: {known}."))
     if not isinstance(name, str) or not name:
-        faults.append(FieldError(f"{place}: name", "A document names what it describes."))
+        faults.append(FieldError(f"{place}: name", "A document needs a name."))
     if not all(isinstance(key, str) for key in value):
-        faults.append(FieldError(place, "The fields of a document have names."))
+        faults.append(FieldError(place, "The names of fields must be text."))
     if len(faults) > before:
         return None
     return Document(

@@ -1,5 +1,5 @@
-"""What Prometheus reads. Each process counts its own; what the database knows is asked when
-somebody looks (`table_metrics`).
+"""Metrics for Prometheus. Each process counts its own work; figures of the database
+(`table_metrics`) are read on each scrape.
 """
 
 import secrets
@@ -66,7 +66,7 @@ _measures: list[Measure] = []
 
 
 def measures(function: Measure) -> Measure:
-    """Register a function that asks the database: used and total, queue length, leaks."""
+    """Register a function that reads figures from the database, such as the length of a queue."""
     _measures.append(function)
     return function
 
@@ -77,7 +77,7 @@ class _FromDatabase(Collector):
         for measure in _measures:
             try:
                 yield from measure()
-            except DatabaseError:  # the process's own numbers are worth reading all the more
+            except DatabaseError:  # the figures of the process are still useful
                 is_up = False
         yield GaugeMetricFamily(
             "berth_database_up",
@@ -90,7 +90,7 @@ REGISTRY.register(_FromDatabase())
 
 
 def may_read(authorization: str, *, is_local: bool) -> bool:
-    """With BERTH_METRICS_TOKEN set, only the token opens the metrics; without it, only loopback."""
+    """With BERTH_METRICS_TOKEN set, metrics need the token; without it, a loopback address."""
     token = getattr(settings, "BERTH_METRICS_TOKEN", "")
     if not token:
         return is_local

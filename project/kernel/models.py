@@ -1,7 +1,7 @@
-"""What the kernel keeps. No foreign keys: these rows outlive what they speak of.
+"""The tables of the kernel. They have no foreign keys, because their rows outlive the rows that
+they name.
 
-Every default lives in the database, because the hot statements write events and operations
-in raw SQL.
+All defaults are in the database, because hot statements write events and operations in raw SQL.
 """
 
 from django.db import models
@@ -15,11 +15,11 @@ THIS_TRANSACTION = models.Func(function="pg_current_xact_id", output_field=Trans
 
 
 class Event(models.Model):
-    """One fact that happened, written in the transaction that made it true. Append-only: a trigger
-    refuses changes.
+    """An event, written in the transaction of its change. The table is append-only: a trigger
+    rejects changes.
 
-    Its place in the log is (tx, id), readable once tx is below the snapshot's xmin: ids are not in
-    the order of commits.
+    The position of an event is (tx, id), because ids are not in the order of commits. Readers see
+    an event when its tx is below the snapshot's xmin.
     """
 
     tx = TransactionIdField(db_default=THIS_TRANSACTION, editable=False)
@@ -55,11 +55,10 @@ class Event(models.Model):
 
 
 class Operation(models.Model):
-    """The outbox: a wish to make the world outside equal to our rows.
+    """The outbox: a call that makes an outside system equal to the rows.
 
-    `due_at` is the lease while somebody performs it and the back-off after an error. A permanent
-    error moves it far away;
-    the row stays open and visible until a person retries it.
+    `due_at` is the lease of the worker that performs the operation, and the back-off after an
+    error. After a permanent error the row stays open and visible until a person retries it.
     """
 
     queue = models.CharField(
@@ -137,8 +136,8 @@ class Budget(models.Model):
 
 
 class Beat(models.Model):
-    """A controller's loop in one process. `at` stands still when the loop does: an old one is a
-    wedged or a dead loop.
+    """The heartbeat of a controller's loop in one process. An old `at` means a stuck or
+    dead loop.
     """
 
     name = models.CharField(max_length=40)

@@ -1,8 +1,8 @@
-"""When to try again. Pure: the clock and chance are arguments."""
+"""When to retry. The functions are pure: clock and random numbers are arguments."""
 
 from dataclasses import dataclass
 
-LONGEST_EXPONENT = 30  # beyond it only the cap counts, and 2**attempts would grow without bound
+LONGEST_EXPONENT = 30  # beyond this exponent only the cap counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,21 +13,21 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """What becomes of an operation that failed. Somebody else applies it."""
+    """What happens to a failed operation; the caller applies it."""
 
-    delay: float  # seconds until it is due again
-    is_permanent: bool  # stays visible, and is due again only by hand
-    stops_lane: bool  # the same answer waits for whatever else goes there now
+    delay: float  # seconds until the operation is due again
+    is_permanent: bool  # the operation stays visible until a person retries it
+    stops_lane: bool  # other operations of the lane would fail in the same way
     reason: str
 
 
-# A due time that no timer reaches; an infinite one does not fit into a datetime.
+# A due time that no timer reaches; an infinite time does not fit into a datetime.
 FOREVER = 3650 * 86400.0
 
 BACKOFF = {
     "throttled": Backoff(1.0, 60.0),
     "quota": Backoff(30.0, 600.0),
-    "unauthorised": Backoff(10.0, 60.0),  # a person mends it, and then waits for us to notice
+    "unauthorised": Backoff(10.0, 60.0),  # a person who fixes the cause waits for the next attempt
     "misconfigured": Backoff(5.0, 60.0),
     "conflict": Backoff(0.5, 60.0),
     "not_found": Backoff(1.0, 120.0),
@@ -38,8 +38,8 @@ STOPS_LANE = frozenset({"throttled", "quota", "unauthorised", "misconfigured", "
 
 
 def delay_after(failures: int, backoff: Backoff, draw: float) -> float:
-    """Doubling from the first to the cap. `draw` in [0, 1) spreads it over the upper half, so
-    that those who failed together part.
+    """Doubles the delay from the first to the cap. `draw` in [0, 1) spreads it over the upper half,
+    so that simultaneous failures retry at different times.
     """
     full = min(backoff.cap, backoff.first * 2 ** min(max(failures - 1, 0), LONGEST_EXPONENT))
     return full * (0.5 + draw / 2)
@@ -48,15 +48,13 @@ def delay_after(failures: int, backoff: Backoff, draw: float) -> float:
 def decide_retry(
     code: str, attempts: int, draw: float, retry_after: float | None = None
 ) -> RetryDecision:
-    """What the provider asked for counts, within reason: never less than it said, never more
-    than an hour.
-    """
+    """Waits at least the provider's `retry_after`, and at most an hour."""
     if code == "permanent":
         return RetryDecision(
             FOREVER,
             True,
             False,
-            "It will not succeed as it stands; retry it by hand once the cause is gone.",
+            "The operation cannot succeed now. Fix the cause, then retry it by hand.",
         )
     backoff = BACKOFF.get(code, BACKOFF["unexpected"])
     delay = delay_after(attempts, backoff, draw)

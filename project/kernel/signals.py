@@ -1,5 +1,5 @@
-"""What the apps above may want to know of; the kernel knows none of them."""
+"""Signals of the kernel for the apps above it."""
 
 from django.dispatch import Signal
 
-first_user_made = Signal()  # user: inside the transaction that makes them
+first_user_made = Signal()  # user: sent inside the transaction that creates the user

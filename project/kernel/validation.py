@@ -1,4 +1,4 @@
-"""What a call has to bring, said at its field where it is missing."""
+"""Checks of fields that many calls have."""
 
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ def require_reason(reason: str) -> str:
                 FieldError(
                     "reason",
                     "The reason is missing.",
-                    "Say why in a few words: others will read it.",
+                    "Give the reason in a few words: it is recorded in the event log.",
                 )
             ]
         )
@@ -28,7 +28,7 @@ def require_reason(reason: str) -> str:
                 FieldError(
                     "reason",
                     f"{len(text)} characters are too many.",
-                    f"Use {LONGEST_REASON} at most.",
+                    f"Use at most {LONGEST_REASON}.",
                 )
             ]
         )
@@ -36,7 +36,7 @@ def require_reason(reason: str) -> str:
 
 
 def require_future(until: datetime, longest: timedelta, words: str, way_out: str) -> None:
-    """`words`: what `longest` is called."""
+    """`words`: the text of `longest`, like "90 days"."""
     if until.tzinfo is None:
         raise Invalid(
             fields=[
@@ -49,15 +49,15 @@ def require_future(until: datetime, longest: timedelta, words: str, way_out: str
         )
     now = moment()
     if until <= now:
-        raise Invalid(fields=[FieldError("until", "This time has passed.", "Choose one to come.")])
+        raise Invalid(
+            fields=[FieldError("until", "This time has passed.", "Choose a time in the future.")]
+        )
     if until > now + longest:
         raise Invalid(fields=[FieldError("until", f"This is more than {words} away.", way_out)])
 
 
 def parse_moment(text: str) -> datetime | None:
-    """What somebody wrote in ISO 8601, with or without an offset. None: it is no moment, or a
-    date that no calendar has.
-    """
+    """A moment in ISO 8601, with or without an offset. None: the text is not a valid moment."""
     try:
         return parse_datetime(text)
     except ValueError:
@@ -65,7 +65,7 @@ def parse_moment(text: str) -> datetime | None:
 
 
 def moment() -> datetime:
-    """By the database's clock."""
+    """The current time of the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         found: datetime = cursor.fetchone()[0]

@@ -1,5 +1,5 @@
-"""YAML that people write: without aliases, with which 400 bytes can describe gigabytes, and
-without names that are given twice.
+"""Parse untrusted YAML: no aliases, with which 400 bytes can describe gigabytes, and no duplicate
+names.
 """
 
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-LONGEST = 200_000  # characters of a text in a form; PyYAML reads about 100,000 a second
+LONGEST = 200_000  # characters of a text in a form; PyYAML reads about 100,000 per second
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -30,7 +30,7 @@ class StrictLoader(yaml.SafeLoader):
 
 
 def compose_documents(text: str) -> Iterator[yaml.Node]:
-    """The documents of a text, not constructed yet. Raises yaml.YAMLError and RecursionError."""
+    """The nodes of the documents of a text. Raises yaml.YAMLError and RecursionError."""
     for node in yaml.compose_all(text, Loader=StrictLoader):
         if node is not None:
             yield node
@@ -41,8 +41,8 @@ def construct(node: yaml.Node) -> Any:
 
 
 def load_yaml(text: str) -> Any:
-    """The one document of a text; None: it is empty. Raises yaml.YAMLError for whatever
-    cannot be read.
+    """The only document of a text; None for an empty text. Raises yaml.YAMLError for
+    invalid YAML.
     """
     if len(text) > LONGEST:
         raise yaml.MarkedYAMLError(problem=f"the text is longer than {LONGEST} characters")
@@ -50,5 +50,5 @@ def load_yaml(text: str) -> Any:
         return yaml.load(text, Loader=StrictLoader)  # noqa: S506  (a SafeLoader)
     except RecursionError:
         raise yaml.MarkedYAMLError(problem="the text is nested too deep") from None
-    except (ValueError, TypeError) as error:  # a date that is none, a mapping as a name
+    except (ValueError, TypeError) as error:  # an invalid date, a mapping as a name
         raise yaml.MarkedYAMLError(problem=str(error)[:200]) from None

@@ -101,24 +101,24 @@ def test_five_faults_get_five_messages_with_their_places():
     found = faults("kind: shelf\nname: a\nbooks: -1\nbookz: 1\n---\nkind: shelv\nname: ''\n")
     assert len(found) == 5
     assert any(f.startswith("f:1: shelf a: bookz") for f in found)
-    assert any("f:6" in f and "'shelv' is no kind" in f for f in found)
+    assert any("f:6" in f and "'shelv' is not a kind" in f for f in found)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("- a\n- b", "a mapping with kind, name"),
-        ("kind: shelf", "names what it describes"),
-        ("kind: shelf\nname: a\n1: 2", "have names"),
-        ("kind: [x]\nname: a", "is no kind"),
+        ("kind: shelf", "needs a name"),
+        ("kind: shelf\nname: a\n1: 2", "must be text"),
+        ("kind: [x]\nname: a", "is not a kind"),
         ("kind: shelf\nkind: shelf\nname: a", "'kind' is given twice"),
         ("kind: shelf\nname: a\nbooks: {x: 2, x: 4}", "'x' is given twice"),
         ("kind: shelf\nname: a\nbooks: &x 2\nother: *x", "aliases are not read"),
-        ("kind: {", "not YAML"),
-        ("kind: !!python/object:os.system x", "not YAML"),
-        ("kind: shelf\nname: a\x00", "not YAML"),
-        (TWO + "---\nkind: shelf\nname: a", "here a second time"),
-        ("[" * 5000, "not YAML"),
+        ("kind: {", "not valid YAML"),
+        ("kind: !!python/object:os.system x", "not valid YAML"),
+        ("kind: shelf\nname: a\x00", "not valid YAML"),
+        (TWO + "---\nkind: shelf\nname: a", "is already defined at"),
+        ("[" * 5000, "not valid YAML"),
         ("x" * (manifests.LARGEST + 1), "larger than"),
     ],
 )
@@ -175,8 +175,8 @@ def test_faults_of_all_files_are_reported_at_once(shelf, tmp_path):
         for words in (
             "is odd",
             "is negative",
-            "three: It is not YAML",
-            "a second time; the first is at",
+            "three: The file is not valid YAML",
+            "is already defined at",
         )
     )
     assert shelf.things == {}

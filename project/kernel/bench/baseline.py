@@ -1,8 +1,9 @@
-"""R: what this machine's PostgreSQL does with one prepared bind on a bare schema, from eight
-clients. Every figure is a ratio to it.
+"""R: the rate of one prepared bind on a bare schema with eight clients, on this machine's
+PostgreSQL. Benches report ratios to R.
 
-pgbench measures it, from the embedded PostgreSQL's wheel or from the machine; where there is none,
-the same loop in psycopg. No Django here: the processes of the loop start by importing this file.
+pgbench measures R, from the embedded PostgreSQL's wheel or from the machine. Without pgbench the
+same loop runs in psycopg. The processes of that loop import this module, so it does not import
+Django.
 """
 
 import multiprocessing
@@ -23,7 +24,7 @@ from project.kernel.embedded.postgres import tool
 from project.kernel.embedded.process import StartupError
 
 CLIENTS = 8
-AHEAD = 400  # binds a client may get ahead of the others
+AHEAD = 400  # binds that a client may be ahead of the slowest client
 
 SCHEMA = """
 DROP SCHEMA IF EXISTS r CASCADE;
@@ -87,11 +88,11 @@ def find_pgbench() -> Pgbench | None:
 
 
 class Reference:
-    """Measures R in slices. The tables are filled anew when they are used up."""
+    """Measures R in slices, and fills the tables again when they are used up."""
 
     def __init__(self, conninfo: str, *, claims: int = 400_000, pgbench: Pgbench | None) -> None:
         self._conninfo, self._claims, self._pgbench = conninfo, claims, pgbench
-        self._next = claims  # used up, so that the first slice fills them
+        self._next = claims  # used up, so that the first slice fills the tables
         self._last = 0  # binds in the last slice
 
     @property
@@ -99,8 +100,8 @@ class Reference:
         return self._pgbench.where if self._pgbench else "psycopg, there is no pgbench here"
 
     def measure(self, seconds: float = 1.0) -> float:
-        """Binds a second."""
-        # Each bind takes one of half as many slots.
+        """Binds per second."""
+        # There are half as many slots as claims, and each bind uses a slot.
         if self._next * CLIENTS + max(self._last * 2, self._claims // 10) > self._claims // 2:
             self._fill()
         count, elapsed = self._by_pgbench(seconds) if self._pgbench else self._by_psycopg(seconds)
@@ -138,25 +139,16 @@ class Reference:
             | {"PGOPTIONS": "-c search_path=r"}
         )
         command = [
-            self._pgbench.path,
-            "-n",
-            "-M",
-            "prepared",
-            "-f",
-            "/dev/stdin",
-            "-c",
-            str(CLIENTS),
-            "-j",
-            "2",
-        ]
-        command += ["-T", str(max(1, round(seconds))), "-D", f"n={self._next - 1}"]
+            self._pgbench.path, "-n", "-M", "prepared", "-f", "/dev/stdin", "-c", str(CLIENTS),
+            "-j", "2", "-T", str(max(1, round(seconds))), "-D", f"n={self._next - 1}",
+        ]  # fmt: skip
         done = subprocess.run(
             command, input=PGBENCH, capture_output=True, text=True, env=environment
         )
         count = re.search(r"actually processed: (\d+)", done.stdout)
         rate = re.search(r"tps = ([\d.]+) \(without", done.stdout)
         if not (count and rate and float(rate[1])):
-            raise RuntimeError(f"pgbench says nothing useful: {done.stderr[-1000:]}")
+            raise RuntimeError(f"pgbench prints no rate: {done.stderr[-1000:]}")
         return int(count[1]), int(count[1]) / float(rate[1])
 
     def _by_psycopg(self, seconds: float) -> tuple[int, float]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from django.db import connection, transaction
 
@@ -20,7 +19,7 @@ SELECT 'bench', g % 100, g, g, g, 'waiting', 'bound', 'bench' FROM generate_seri
     "events read in the order of commits while two processes write them",
     [Goal("read_per_second", 1000.0)],
 )
-def measure_events(run: BenchRun) -> Mapping[str, Any]:
+def measure_events(run: BenchRun) -> Mapping[str, object]:
     for _ in range(5 if run.is_quick else 500):
         with connection.cursor() as cursor:
             cursor.execute(WRITE)

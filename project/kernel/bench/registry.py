@@ -1,5 +1,5 @@
-"""How fast it is, as ratios to R, measured before and after in the same run. Each app registers
-its own benches in `benches.py`.
+"""Benches measure rates as ratios to R, which is measured before and after in the same run. Each
+app registers its benches in `benches.py`.
 """
 
 import math
@@ -26,7 +26,7 @@ class Goal:
     limit: float
     sign: str = AT_LEAST
 
-    def judge(self, value: float) -> dict[str, Any]:
+    def judge(self, value: float) -> dict[str, object]:
         is_met = value >= self.limit if self.sign == AT_LEAST else value <= self.limit
         off = abs(value - self.limit) / self.limit if self.limit else 0.0
         return {
@@ -38,15 +38,15 @@ class Goal:
 
 
 class NothingMeasured(RuntimeError):
-    """A slice of a bench did no work, so its figures say nothing."""
+    """A slice of a bench did no work, so its figures are meaningless."""
 
 
 def check_measured(value: float, what: str) -> float:
-    """The value, where something was measured: more than 0, and a number."""
+    """Returns the value; raises if it is not a positive number."""
     if not (value > 0 and math.isfinite(value)):
         raise NothingMeasured(
-            f"{what} is {value:g}: nothing was measured. The bench ran out of work, or what it "
-            "measures stands still."
+            f"{what} is {value:g}: nothing was measured. The bench ran out of work, or the "
+            "measured code made no progress."
         )
     return value
 
@@ -60,7 +60,7 @@ class Compared:
     rate: float
     reference: float
 
-    def as_dict(self, digits: int = 3) -> dict[str, Any]:
+    def as_dict(self, digits: int = 3) -> dict[str, object]:
         return {
             "ratio": round(self.ratio, digits),
             "ratios": [round(r, digits) for r in self.ratios],
@@ -71,11 +71,11 @@ class Compared:
 
 @dataclass
 class BenchRun:
-    """What a bench gets: R, processes, and how long it may take."""
+    """The argument of a bench: R, worker processes, and the length of slices."""
 
     reference: Reference
-    is_quick: bool = False  # a smoke run: everything is run, nothing is worth reading
-    notes: dict[str, Any] = field(default_factory=dict)
+    is_quick: bool = False  # a smoke run, whose figures are meaningless
+    notes: dict[str, object] = field(default_factory=dict)
 
     def log(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
@@ -92,8 +92,8 @@ class BenchRun:
             yield crew
 
     def compare(self, measure: Callable[[], float], slices: int | None = None) -> Compared:
-        """`measure` gives a rate. Each stands between two slices of R, so what else the machine
-        does weighs on both.
+        """Compares a rate with R. Each slice of `measure` runs between two slices of R, so other
+        load of the machine affects both.
         """
         ratios, rates, references = (
             list[float](),
@@ -115,10 +115,10 @@ class BenchRun:
     def interleave(
         self, one: Callable[[], float], other: Callable[[], float], slices: int | None = None
     ) -> tuple[float, list[float]]:
-        """The median of one against other over interleaved slices, and all of them."""
+        """The median ratio of `one` to `other` over interleaved slices, and all ratios."""
         ratios = list[float]()
         for turn in range(slices or self.slices()):
-            # Neither is always first.
+            # The order alternates.
             pair = (one(), other()) if turn % 2 == 0 else tuple(reversed((other(), one())))
             for rate in pair:
                 check_measured(rate, f"a rate of slice {turn + 1}")
@@ -168,7 +168,7 @@ def get_bench(name: str) -> Bench:
 
 
 def run_bench(chosen: Bench, run: BenchRun) -> dict[str, Any]:
-    """The one object that is printed: the fields first, then what they were measured with."""
+    """The printed result: first the figures, then goals and machine."""
     found = dict(chosen.measure(run))
     goals = {g.field: g.judge(check_measured(float(found[g.field]), g.field)) for g in chosen.goals}
     machine = {

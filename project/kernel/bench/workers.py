@@ -1,7 +1,7 @@
-"""Processes that work side by side for a slice of time, each with Django and connections of its
-own. For benches and race tests.
+"""Processes that work in parallel for a slice of time, each with its own Django and connections.
+For benches and race tests.
 
-They are started once and kept: starting Django takes longer than a slice.
+The processes stay for all slices, because starting Django takes longer than a slice.
 """
 
 import multiprocessing
@@ -16,7 +16,7 @@ import django
 from django.db import connections
 from django.utils.module_loading import import_string
 
-Once = Callable[[], int]  # does one piece of work and says how much it was
+Once = Callable[[], int]  # does one piece of work and returns its size
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Slice:
 
 class WorkerGroup:
     """`make` is the dotted name of a function (k, n, **options) that prepares worker k of n and
-    returns what it does over and over.
+    returns the function that the worker repeats.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class WorkerGroup:
         options: Mapping[str, Any] | None = None,
         start_timeout: float = 120.0,
     ) -> None:
-        # Nothing of this process's connections and threads goes along.
+        # Spawned, so that the workers inherit no connections and threads.
         context = multiprocessing.get_context("spawn")
         self._barrier = context.Barrier(size)
         self._pipes: list[Connection] = []
@@ -69,8 +69,8 @@ class WorkerGroup:
         _gather(self._pipes, start_timeout)
 
     def slice(self, seconds: float, **options: Any) -> Slice:
-        """All start together and work for so long. Options reach workers that have an
-        attribute `begin`.
+        """Starts all workers together for so many seconds. Workers with an attribute `begin` get
+        the options.
         """
         for pipe in self._pipes:
             pipe.send((seconds, options))
@@ -84,7 +84,7 @@ class WorkerGroup:
 
     def close(self) -> None:
         for pipe in self._pipes:
-            pipe.close()  # the worker reads the end and leaves
+            pipe.close()  # the worker reads the end and exits
         for process in self._processes:
             process.join(10)
             if process.is_alive():
@@ -114,7 +114,7 @@ def _receive(pipe: Connection, timeout: float) -> Any:
     try:
         return pipe.recv()
     except EOFError:
-        return "error", "it ended without an answer"
+        return "error", "the worker ended without an answer"
 
 
 def _work(
@@ -128,7 +128,7 @@ def _work(
 ) -> None:
     try:
         django.setup()
-        # A test's database is not the one in the settings.
+        # A test uses another database than the settings.
         connections["default"].settings_dict["NAME"] = database
         once: Once = import_string(make)(k, size, **options)
         pipe.send(("ready", None))

@@ -1,6 +1,4 @@
-"""Which loops turn, and where. A beat stands still when its loop does, so an old one is a wedged
-or a dead loop.
-"""
+"""Heartbeats of controller loops. An old heartbeat means a stuck or dead loop."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,10 +10,9 @@ from django.db import connection
 from project.kernel.db.sql import run
 
 LONGEST_ERROR = 500
-STALE = 30.0  # seconds without a beat
+STALE = 30.0  # seconds without a heartbeat
 
-# `at` is when the loop last moved: the present for one that sleeps or has just begun a step, else
-# when its step began.
+# `at` is the last progress of the loop: now for a sleeping loop, else the start of its step.
 WRITE = """
 INSERT INTO kernel_beat AS b (name, instance, at, started_at, steps, failures, error)
 SELECT name, %(instance)s, now(), now(), steps, failures, error
@@ -36,7 +33,7 @@ FROM kernel_beat ORDER BY name, at DESC"""
 @dataclass(frozen=True, slots=True)
 class LoopHeartbeat:
     name: str
-    stuck: float  # seconds the present step has taken
+    stuck: float  # seconds of the current step
     steps: int
     failures: int
     error: str

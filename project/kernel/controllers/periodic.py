@@ -1,9 +1,8 @@
-"""What the finalizer does: short steps, each looked at by its own timer. Every app adds its own;
-the lowest ones need not know it.
+"""Chores of the finalizer: short steps, each with its own timer. Each app registers its chores.
 
-A chore finds its work by looking at rows that are due, does a little of it in its own transactions
-and says whether there is more. A row it cannot deal with gets a later due time first, then the
-error is raised, so that one bad row holds up neither the others nor the chores after it.
+A chore reads due rows, handles some of them in its own transactions, and returns whether more rows
+are due. A row that fails first gets a later due time, and then the chore raises the error, so that
+one bad row delays neither other rows nor other chores.
 """
 
 import logging
@@ -23,11 +22,11 @@ logger = logging.getLogger(__name__)
 BACKOFF = Backoff(1.0, 60.0)
 
 T = TypeVar("T")
-Step = Callable[[], bool]  # True: there is more to do, call again
+Step = Callable[[], bool]  # True: more work is due, call again
 
 
-# Django calls them the same as a database that is away: nothing was done because of other
-# transactions, or it took too long.
+# Lock timeouts, statement timeouts, serialisation failures and deadlocks: Django raises the same
+# error classes for these as for an unavailable database.
 IN_THE_WAY = {"55P03", "57014", "40001", "40P01"}
 
 
@@ -39,8 +38,8 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 def run_each(found: Iterable[T], act: Callable[[T], object]) -> None:
-    """Each in turn, also after one that can't be dealt with; its error is raised at the end. A
-    database that is away ends it at once.
+    """Handles each item, also after a failure, and raises the first error at the end. An
+    unavailable database ends the loop at once.
     """
     failed: list[Exception] = []
     for item in found:
@@ -49,7 +48,7 @@ def run_each(found: Iterable[T], act: Callable[[T], object]) -> None:
         except Exception as error:
             if is_unavailable(error):
                 raise
-            logger.warning("%r could not be dealt with, once more later: %s", item, error)
+            logger.warning("%r failed and is retried later: %s", item, error)
             failed.append(error)
     if failed:
         raise failed[0]
@@ -58,7 +57,7 @@ def run_each(found: Iterable[T], act: Callable[[T], object]) -> None:
 @dataclass(frozen=True, slots=True)
 class Chore:
     name: str
-    every: float  # seconds between two looks
+    every: float  # seconds between two steps
     step: Step
 
 
@@ -66,7 +65,7 @@ _chores: dict[str, Chore] = {}
 
 
 def chore(name: str, *, every: float = 1.0) -> Callable[[Step], Step]:
-    """Register a step of the finalizer. `every`: the longest a due row may go unseen."""
+    """Register a step of the finalizer. `every`: the longest delay of a due row, in seconds."""
 
     def register(step: Step) -> Step:
         _chores[name] = Chore(name, every, step)
@@ -81,17 +80,15 @@ def list_chores() -> list[Chore]:
 
 @dataclass
 class PeriodicRunner:
-    """Goes through the chores that are due, in turn. Each keeps its own time and its
-    own back-off.
-    """
+    """Runs due chores in turn. Each chore has its own timer and back-off."""
 
     clock: Callable[[], float] = time.monotonic
     due: dict[str, float] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
 
     def step(self) -> bool:
-        """True: one of them has more to do. What fails waits longer each time and is raised once
-        all others have had their turn.
+        """True: a chore has more work. A failing chore waits longer each time, and its error is
+        raised after all other chores have run.
         """
         is_more, failed = False, list[Exception]()
         for found in list_chores():
@@ -105,12 +102,12 @@ class PeriodicRunner:
                 self.failures.pop(found.name, None)
             except Exception as error:
                 if is_unavailable(error):
-                    raise  # that is no fault of this chore, and the next one would meet the same
+                    raise  # the next chore would fail in the same way
                 self.failures[found.name] = count = self.failures.get(found.name, 0) + 1
                 self.due[found.name] = self.clock() + delay_after(count, BACKOFF, random.random())
                 metrics.CHORES_FAILED.labels(found.name).inc()
                 logger.warning(
-                    "%s failed, once more in %.0f s: %s",
+                    "%s failed and is retried in %.0f s: %s",
                     found.name,
                     self.due[found.name] - self.clock(),
                     error,

@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from project.kernel import metrics
 
-Check = Callable[[], str]  # "" while all is well, else what is wrong
+Check = Callable[[], str]  # "" if healthy, else the fault
 MOST_OPEN = 32  # connections; probes and Prometheus need two or three
 TEXT = "text/plain; charset=utf-8"
 
@@ -67,10 +67,10 @@ class Probe(BaseHTTPRequestHandler):
 
 
 class ProbeServer(ThreadingHTTPServer):
-    """`is_alive` answers /healthz: a restart would help. `is_ready` answers /readyz.
+    """`is_alive` answers /healthz, where a failure asks for a restart. `is_ready` answers /readyz.
 
-    Each connection has a thread. Above MOST_OPEN connections the oldest is closed, so that clients
-    that say nothing take neither threads nor descriptors from what this process is for.
+    Each connection has a thread. Above MOST_OPEN connections the oldest one is closed, so that
+    silent clients use neither threads nor descriptors.
     """
 
     daemon_threads = True
@@ -82,13 +82,13 @@ class ProbeServer(ThreadingHTTPServer):
         super().__init__((os.environ.get("BERTH_PROBE_BIND", "127.0.0.1"), port), Probe)
         threading.Thread(target=self.serve_forever, name="probe", daemon=True).start()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Any, client_address: object) -> None:
         with self._guard:
             self._open[request] = None
             if len(self._open) > MOST_OPEN:
                 oldest = next(iter(self._open))
                 del self._open[oldest]
-                with contextlib.suppress(OSError):  # it has just ended
+                with contextlib.suppress(OSError):  # the connection has just ended
                     oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 

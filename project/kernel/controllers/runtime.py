@@ -1,10 +1,9 @@
-"""The loop every controller runs in: step, sleep until woken, back off, stop.
+"""The loop of controllers: step, sleep until woken, back off, stop.
 
-One process runs any number of controllers, a thread each. The main thread keeps one direct
-connection that listens, wakes the threads whose topics were named, and tells the database every
-few seconds that the loops still turn. A wake-up is only ever a hint: each controller also looks
-by timer, and after every lost connection. Row locks are the coordination, so any number of
-these may run.
+A process runs any number of controllers, each in a thread. The main thread listens on one direct
+connection, wakes the threads of a notified topic, and writes heartbeats of the loops to the
+database every few seconds. A wake-up is only a hint: each controller also looks by timer and after
+a lost connection. Row locks coordinate the processes, so any number of processes may run.
 """
 
 import logging
@@ -36,30 +35,30 @@ logger = logging.getLogger(__name__)
 
 BACKOFF = Backoff(0.2, 30.0)
 BEAT_EVERY = 5.0
-# Seconds of sleep after which a connection is tried before it is trusted; a check at every step
+# Seconds of sleep after which the connection is checked before its use; a check before each step
 # would cost a round trip.
 IDLE = 5.0
-GRACE = 25.0  # for a step to end after SIGTERM; less than what Kubernetes waits
+GRACE = 25.0  # seconds for a step to end after SIGTERM; less than the grace period of Kubernetes
 
 
 class Controller(ABC):
-    """One kind of background work, found by looking at the database, not by being told."""
+    """One kind of background work, which finds its work in the database."""
 
     name: str = ""
     topics: tuple[str, ...] = ()
-    resync: float = 30.0  # seconds; a missed hint costs at most this much
-    wake_up: Callable[[], None] | None = None  # of the loop it runs in; None: it runs in none
+    resync: float = 30.0  # seconds; the longest delay after a missed hint
+    wake_up: Callable[[], None] | None = None  # wakes the loop of the controller, if it has one
 
     @abstractmethod
     def step(self) -> bool:
-        """One unit of work in its own transaction. True: there may be more, call again."""
+        """One unit of work in its own transaction. True: more work may be due, call again."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of what it opened. Called in its own thread, at the end."""
+        """Close resources. Called in the thread of the controller, at the end."""
 
 
 class StopRequest:
-    """Somebody wants the process to end. Also a file descriptor, so that a sleep ends at once."""
+    """A request to end the process. The file descriptor ends a sleep at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -85,8 +84,8 @@ class StopRequest:
         os.close(self._write)
 
     def on_signals(self) -> None:
-        """The first SIGTERM or SIGINT lets steps end, the second one ends the process
-        on the spot.
+        """The first SIGTERM or SIGINT lets the steps end, the second one ends the process
+        at once.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
@@ -119,7 +118,7 @@ class Loop:
         with acting_as(self.controller.name):
             try:
                 while not self.stop.is_requested:
-                    # Before the step: what arrives while it runs is for the next one.
+                    # Cleared before the step: a hint during the step starts the next step.
                     self.wake.clear()
                     if not self._step() and not self.stop.is_requested:
                         self.wake.wait(self.controller.resync * random.uniform(0.8, 1.2))
@@ -128,9 +127,7 @@ class Loop:
                 connections.close_all()
 
     def _step(self) -> bool:
-        """True: go on at once. After an error it has slept already, and whatever woke it
-        meanwhile is looked at then.
-        """
+        """True: call again at once, also after an error, because `_failed` has slept."""
         self.stepping_since = time.monotonic()
         try:
             if self.stepping_since - self.slept_from > IDLE:
@@ -157,7 +154,7 @@ class Loop:
             : heartbeats.LONGEST_ERROR
         ]
         metrics.STEPS.labels(self.controller.name, "failed").inc()
-        connections.close_all()  # it may be broken, or in the middle of something
+        connections.close_all()  # a connection may be broken or in a transaction
         self.stepping_since = None
         delay = delay_after(self.failures, BACKOFF, random.random())
         if isinstance(error, OperationalError | InterfaceError):
@@ -173,8 +170,8 @@ class Loop:
 
 
 class Listener:
-    """The connection that hears hints. It is polled by the main thread; losing it wakes
-    everybody, because hints were lost with it.
+    """The connection that receives hints, polled by the main thread. A new connection wakes all
+    controllers, because hints may have been lost.
     """
 
     def __init__(self, loops: Sequence[Loop]) -> None:
@@ -185,8 +182,8 @@ class Listener:
         self._has_beaten = False
 
     def connect(self) -> None:
-        """Try, if it is time to. Whoever is woken looks after LISTEN has begun, so nothing
-        falls between.
+        """Connect if an attempt is due. Controllers are woken after LISTEN, so no hint is lost in
+        between.
         """
         if self._connection is not None or time.monotonic() < self._retry_at:
             return
@@ -200,17 +197,17 @@ class Listener:
                 self._failures, Backoff(0.2, 2.0), random.random()
             )
             if self._failures == 3:
-                logger.warning("no connection to hear hints on, work goes on by timer: %s", error)
+                logger.warning("no connection for hints, controllers look by timer: %s", error)
             return
         if self._failures:
-            logger.info("hears hints again")
+            logger.info("receives hints again")
         self._connection, self._failures = connection, 0
         for loop in self._loops:
             loop.wake.set()
 
     def wait(self, stop: StopRequest, seconds: float) -> None:
-        """Until a hint, the stop or the time comes. Hints wake their controllers right here."""
-        waiting: list[Any] = [stop]
+        """Wait for a hint, the stop or the timeout, and wake the controllers of received hints."""
+        waiting: list[StopRequest | psycopg.Connection[tuple[Any, ...]]] = [stop]
         if self._connection is not None:
             waiting.append(self._connection)
         else:
@@ -220,10 +217,10 @@ class Listener:
             self._receive(self._connection)
 
     def beat(self, instance: str) -> None:
-        """Say which loops turn. Also what finds out that the connection is dead."""
+        """Write the heartbeats of the loops. This also detects a dead connection."""
         if self._connection is not None:
             try:
-                # Rows of one that had this name before, in a container each is process 1.
+                # An earlier process may have had this name: in a container each is process 1.
                 if not self._has_beaten:
                     heartbeats.remove(self._connection, instance)
                 self._has_beaten = True
@@ -238,12 +235,12 @@ class Listener:
             try:
                 heartbeats.remove(self._connection, instance)
             except psycopg.Error as error:
-                logger.info("left without saying so: %s", error)
+                logger.info("the heartbeats of this process were not removed: %s", error)
             self._connection.close()
             self._connection = None
 
     def _receive(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Straight from libpq: a query to fetch them would add a round trip to every wake-up."""
+        """Read hints from libpq: a query would add a round trip to each wake-up."""
         try:
             connection.pgconn.consume_input()
             while (notification := connection.pgconn.notifies()) is not None:
@@ -257,7 +254,7 @@ class Listener:
                 loop.wake.set()
 
     def _lose(self, error: psycopg.Error) -> None:
-        logger.warning("lost the connection to hear hints on: %s", error)
+        logger.warning("lost the connection for hints: %s", error)
         if self._connection is not None:
             self._connection.close()
         self._connection, self._failures, self._retry_at = None, 1, 0.0
@@ -270,11 +267,11 @@ def run(
     stop: StopRequest | None = None,
     probe_port: int = 0,
 ) -> None:
-    """Run them until the stop comes; `once`: until each has nothing more to do, raising what
-    they raise.
+    """Run controllers until the stop. `once`: run each until it has no more work, and raise its
+    errors.
 
-    With a probe port, /healthz there fails while a loop is stuck in one step, and /readyz also
-    while a loop fails or has not finished its first step.
+    With a probe port, /healthz fails while a loop is stuck in a step, and /readyz also while a loop
+    fails or has not finished its first step.
     """
     controllers = list(controllers)
     names = [c.name for c in controllers]

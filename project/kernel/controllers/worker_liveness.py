@@ -1,8 +1,8 @@
-"""Whether a Celery worker still takes tasks: for its probe, for /readyz and for the overview.
+"""Whether a Celery worker still accepts tasks, for its probe, for /readyz and for the overview.
 
-A worker asks itself over the broker and its own consumer answers, so a wedged consumer is seen
-however healthy the rest of the process looks. While the broker does not answer, the worker is
-not stuck: its poller performs what is due, and a restart would not bring the broker back.
+A worker sends itself a message through the broker, and its own consumer answers, so a stuck
+consumer is detected. While the broker does not answer, the worker does not count as stuck: its
+poller performs due operations, and a restart would not repair the broker.
 """
 
 import logging
@@ -25,16 +25,16 @@ from .runtime import instance_name
 logger = logging.getLogger(__name__)
 
 NAME = "worker"
-EVERY = 10.0  # seconds between two questions; three of them fit into beats.STALE
+EVERY = 10.0  # seconds between two messages; three of them fit into heartbeats.STALE
 PATIENCE = 2.0  # seconds for the consumer's answer, which takes milliseconds
 DOWN = (OSError, TimeoutError, RedisError, KombuError)
 
-# True: the consumer answered. Raises one of DOWN while the broker is away.
+# True: the consumer answered. Raises one of DOWN while the broker does not answer.
 Ask = Callable[[], bool]
 
 
 class WorkerLiveness:
-    """Asks the consumer every few seconds and writes the answer as a beat named `worker`."""
+    """Asks the consumer every few seconds and writes the answer as a heartbeat named `worker`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class WorkerLiveness:
         self._stop = threading.Event()
         self._broker, self._database = (
             LogOnce(
-                f"the worker's pulse: the {what}",
+                f"the worker's heartbeat: the {what}",
                 logger,
                 away="does not answer",
                 back="answers again",
@@ -64,14 +64,14 @@ class WorkerLiveness:
 
     def run(self) -> None:
         while not self._stop.is_set():
-            self.look()
+            self.check()
             self._stop.wait(EVERY)
-        self._leave()
+        self._remove_heartbeat()
 
     def stop(self) -> None:
         self._stop.set()
 
-    def look(self) -> None:
+    def check(self) -> None:
         try:
             if self._ask():
                 self._steps += 1
@@ -94,7 +94,7 @@ class WorkerLiveness:
     def explain_unready(self) -> str:
         if stuck := self.explain_stuck():
             return stuck
-        return "" if self._is_written else "the database has not taken a beat of this worker"
+        return "" if self._is_written else "no heartbeat of this worker is in the database"
 
     def _write(self) -> None:
         stuck = self.stuck_for()
@@ -112,12 +112,12 @@ class WorkerLiveness:
             self._forget_connection()
             self._is_written = False
 
-    def _leave(self) -> None:
+    def _remove_heartbeat(self) -> None:
         if self._connection is not None:
             try:
                 heartbeats.remove(self._connection, self._instance)
             except psycopg.Error as error:
-                logger.info("the worker's beat stays until it is old: %s", error)
+                logger.info("the worker's heartbeat was not removed: %s", error)
             self._forget_connection()
 
     def _forget_connection(self) -> None:
@@ -140,7 +140,7 @@ def ask_consumer(app: Any, hostname: str) -> bool:
 
 
 def start_worker_liveness(app: Any, hostname: str) -> WorkerLiveness:
-    """In a worker that is ready. Its probe answers until the process ends, also while it drains."""
+    """Called in a worker that is ready. Its probe answers until the process ends."""
     pulse = WorkerLiveness(lambda: ask_consumer(app, hostname), instance_name())
     if port := default_port():
         ProbeServer(port, pulse.explain_stuck, pulse.explain_unready)

@@ -1,9 +1,9 @@
-"""The log of what happened: who, what, before, after, why.
+"""The event log: actor, verb, state before and after, reason.
 
-Readers follow it in the order of commits. Ids are drawn before the commit, so a reader that
+Readers follow the log in the order of commits. Ids are drawn before the commit, so a reader that
 remembers only the last id loses the event of a transaction that drew its id early and committed
-late. A position is (tx, id), and only events of transactions below the snapshot's xmin are read:
-everything below it has ended, so nothing can appear there any more.
+late. Therefore a position is (tx, id), and readers see only events of transactions below the
+snapshot's xmin: all of these have ended, so no further event can appear there.
 """
 
 import json
@@ -25,8 +25,8 @@ INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generatio
   actor, reason, data)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb)"""
 
-# LIMIT stands in the text: as a parameter it spoils the plan. The order names the table, because a
-# bare `tx` would be the answer's column, converted, which no index has: every read would sort the
+# LIMIT is part of the text, because a parameter spoils the plan. ORDER BY names the table: a bare
+# `tx` would be the converted column of the result, which has no index, so each read would sort the
 # whole log. Parameters: tx, id.
 READ_EVENTS = """
 SELECT tx::text::bigint, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before,
@@ -38,22 +38,20 @@ ORDER BY kernel_event.tx, kernel_event.id LIMIT {limit}"""
 
 NOW_POSITION = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
-# Seconds that the oldest committed event has been waiting for a transaction that began before it
-# and is still open.
+# Seconds since the oldest committed event that still waits for an older open transaction.
 HELD_UP = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM kernel_event
 WHERE tx >= pg_snapshot_xmin(pg_current_snapshot())"""
 
-# By id, events are as good as in the order of time: a binary search on the primary key replaces an
-# index that every bind would pay for.
+# Ids are almost in the order of time. A binary search on the primary key replaces an index on time,
+# which would slow down each bind.
 FIRST_FROM = "SELECT id, at FROM kernel_event WHERE id >= %s ORDER BY id LIMIT 1"
 
 FUTURE = """
 SELECT count(*) AS n, min(id) AS first, max(id) AS last FROM kernel_event
   WHERE tx >= pg_snapshot_xmax(pg_current_snapshot())"""
 
-# One transaction id for all of them, that of the renumbering: by id they stay in the order in which
-# they were written.
+# All events get the transaction id of the renumbering; their ids keep the order.
 RENUMBER_FUTURE = """
 UPDATE kernel_event SET tx = pg_current_xact_id() WHERE tx >= %(limit)s::text::xid8"""
 
@@ -83,7 +81,7 @@ START = Position(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event as read from the log. The fields stand in the order of READ_EVENTS."""
+    """An event of the log. The fields have the order of READ_EVENTS."""
 
     tx: int
     id: int
@@ -116,40 +114,26 @@ def record(
     before: str = "",
     after: str = "",
     reason: str = "",
-    data: Any = None,
+    data: object = None,
     actor: str | None = None,
 ) -> None:
-    """Say what happened, in the transaction that made it so. Listeners hear of it after
-    the commit.
-    """
-    who = (current_actor() if actor is None else actor)[:LONGEST]
+    """Write an event in the transaction of its change. Listeners are notified after the commit."""
+    actor = (current_actor() if actor is None else actor)[:LONGEST]
     more = None if data is None else json.dumps(data, cls=DjangoJSONEncoder)
+    values = [
+        verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, more,
+    ]  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(
-            INSERT,
-            [
-                verb,
-                pool_id,
-                member_id,
-                slot_id,
-                claim_id,
-                generation,
-                before,
-                after,
-                who,
-                reason,
-                more,
-            ],
-        )
+        cursor.execute(INSERT, values)
     publish("events")
 
 
 def now_position() -> Position:
-    """Where somebody starts who takes a snapshot now. Ask for it before (or in) the
-    snapshot's transaction.
+    """The position at which a reader of a new snapshot starts. Read the position before the
+    snapshot, or in its transaction.
 
-    An event of a transaction that was open at that moment may be both in the snapshot and after the
-    position, never in neither.
+    An event of a transaction that is open at this moment may be both in the snapshot and after the
+    position, but never in neither.
     """
     with connection.cursor() as cursor:
         cursor.execute(NOW_POSITION)
@@ -157,7 +141,7 @@ def now_position() -> Position:
 
 
 def read_events(after: Position, limit: int = 1000) -> tuple[list[EventRow], Position]:
-    """The next events in the order of commits, and the position behind them."""
+    """The next events in the order of commits, and the position after them."""
     with connection.cursor() as cursor:
         cursor.execute(READ_EVENTS.format(limit=int(limit)), {"tx": str(after.tx), "id": after.id})
         rows = [row_of(r) for r in cursor.fetchall()]
@@ -165,8 +149,8 @@ def read_events(after: Position, limit: int = 1000) -> tuple[list[EventRow], Pos
 
 
 def row_of(columns: tuple[Any, ...]) -> EventRow:
-    """From a row of READ_EVENTS, whoever ran it: `data` travels as text, because Django's
-    connections decode jsonb differently.
+    """An event from a row of READ_EVENTS. `data` is read as text, because Django's connections
+    decode jsonb differently.
     """
     data: str | None = columns[-1]
     values: Any = (*columns[:-1], None if data is None else json.loads(data))
@@ -180,9 +164,7 @@ def held_up_seconds() -> float:
 
 
 def first_id_at(moment: datetime) -> int:
-    """The first id that was written at or after this moment; behind the last one if
-    there is none.
-    """
+    """The first id that was written at or after this moment; without one, the last id plus 1."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT coalesce(min(id), 0), coalesce(max(id), 0) + 1 FROM kernel_event")
         low, high = cursor.fetchone()
@@ -198,8 +180,8 @@ def first_id_at(moment: datetime) -> int:
 
 
 def renumber_future_events() -> int:
-    """Called when controllers start: after a restore, the log goes on from here. The number of
-    events that had to be changed.
+    """Gives future transaction ids of a restored log the current id, and returns the number of
+    changed events. Called when controllers start.
     """
     with transaction.atomic():
         if not run(FUTURE)[0].n:

@@ -1,9 +1,9 @@
-"""Wake whoever waits for a topic, after the commit.
+"""Wake the listeners of a topic after a commit.
 
-A hint is NOTIFY "berth" with the topic as payload. It is never the only way to learn of a change:
-everybody who listens also looks by timer. NOTIFY inside the transaction serialises commits (0.2 to
-0.4 of the throughput), so the process sends it afterwards, on a connection of its own: the first at
-once, then at most ten a second for each topic, the last one always.
+A hint is NOTIFY "berth" with the topic as payload. Listeners also look by timer, so a lost hint
+only costs time. NOTIFY inside the transaction serialises commits (0.2 to 0.4 of the throughput), so
+the process sends hints after the commit, on a connection of its own: the first hint at once, then
+at most ten per second and topic, and always the last one.
 """
 
 import atexit
@@ -25,11 +25,11 @@ CHANNEL = "berth"
 Subscriber = Callable[[], None]
 TOPICS = ("claims", "slots", "operations", "pools", "events")
 INTERVAL = 0.1  # seconds between two hints of one topic
-PAUSE_LONGEST = 5.0  # after the database refused
+PAUSE_LONGEST = 5.0  # seconds after a failure of the database
 
 
 class Sender:
-    """Sends what is pending, from a daemon thread that starts with the first hint."""
+    """Sends pending hints from a daemon thread, which starts with the first hint."""
 
     def __init__(
         self, send: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic
@@ -45,7 +45,7 @@ class Sender:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def add(self, topics: tuple[str, ...]) -> None:
-        # Nobody has taken it yet: what will be sent is sent after this commit, too.
+        # The thread has not taken these hints yet, so it sends them after this commit.
         if self._pending.issuperset(topics):
             return
         with self._change:
@@ -56,14 +56,12 @@ class Sender:
             self._change.notify_all()
 
     def flush(self, timeout: float = 1.0) -> bool:
-        """Wait until all is sent. False: not in time; the timers of those who listen make
-        up for it.
-        """
+        """Wait until all hints are sent. False: not in time; then listeners look by timer."""
         with self._change:
             return self._change.wait_for(lambda: not (self._pending or self._sending), timeout)
 
     def disconnect(self, timeout: float = 1.0) -> None:
-        """Send what is left and let go of the connection; the next hint opens another."""
+        """Send pending hints and close the connection; the next hint opens another one."""
         self.flush(timeout)
         with self._sending_now:
             self._forget_connection()
@@ -81,9 +79,9 @@ class Sender:
                 failures += 1
                 with self._sending_now:
                     self._forget_connection()
-                # The first is the stale connection after a restart of the database.
+                # The first failure may be the stale connection after a restart of the database.
                 if failures == 2:
-                    logger.warning("hints are not sent, work goes on by timer: %s", error)
+                    logger.warning("hints are not sent, listeners look by timer: %s", error)
                 with self._change:
                     self._pending |= self._sending
             with self._change:
@@ -93,9 +91,7 @@ class Sender:
                 time.sleep(min(PAUSE_LONGEST, 0.1 * 2 ** min(failures, 10)))
 
     def _take(self) -> None:
-        """What may go now moves from pending to sending, in one step for `flush`. Waits until
-        there is something.
-        """
+        """Waits for due hints and moves them from pending to sending, in one step for `flush`."""
         with self._change:
             while True:
                 now = self._clock()
@@ -122,34 +118,34 @@ class Sender:
 
 
 _sender = Sender()
-# Of this process: what it has changed itself it need not hear of by NOTIFY first.
+# Subscribers of this process get its own hints without NOTIFY.
 _subscribers: set[Subscriber] = set()
 
 
 def publish(*topics: str) -> None:
-    """After the present transaction (at once, if there is none): something changed. Never raises
-    for the caller's commit.
+    """Sends hints after the current transaction, or at once without a transaction. A failure never
+    reaches the caller's commit.
     """
     if unknown := set(topics) - set(TOPICS):
         raise ValueError(f"no such topic: {', '.join(sorted(unknown))}")
 
     def send() -> None:
         _sender.add(topics)
-        for ear in tuple(_subscribers):
-            ear()
+        for subscriber in tuple(_subscribers):
+            subscriber()
 
     after_commit(send)
 
 
-def subscribe(ear: Subscriber) -> None:
-    """Called with every hint of this process, from whatever thread; it does next to nothing and
-    never raises.
+def subscribe(subscriber: Subscriber) -> None:
+    """Calls `subscriber` with each hint of this process, from any thread. The subscriber must be
+    fast and must not raise.
     """
-    _subscribers.add(ear)
+    _subscribers.add(subscriber)
 
 
-def unsubscribe(ear: Subscriber) -> None:
-    _subscribers.discard(ear)
+def unsubscribe(subscriber: Subscriber) -> None:
+    _subscribers.discard(subscriber)
 
 
 def flush(timeout: float = 1.0) -> bool:
@@ -157,20 +153,20 @@ def flush(timeout: float = 1.0) -> bool:
 
 
 def disconnect() -> None:
-    """For tests: whoever drops the database must be alone on it."""
+    """For tests: dropping a database needs all connections closed."""
     _sender.disconnect()
 
 
-def _start_anew() -> None:
-    """In a forked child: the thread stayed behind, and the connection is the parent's, not to be
-    used or closed here.
+def _reset_after_fork() -> None:
+    """A forked child has no sender thread, and the connection belongs to the parent: the child must
+    neither use nor close it.
     """
     global _sender
     _abandoned.append(_sender)
     _sender = Sender()
 
 
-# Keeps the parent's connection object alive: collecting it would end the parent's session.
+# Keeps the parent's connection object alive: garbage collection would end the parent's session.
 _abandoned: list[Sender] = []
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(flush)

@@ -1,4 +1,4 @@
-"""What is kept how long. Old rows go in small chunks, so that nobody waits behind a clean-up."""
+"""Delete old rows in small chunks, so that no other transaction waits for the deletion."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from project.kernel.db.locks import RETENTION, try_lock
 
 CHUNK = 2000
 
-# Deletes at most so many rows older than so many days, in one transaction, and says how many
-# it deleted.
+# Deletes rows older than so many days, at most so many, in one transaction. Returns their number.
 Delete = Callable[[float, int], int]
 
 
@@ -26,8 +25,8 @@ _rules: dict[str, RetentionRule] = {}
 
 
 def retention_rule(name: str, days: float) -> Callable[[Delete], Delete]:
-    """Register a chunked delete. BERTH_KEEP_DAYS = {"events": 365} overrides the days; None
-    keeps for ever.
+    """Register a chunked delete. BERTH_KEEP_DAYS = {"events": 365} overrides the days; None keeps
+    rows for ever.
     """
 
     def register(delete: Delete) -> Delete:
@@ -43,7 +42,9 @@ def retention_days(name: str) -> float | None:
 
 
 def delete_chunk(name: str, chunk: int = CHUNK) -> int:
-    """One chunk of one kind. 0: nothing is old enough, or another process is at it."""
+    """Deletes one chunk of a kind. 0: no row is old enough, or another process deletes this
+    kind.
+    """
     days = retention_days(name)
     if days is None:
         return 0
@@ -52,12 +53,11 @@ def delete_chunk(name: str, chunk: int = CHUNK) -> int:
 
 
 def delete_old() -> int:
-    """One chunk of every kind. 0: nothing is left to delete."""
+    """Deletes one chunk of each kind. 0: no row is left to delete."""
     return sum(delete_chunk(name) for name in sorted(_rules))
 
 
-# One chunk of rows is looked at and no more: they come in the order of their age, so nothing old is
-# behind the first young one.
+# Reads only one chunk of rows: rows have the order of their age, so no old row follows a young one.
 DELETE_EVENTS = """
 WITH first AS MATERIALIZED (
   SELECT id, at < now() - make_interval(secs => %(days)s * 86400) AS is_old FROM kernel_event

@@ -1,17 +1,17 @@
-"""What each verb of the event log means: its words, its glyph and its role.
+"""The registry of event verbs: text, glyph and role of each verb.
 
-An event names ids; the same verb may be written of a claim and of a member and mean two things
-(`lose`), so an entry belongs to a subject and a verb. Each app registers what it writes in its
-`verbs.py`; the kernel's own entries stand below. `tests/suite/test_event_verbs.py` fails on a verb
-that is written without an entry, and on an entry that nothing writes.
+The same verb may mean two things for a claim and for a member (`lose`), so an entry belongs to a
+subject and a verb. Each app registers its verbs in its `verbs.py`; the kernel's own entries are
+below. `tests/suite/test_event_verbs.py` fails on a written verb without an entry, and on an entry
+of a verb that no code writes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-# A line about a claim, slot, member, pool or operation begins with its name and goes on with the
-# text. Other lines begin with the text, those of a session with the actor.
+# A line about a claim, slot, member, pool or operation begins with its name, followed by the text.
+# The line of a session begins with the actor, other lines with the text.
 Subject = Literal[
     "claim", "slot", "member", "pool", "operation", "session", "access", "workspace", "secret",
     "installation",
@@ -26,7 +26,7 @@ class EventVerb:
     subject: Subject
     name: str
     text: str
-    css: str = ""  # class of the glyph; empty: that of the state after the event
+    css: str = ""  # class of the glyph; empty: the class of the state after the event
     is_problem: bool = False  # listed under "Errors"
     is_private: bool = False  # only administrators and its actor read it
     changes_access: bool = False  # open sockets check again whether they may stay
@@ -48,8 +48,8 @@ def registered_verbs() -> tuple[EventVerb, ...]:
 
 
 def find_verb(name: str, subjects: Sequence[Subject]) -> EventVerb:
-    """The entry of the first subject that has one. Old events may have a verb that nothing writes
-    any more: its name serves as its text.
+    """The entry of the first subject that has the verb. A verb of old events may have no entry:
+    then its name is its text.
     """
     keys = [(subject, name) for subject in subjects]
     found = next((_registered[key] for key in keys if key in _registered), None)

@@ -46,12 +46,12 @@ def away() -> bool:
 def test_silent_consumer_beside_a_live_broker_counts_as_wedged(make):
     clock = Clock()
     pulse = make(lambda: False, clock=clock)
-    pulse.look()
+    pulse.check()
     assert (pulse.explain_stuck(), pulse.explain_unready()) == ("", "")
     then = timezone.now() - timedelta(seconds=heartbeats.STALE * 2)
     Beat.objects.update(at=then, started_at=then)
     clock.now += heartbeats.STALE + 1
-    pulse.look()
+    pulse.check()
     assert "the consumer has not answered for 31 s" in pulse.explain_stuck()
     (health,) = [h for h in heartbeats.check_loops(["worker"]) if h.name == "worker"]
     assert not health.is_well
@@ -65,7 +65,7 @@ def test_missing_broker_restarts_no_worker(make):
     pulse = make(away, clock=clock)
     for _ in range(10):
         clock.now += heartbeats.STALE
-        pulse.look()
+        pulse.check()
     assert pulse.explain_stuck() == ""
     assert heartbeats.check_loops(["worker"])[0].is_well
 
@@ -75,9 +75,9 @@ def test_worker_without_a_beat_is_unready_but_alive(make):
         raise worker_liveness.psycopg.OperationalError("refused")
 
     pulse = make(lambda: True, connect=refuse)
-    pulse.look()
+    pulse.check()
     assert pulse.explain_stuck() == ""
-    assert pulse.explain_unready() == "the database has not taken a beat of this worker"
+    assert pulse.explain_unready() == "no heartbeat of this worker is in the database"
 
 
 def test_lost_database_connection_is_replaced_at_the_next_check(make):
@@ -88,10 +88,10 @@ def test_lost_database_connection_is_replaced_at_the_next_check(make):
         return opened[-1]
 
     pulse = make(lambda: True, connect=connect)
-    pulse.look()
+    pulse.check()
     opened[0].close()
-    pulse.look()
+    pulse.check()
     assert pulse.explain_unready() != ""
-    pulse.look()
+    pulse.check()
     assert (len(opened), pulse.explain_unready()) == (2, "")
     assert Beat.objects.filter(name="worker", instance="here:1").count() == 1
