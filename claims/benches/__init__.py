@@ -1,5 +1,5 @@
-"""Benches of allocation, of the API and of live pages: `manage.py bench`. Each runs what users
-run, on a scratch database.
+"""Benches of allocation, API and live pages (`manage.py bench`), with the product's processes on a
+scratch database.
 """
 
 from claims.benches import agents, allocation, approve, http, live, scale, wake

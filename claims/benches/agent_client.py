@@ -1,6 +1,4 @@
-"""The protocol of agents, as little of it as possible: what is measured is the server. Two
-connections: one waits for orders.
-"""
+"""A minimal client of the agent protocol with two connections: one of them waits for orders."""
 
 import asyncio
 import json
@@ -27,9 +25,7 @@ class AsyncLine:
         self.writer: asyncio.StreamWriter | None = None
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Once more on a new connection, if the server has just closed this one because nothing
-        was said for a while.
-        """
+        """Calls again on a new connection if the server has just closed an idle one."""
         is_new = self.reader is None
         try:
             return await self._call(method, path, body)
@@ -66,9 +62,7 @@ class AsyncLine:
 
 
 class SimulatedAgent:
-    """Says hello, waits for orders, and tells `heard` of each answer. What else it says goes
-    over its second connection.
-    """
+    """Waits for orders and passes each answer to `heard`. Other calls use the second connection."""
 
     def __init__(self, host: str, port: int, token: str, boot: str) -> None:
         self.waiting, self.talking = AsyncLine(host, port, token), AsyncLine(host, port, token)
@@ -102,9 +96,7 @@ class SimulatedAgent:
                 await told
 
     async def listen_by_socket(self, heard: Heard) -> None:
-        """The same over the open connection: a heartbeat each WAIT seconds, and whatever is said
-        in between.
-        """
+        """Listens on a socket, with a heartbeat every WAIT seconds."""
         url = f"ws://{self.waiting.host}:{self.waiting.port}/ws/agent/"
         async with connect(
             url, additional_headers=self.waiting.headers, compression=None, ping_interval=None

@@ -1,5 +1,5 @@
-"""A thousand agents that wait for orders, each heard every 15 seconds, by polls and over open
-connections; and logs that come in.
+"""A thousand agents that wait for orders and report every 15 seconds, by polls and by sockets, and
+agents that send logs.
 """
 
 import asyncio
@@ -19,20 +19,15 @@ from claims.allocation.bulk import create_claims
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.agent_client import BASE, AsyncLine, Heard, SimulatedAgent
 from claims.benches.processes import running, web_server
-from claims.benches.seed import WHO
+from claims.benches.seed import WHO, make_agents
 from claims.tasks.logs.logs import CHUNK_BYTES, read_text
 from claims.tasks.run_spec import RunRequest
-from pools.lifecycle.services import create_pool
-from pools.models import Member
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
-from slots.members.liveness import mark_ready
-from slots.members.services import activate_pool
-from slots.members.tokens import issue_token
 
 POOL = "agents"
-SETTLE = 16.0  # seconds until everybody's first wait is over
-LOUD = 12  # agents whose tasks print
-# Processes of the server, among those this one has started.
+SETTLE = 16.0  # seconds until the first wait of every agent is over
+LOUD = 12  # agents with a task that prints
+# Commands of the server's processes, among the children of this process.
 OURS = ("project.kernel.embedded.web", "manage.py")
 Way = Callable[[SimulatedAgent, Heard], Coroutine[Any, Any, None]]
 SILENT = """
@@ -43,7 +38,7 @@ WHERE m.state <> 'ready' OR h.at IS NULL OR h.at < now() - interval '20 s'"""
 
 @dataclass
 class PrintingTask:
-    """A task that prints, and what it has printed."""
+    """A task that prints, with the size and digest of its output."""
 
     claim: int
     generation: int
@@ -56,8 +51,8 @@ class PrintingTask:
 @bench(
     "agents",
     (
-        "1,000 agents on the line, each heard every 15 s: CPU of the server without PostgreSQL, in "
-        "cores; and logs taken in, in MB a minute"
+        "1,000 connected agents that report every 15 s: CPU of the server without PostgreSQL, in "
+        "cores; and received logs, in MB a minute"
     ),
     [
         Goal("cpu_share", 0.5, AT_MOST),
@@ -65,9 +60,9 @@ class PrintingTask:
         Goal("log_mb_per_min", 100.0),
     ],
 )
-def bench_agents(run: BenchRun) -> Mapping[str, Any]:
+def bench_agents(run: BenchRun) -> Mapping[str, object]:
     count, watched, printed = (20, 2.0, 2.0) if run.is_quick else (1000, 60.0, 30.0)
-    tokens = make_agents(count)
+    tokens = make_agents(POOL, count, ["any", "plan", "plan"])
     before = run.reference.measure(run.seconds(1.0))
     with web_server() as (host, port), running(["manage.py", "controllers"]):
         found = asyncio.run(play(host, port, tokens, watched, printed, run))
@@ -81,26 +76,9 @@ def bench_agents(run: BenchRun) -> Mapping[str, Any]:
     }
 
 
-def make_agents(count: int) -> list[str]:
-    names = [f"agent-{i}" for i in range(count)]
-    pool = create_pool(
-        {
-            "name": POOL,
-            "provider": "agents",
-            "slots": ["any", "plan", "plan"],
-            "members": {"max": count, "list": names},
-        }
-    )
-    activate_pool(pool_id=pool.pk)
-    members = list(Member.objects.filter(pool=pool).order_by("position"))
-    for member in members:
-        mark_ready(member_id=member.pk, incarnation=member.incarnation)
-    return [issue_token(member_id=member.pk) for member in members]
-
-
 async def play(
     host: str, port: int, tokens: list[str], watched: float, printed: float, run: BenchRun
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     agents = [SimulatedAgent(host, port, token, boot="bench") for token in tokens]
     for at in range(0, len(agents), 50):
         await asyncio.gather(*(agent.hello() for agent in agents[at : at + 50]))
@@ -127,9 +105,9 @@ async def play(
     for agent in agents:
         await agent.close()
     if watched > SETTLE and silent:
-        raise RuntimeError(f"{silent} agents were not heard")
+        raise RuntimeError(f"{silent} agents have no heartbeat")
     if lost:
-        raise RuntimeError(f"{lost} logs are not what was sent")
+        raise RuntimeError(f"{lost} logs differ from what was sent")
     if watched > SETTLE and not (polls and beats):
         raise NothingMeasured(f"{polls} polls and {beats} beats were answered.")
     return {
@@ -147,8 +125,8 @@ async def play(
 async def listen(
     agents: list[SimulatedAgent], way: Way, watched: float
 ) -> tuple[list["asyncio.Task[None]"], list[int]]:
-    """Who listens, and how often something was heard so far. Spread over the time of a wait:
-    agents are not all started at once.
+    """Starts the agents one after the other over the time of a wait. Returns their tasks and the
+    count of received messages.
     """
     heard, listeners = [0], list["asyncio.Task[None]"]()
 
@@ -170,15 +148,16 @@ async def stop(listeners: list["asyncio.Task[None]"]) -> None:
 
 
 async def measure(seconds: float) -> float:
-    """Cores that the server used meanwhile."""
+    """Cores that the server uses during this time."""
     first, began = cpu_seconds(), time.monotonic()
     await asyncio.sleep(seconds)
     return (cpu_seconds() - first) / (time.monotonic() - began)
 
 
 def cpu_seconds() -> float:
-    """Of the server's processes, which are children of this one, and of their children. By each
-    process's CPU clock: the ticks of /proc/<pid>/stat last 10 ms, and a quick run may use less."""
+    """CPU time of the server's processes (children of this process) and of their children.
+    Read from their CPU clocks: the ticks of /proc/<pid>/stat last 10 ms, too long for a quick run.
+    """
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for folder in Path("/proc").iterdir():
@@ -194,7 +173,7 @@ def cpu_seconds() -> float:
 
 
 def cpu_clock(pid: int) -> int:
-    """As clock_getcpuclockid(3) has it, with nanoseconds of all threads, ended ones too."""
+    """The clock id of clock_getcpuclockid(3), which counts all threads, also ended ones."""
     return (~pid << 3) | 2
 
 
@@ -207,7 +186,7 @@ def is_ours(pid: int) -> bool:
 
 
 def make_tasks() -> list[tuple[int, int, int]]:
-    """Claims with tasks, bound: claim, generation, member."""
+    """Creates bound claims with tasks: claim, generation, member."""
     run = RunRequest("command", (("plan", "make plan"),))
     wanted = [
         ClaimRequest(
@@ -241,8 +220,9 @@ async def begin(
 
 
 async def print_logs(lines: list[PrintingTask], seconds: float) -> tuple[float, float]:
-    """Bytes a second that were taken in, and the cores that it took. Below what a pool keeps of one
-    log, each task prints as fast as it may, in pieces as an agent sends them."""
+    """Received bytes per second, and the cores that they cost. Each task prints as fast as it may,
+    up to the size limit of a log, in pieces like those of an agent.
+    """
     texts = make_texts()
     end = time.monotonic() + seconds
     share = asyncio.create_task(measure(seconds))
@@ -253,7 +233,7 @@ async def print_logs(lines: list[PrintingTask], seconds: float) -> tuple[float, 
 
 
 async def print_log(printing: PrintingTask, texts: list[str], end: float) -> None:
-    most = 7_500_000  # of the 8 MB that are kept of a log
+    most = 7_500_000  # a log stores 8 MB
     pace = most / max(1.0, end - time.monotonic())
     began = time.monotonic()
     while time.monotonic() < end and printing.size < most:
@@ -271,7 +251,7 @@ async def print_log(printing: PrintingTask, texts: list[str], end: float) -> Non
 
 
 def make_texts() -> list[str]:
-    """Pieces of what Terraform prints, no two alike."""
+    """Distinct pieces of Terraform output."""
     draw = random.Random(1)
     texts = []
     for _ in range(16):
@@ -287,7 +267,7 @@ def make_texts() -> list[str]:
 
 
 def find_loss(lines: list[PrintingTask]) -> int:
-    """Logs that are read back otherwise than they were sent."""
+    """The number of logs that differ from what was sent."""
     lost = 0
     for each in lines:
         kept = hashlib.sha256()

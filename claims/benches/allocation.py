@@ -1,5 +1,5 @@
-"""How fast slots are handed out: in batches, one by one, in a full pool, among a million slots,
-and after ten minutes.
+"""The rate of binds: in batches, one by one, in a full pool, among a million slots, and after ten
+minutes.
 """
 
 import time
@@ -17,8 +17,8 @@ from project.kernel.bench.workers import WorkerGroup
 from project.kernel.db.guards import reporting
 
 WORKERS = "claims.benches.worker_jobs."
-QUEUE = "bench"  # of operations: written with every bind, performed by nobody
-ENOUGH = 3  # times what a slice takes: then no pool runs dry in the next one
+QUEUE = "bench"  # of operations: every bind writes one, and no worker performs it
+ENOUGH = 3  # waiting claims, as a multiple of a slice, so that no pool runs out of claims
 
 
 @bench(
@@ -26,7 +26,7 @@ ENOUGH = 3  # times what a slice takes: then no pool runs dry in the next one
     "waiting claims bound by the allocator, all rules, events and operations on, 2 processes",
     [Goal("ratio", 3.0)],
 )
-def bench_bind(run: BenchRun) -> Mapping[str, Any]:
+def bench_bind(run: BenchRun) -> Mapping[str, object]:
     pools, each = (4, 6400) if run.is_quick else (50, 4000)
     filled = fill_pools("bind", pools, each, queue=QUEUE, waiting=each)
     most = 0  # claims bound in one slice
@@ -41,7 +41,7 @@ def bench_bind(run: BenchRun) -> Mapping[str, Any]:
             bound = count_bound() - before
             if not count_waiting(filled):
                 raise NothingMeasured(
-                    f"all {pools * each} claims were bound before the slice ended: it says nothing."
+                    f"all {pools * each} claims were bound before the slice ended."
                 )
             most = max(most, bound)
             return bound / done.seconds
@@ -52,7 +52,7 @@ def bench_bind(run: BenchRun) -> Mapping[str, Any]:
 
 
 @bench("claim", "one synchronous claim through the service, 8 processes", [Goal("ratio", 0.25)])
-def bench_claim(run: BenchRun) -> Mapping[str, Any]:
+def bench_claim(run: BenchRun) -> Mapping[str, object]:
     pools, each = (4, 640) if run.is_quick else (50, 6400)
     processes = 2 if run.is_quick else 8
     filled = fill_pools("claim", pools, each)
@@ -71,7 +71,7 @@ def bench_claim(run: BenchRun) -> Mapping[str, Any]:
 
 
 @bench("hot", "one pool 95 % full against 100 half-full pools", [Goal("ratio", 0.95)])
-def bench_hot(run: BenchRun) -> Mapping[str, Any]:
+def bench_hot(run: BenchRun) -> Mapping[str, object]:
     pools, each = (4, 64) if run.is_quick else (100, 128)
     hot = fill_pools("hot", 1, pools * each, held=0.95)
     cool = fill_pools("cool", pools, each, held=0.5)
@@ -99,7 +99,7 @@ def bench_hot(run: BenchRun) -> Mapping[str, Any]:
     "1,000,000 slots against 10,000: claim and release, one by one and in batches",
     [Goal("ratio", 0.95)],
 )
-def bench_growth(run: BenchRun) -> Mapping[str, Any]:
+def bench_growth(run: BenchRun) -> Mapping[str, object]:
     pools, few, many = (4, 64, 128) if run.is_quick else (100, 100, 10_000)
     processes = 2
     with small_database() as small:
@@ -139,7 +139,7 @@ def bench_growth(run: BenchRun) -> Mapping[str, Any]:
     "10 minutes of bind and release, 95 % full: the last minute against the first",
     [Goal("ratio", 0.95)],
 )
-def bench_churn(run: BenchRun) -> Mapping[str, Any]:
+def bench_churn(run: BenchRun) -> Mapping[str, object]:
     pools, each = (4, 64) if run.is_quick else (20, 500)
     minute, middle = run.seconds(60.0, 1.0), run.seconds(480.0, 0.5)
     filled = fill_pools("churn", pools, each, held=0.7)
@@ -192,7 +192,7 @@ def relation_sizes() -> dict[str, int]:
 
 @contextmanager
 def small_database() -> Iterator[str]:
-    """A second one, migrated like the first."""
+    """A second, migrated database."""
     name = f"{connection.settings_dict['NAME']}_small"
     with using("postgres"), connection.cursor() as cursor:
         cursor.execute(f'CREATE DATABASE "{name}"')
@@ -207,7 +207,7 @@ def small_database() -> Iterator[str]:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Whatever connects or starts in this block does it there."""
+    """Connections and processes that start in this block use this database."""
     settings = connections["default"].settings_dict
     before = settings["NAME"]
     connection.close()

@@ -1,6 +1,4 @@
-"""From the click on approve to the order of the apply in the hands of the agent, over HTTP on
-both sides.
-"""
+"""The time from the approval to the order of the apply at the agent, over HTTP on both sides."""
 
 import asyncio
 import time
@@ -9,38 +7,31 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from django.contrib.auth.models import User
 from django.db import connections
 
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.agent_client import AsyncLine, SimulatedAgent
-from claims.benches.processes import controller, web_server
-from claims.benches.seed import WHO
+from claims.benches.processes import controller, make_token, web_server
+from claims.benches.seed import WHO, make_agents
 from claims.tasks.run_spec import RunRequest
 from claims.tasks.runs.services import record_result, start_run
 from claims.tasks.task_result import TaskResult
 from pools.access.permissions import APPROVER
-from pools.access.tokens import create_token
-from pools.lifecycle.services import create_pool
 from pools.models import Member
-from pools.roles.services import create_grant
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
-from slots.members.liveness import mark_ready
-from slots.members.services import activate_pool
-from slots.members.tokens import issue_token
 
 POOL = "approve"
 RATE = 50.0  # approvals a second
 PERSONS = 8  # connections that approve
-PATIENCE = 60.0  # seconds until every order of a round must have come
+PATIENCE = 60.0  # seconds within which every order of a round must arrive
 
 T = TypeVar("T")
 
 
 @dataclass
 class ApprovalRound:
-    """Plans that wait, when each was approved, and when its order came."""
+    """Waiting plans, with the times of their approvals and orders."""
 
     plans: dict[int, str]  # claim -> digest
     clicked: dict[int, float] = field(default_factory=dict)
@@ -53,15 +44,15 @@ class ApprovalRound:
 @bench(
     "approve",
     (
-        "100 agents on the line, 300 slots: from the click on approve to the order of the apply in "
-        "the agent's hands, at 50 approvals a second"
+        "100 connected agents, 300 slots: from the approval to the order of the apply at the "
+        "agent, at 50 approvals a second"
     ),
     [Goal("p99_ms", 500.0, AT_MOST)],
 )
-def bench_approve(run: BenchRun) -> Mapping[str, Any]:
+def bench_approve(run: BenchRun) -> Mapping[str, object]:
     agents, rounds = (10, 1) if run.is_quick else (100, 4)
-    tokens = make_agents(agents)
-    person = make_person()
+    tokens = make_agents(POOL, agents, ["any"] * 3)  # every slot may apply
+    person = make_token("approver", APPROVER)
     before = run.reference.measure(run.seconds(1.0))
     with (
         web_server() as (host, port),
@@ -94,33 +85,8 @@ def milliseconds(times: list[float], share: float) -> float:
     return round(1000 * times[min(len(times) - 1, int(len(times) * share))], 1)
 
 
-def make_agents(count: int) -> list[str]:
-    """A pool in which every slot may apply; its members, each with a token."""
-    names = [f"agent-{i}" for i in range(count)]
-    config = {
-        "name": POOL,
-        "provider": "agents",
-        "slots": ["any"] * 3,
-        "members": {"max": count, "list": names},
-    }
-    pool = create_pool(config)
-    activate_pool(pool_id=pool.pk)
-    members = list(Member.objects.filter(pool=pool).order_by("position"))
-    for member in members:
-        mark_ready(member_id=member.pk, incarnation=member.incarnation)
-    return [issue_token(member_id=member.pk) for member in members]
-
-
-def make_person() -> str:
-    user = User(username="approver")
-    user.set_unusable_password()
-    user.save()
-    create_grant(role=APPROVER, user=user)
-    return create_token(user=user, name="bench")[1]
-
-
 def make_plans(turn: int, count: int) -> dict[int, str]:
-    """So many plans that wait, one on each slot, told by the services that agents call."""
+    """Creates `count` waiting plans, one on each slot, by the services that agents call."""
     found = {}
     task, run = (
         "plan_and_apply",
@@ -145,7 +111,7 @@ def make_plans(turn: int, count: int) -> dict[int, str]:
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """In a thread, which takes its connection with it."""
+    """Runs the work in a thread, which closes its connection at the end."""
 
     def call() -> T:
         try:
@@ -203,9 +169,7 @@ async def play(
 
 
 async def approve_all(now: ApprovalRound, persons: asyncio.Queue[AsyncLine]) -> None:
-    """At an even pace. The click counts from when it was due, whether a connection was
-    free or not.
-    """
+    """Approves at an even pace. A time counts from its due moment, even without a connection."""
     began = time.monotonic()
     clicks = []
     for n, (claim, digest) in enumerate(now.plans.items()):
@@ -232,7 +196,7 @@ async def approve(
 
 
 async def apply(agent: SimulatedAgent, order: dict[str, Any], now: ApprovalRound) -> None:
-    """As a real agent: it says that it starts, and then that it is done."""
+    """Reports the start and the end of the apply, like a real agent."""
     path = f"tasks/{order['claim']}/{order['generation']}/"
     await agent.say("POST", f"{path}started/", {"boot": agent.boot})
     await agent.say("POST", f"{path}result/", {"outcome": "applied", "exit_code": 0})

@@ -1,11 +1,10 @@
-"""A claim over HTTP beside a plain view of the same server, and the bulk endpoint."""
+"""Claims over HTTP compared with a plain view of the same server, and the bulk endpoint."""
 
 import itertools
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Any
 from uuid import uuid4
 
 from claims.benches.http_client import HttpConnection
@@ -17,7 +16,7 @@ ITEMS = 500  # of one bulk call
 
 
 class BenchCaller:
-    """One connection; what it calls is said with each slice."""
+    """One connection. Each slice chooses its call."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class BenchCaller:
     def health(self) -> int:
         return int(self.line.get("/healthz")[0] == 200)
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, object]:
         return {
             "pools": [self.draw.choice(self.names)],
             "owner": f"pod:{self.k}:{next(self.numbers)}",
@@ -77,7 +76,7 @@ class BenchCaller:
     ),
     [Goal("ratio_to_healthz", 0.5), Goal("bulk_ratio", 1.0)],
 )
-def bench_http(run: BenchRun) -> Mapping[str, Any]:
+def bench_http(run: BenchRun) -> Mapping[str, object]:
     pools, each = (4, 12_800) if run.is_quick else (20, 12_800)
     filled = fill_pools("http", pools, each)
     connections, items = (2, 50) if run.is_quick else (8, ITEMS)

@@ -1,6 +1,4 @@
-"""HTTP over one connection that stays open, as little of it as possible: what is measured is
-the server.
-"""
+"""A minimal HTTP client with one lasting connection."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""From the commit of a change to the frame in every socket that shows it."""
+"""The time from the commit of a change to its frame in every socket."""
 
 import asyncio
 import itertools
@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.db import connection
 from websockets.asyncio.client import ClientConnection, connect
@@ -19,15 +18,16 @@ from claims.benches.processes import make_token, running, web_server
 from claims.benches.seed import WHO, fill_pools
 from claims.lifecycle.release import release_claims
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
+from project.kernel.bench.workers import WorkerGroup
 from project.kernel.events.log import Position, now_position
 
 POOL = "live0"
 EVERY = 0.05  # seconds between two changes
-DONE = 1.0  # seconds after the last change in which its frames must have come
+DONE = 1.0  # seconds after the last change within which its frames must arrive
 
 
 class ClaimChanger:
-    """Claims and releases many slots at a time, at a pace."""
+    """Claims and releases many slots at a time, at an even pace."""
 
     def __init__(self, k: int, n: int, batch: int) -> None:
         self.batch, self.numbers = batch, itertools.count()
@@ -37,7 +37,7 @@ class ClaimChanger:
     def __call__(self) -> int:
         time.sleep(max(0.0, self.next - time.monotonic()))
         self.next = max(self.next, time.monotonic() - EVERY) + EVERY
-        if len(self.held) < 20:  # a slot is left alone for about a second
+        if len(self.held) < 20:  # a slot is held for about a second
             requests = [
                 ClaimRequest(pools=(POOL,), owner=f"pod:{next(self.numbers)}", requested_by=WHO)
                 for _ in range(self.batch)
@@ -57,7 +57,7 @@ class ClaimChanger:
 
 @dataclass
 class ReceivedFrames:
-    """Each frame once, with the moments at which it came into the sockets."""
+    """Each frame once, with the times at which the sockets received it."""
 
     frames: dict[str, list[float]] = field(default_factory=dict)
     others: int = 0
@@ -79,7 +79,7 @@ class ReceivedFrames:
     [Goal("p99_ms", 250.0, AT_MOST)],
     needs_valkey=True,
 )
-def bench_live(run: BenchRun) -> Mapping[str, Any]:
+def bench_live(run: BenchRun) -> Mapping[str, object]:
     sockets, batch = (10, 5) if run.is_quick else (200, 50)
     fill_pools("live", 1, 128 if run.is_quick else 4000)
     token = make_token("bench")
@@ -114,9 +114,9 @@ def bench_live(run: BenchRun) -> Mapping[str, Any]:
 
 
 async def receive_frames(
-    url: str, token: str, count: int, crew: Any, seconds: float, position: str
+    url: str, token: str, count: int, crew: WorkerGroup, seconds: float, position: str
 ) -> ReceivedFrames:
-    """The sockets of so many open pages, while the changes go on."""
+    """Receives frames in `count` sockets during the changes."""
     heard = ReceivedFrames()
     headers = {"Authorization": f"Bearer {token}"}
     sockets = [
@@ -140,9 +140,10 @@ async def receive_frames(
 
 
 def latencies(heard: ReceivedFrames) -> list[float]:
-    """Of every change in every socket: from the event, which is written just before its commit, to
-    the first frame about that slot that was made of a log read so far. A slot that changes again
-    before the next frame is shown as it is then."""
+    """The latency of every change in every socket: from the event, which is written just before the
+    commit, to the first frame of the slot that includes the event. A slot that changes again before
+    the next frame is shown in its last state.
+    """
     by_slot: dict[int, list[tuple[Position, list[float]]]] = {}
     for text, times in heard.frames.items():
         frame = json.loads(text)
@@ -165,7 +166,7 @@ def latencies(heard: ReceivedFrames) -> list[float]:
             else:
                 found += [moment - at for moment in first]
     if not found:
-        raise NothingMeasured("no change came into any socket.")
+        raise NothingMeasured("no socket received a change.")
     if lost > len(found) / 100:
-        raise RuntimeError(f"{lost} changes came into no socket")
+        raise RuntimeError(f"{lost} changes reached no socket")
     return found

@@ -1,6 +1,4 @@
-"""Processes of the product, started beside a bench on its scratch database, and a token to call
-them with.
-"""
+"""Starts processes of the product on the scratch database of a bench, and creates API tokens."""
 
 import os
 import select
@@ -9,9 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 from urllib.parse import urlunsplit
 
 from django.contrib.auth.models import User
@@ -23,13 +20,13 @@ from pools.roles.services import create_grant
 from project.kernel.models import Beat
 from project.settings import environment as env
 
-START = 60.0  # seconds a process may take until it works
+START = 60.0  # seconds within which a process must start
 UNLIMITED = {"BERTH_REQUESTS_PER_MINUTE": "1000000000"}
 
 
 def database_environment() -> Mapping[str, str]:
-    """The environment that leads to the database that Django is connected to now."""
-    at: Any = connections["default"].settings_dict
+    """The environment of a process that uses the present database."""
+    at = connections["default"].settings_dict
     address = f"{at['USER']}:{at['PASSWORD']}@{at['HOST']}:{at['PORT']}"
     return {
         **os.environ,
@@ -62,7 +59,7 @@ def running(
 
 @contextmanager
 def web_server() -> Iterator[tuple[str, int]]:
-    """The same process that `make up` starts. Its address, once it answers."""
+    """The web process of `make up`. Yields its address once it answers."""
     listener = socket.create_server(("127.0.0.1", 0))
     reader, writer = os.pipe()
     at_once = os.open(os.devnull, os.O_RDONLY)
@@ -80,13 +77,13 @@ def web_server() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def controller(command: str, beat: str) -> Iterator[None]:
-    """A management command that runs controllers, once it beats."""
+    """Runs a management command with controllers. Yields after its first heartbeat."""
     with running(["manage.py", command]):
-        wait_for(lambda: Beat.objects.filter(name=beat).exists(), f"{command} does not beat")
+        wait_for(lambda: Beat.objects.filter(name=beat).exists(), f"{command} sends no heartbeat")
         yield
 
 
-def wait_for(condition: Any, otherwise: str) -> None:
+def wait_for(condition: Callable[[], bool], otherwise: str) -> None:
     end = time.monotonic() + START
     while not condition():
         if time.monotonic() > end:
@@ -94,10 +91,10 @@ def wait_for(condition: Any, otherwise: str) -> None:
         time.sleep(0.1)
 
 
-def make_token(name: str) -> str:
-    """Of somebody who may claim everywhere."""
+def make_token(name: str, role: str = CLAIMANT) -> str:
+    """A token of a new user with this role in all pools."""
     user = User(username=name)
     user.set_unusable_password()
     user.save()
-    create_grant(role=CLAIMANT, user=user)
+    create_grant(role=role, user=user)
     return create_token(user=user, name="bench")[1]

@@ -1,18 +1,15 @@
-"""How long the scaler takes for all pools once: on many pools, on few, and with claims
-that wait.
-"""
+"""The time of one scaler cycle: over many pools, over few pools, and with waiting claims."""
 
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from django.db import connection
 from django.db.models.functions import Now
 
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.benches.seed import add_waiting, without_triggers
+from claims.benches.seed import MEMBERS, add_waiting, without_triggers
 from claims.scaling.scaler import scale_pools
 from claims.scaling.snapshot import read_wanted
 from pools.lifecycle.services import create_pool
@@ -21,7 +18,7 @@ from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
 from project.kernel.db.guards import patient
 
 SLOTS = ["any", "plan", "plan"]
-HELD = 0.5  # of the slots: between the thresholds, nothing is to be done
+HELD = 0.5  # of the slots: between the thresholds, so the scaler changes no pool
 WAITING = 10_000
 ROUNDS = 5
 
@@ -35,15 +32,15 @@ ROUNDS = 5
         Goal("waiting_ratio", 1.05, AT_MOST),
     ],
 )
-def bench_scale(run: BenchRun) -> Mapping[str, Any]:
+def bench_scale(run: BenchRun) -> Mapping[str, object]:
     pools, members = (20, 4) if run.is_quick else (1000, 100)
     few = max(1, pools // 10)
     ids = fill(pools, members)
-    cycle(ids)  # the first writes a decision for each pool, the others count it again
+    cycle(ids)  # the first cycle writes a decision for each pool, later cycles update it
     whole: list[float] = []
     growth: list[float] = []
     own: list[float] = []
-    # Few pools as often as many, before and after, so that what else runs weighs on both.
+    # Cycles over few pools run before and after, so that other load affects both figures.
     for turn in range(run.slices(ROUNDS, 1)):
         before = [cycle(ids[:few]) for _ in range(pools // few // 2)]
         busy = time.process_time()
@@ -61,7 +58,7 @@ def bench_scale(run: BenchRun) -> Mapping[str, Any]:
     return {
         "cycle_s": round(cycle_s, 3),
         "cycles_s": [round(seconds, 3) for seconds in whole],
-        # Of this process; the rest is the server's, or waiting for a processor.
+        # CPU time of this process only, without PostgreSQL.
         "own_cpu_s": round(statistics.median(own), 3),
         "ms_a_pool": round(1000 * cycle_s / pools, 3),
         "growth": round(statistics.median(growth), 3),
@@ -73,22 +70,21 @@ def bench_scale(run: BenchRun) -> Mapping[str, Any]:
 
 
 def cycle(ids: Sequence[int]) -> float:
-    """As the controller does it, without its pauses."""
+    """One cycle of the controller, without its pauses."""
     Pool.objects.filter(pk__in=ids).update(observed_at=Now())
     began = time.perf_counter()
     decided = scale_pools(ids, read_wanted())
     seconds = time.perf_counter() - began
     if len(decided) != len(ids) or any(decision.delta for decision in decided.values()):
-        raise RuntimeError("a pool was left out, or something was to be done")
+        raise RuntimeError("a pool was left out or changed")
     return seconds
 
 
 def wait(run: BenchRun, ids: Sequence[int], few: Sequence[int]) -> list[float]:
-    """Seconds that a cycle takes longer with claims that wait in one of the pools, which is full
-    and at its most.
+    """The extra seconds of a cycle with waiting claims in a pool that is full and at its maximum.
 
-    Cycles over few pools, with and without them in turn: what they cost does not depend on the
-    others, and a short cycle shows it sooner.
+    Measured in turn with and without these claims, over few pools: their cost does not depend on
+    the number of pools, and short cycles measure it sooner.
     """
     count = 50 if run.is_quick else WAITING
     pool = Pool.objects.get(pk=ids[0])
@@ -117,7 +113,7 @@ def wait(run: BenchRun, ids: Sequence[int], few: Sequence[int]) -> list[float]:
 
 
 def show(is_waiting: bool) -> None:
-    """They stand in line, or have ended."""
+    """Queues these claims, or ends them."""
     text = "SET state = 'waiting', outcome = '' WHERE outcome = 'cancelled'"
     if not is_waiting:
         text = "SET state = 'ended', outcome = 'cancelled' WHERE state = 'waiting'"
@@ -127,8 +123,8 @@ def show(is_waiting: bool) -> None:
 
 
 def fill(pools: int, members: int) -> list[int]:
-    """Rows written past the triggers, as if the services had made them. The first pool is full
-    and at its most: claims can wait there.
+    """Writes the rows of the services in bulk, past the triggers. The first pool is full and at its
+    maximum, so claims wait there.
     """
     policy = {"policy": "utilisation", "cooldown": {"up": "0s"}}
     ids = []
@@ -164,9 +160,6 @@ def fill(pools: int, members: int) -> list[int]:
     return ids
 
 
-MEMBERS = """
-INSERT INTO pools_member (pool_id, name, position, state)
-SELECT p, 'm' || g, g, 'ready' FROM unnest(%s::bigint[]) AS p, generate_series(0, %s) AS g"""
 SLOTS_SQL = """
 INSERT INTO slots_slot (pool_id, member_id, lane, number, rank)
 SELECT m.pool_id, m.id, CASE g WHEN 0 THEN 'any' ELSE 'plan' END, g, m.position

@@ -1,8 +1,6 @@
-"""Pools, members and slots, some of them held, and lines of waiting claims: in bulk, since one by
-one they take longer than a bench.
+"""Creates pools, members, slots and claims in bulk, on the scratch database of a bench.
 
-Rows are written past the triggers, as if the services had made them; `bench` runs on a
-scratch database.
+The services would take longer than the bench, so the rows are written past the triggers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +12,11 @@ from django.db import connection
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
 from pools.lifecycle.services import create_pool
-from pools.models import Pool
+from pools.models import Member, Pool
 from project.kernel.db.guards import patient, reporting
+from slots.members.liveness import mark_ready
+from slots.members.services import activate_pool
+from slots.members.tokens import issue_token
 
 SLOTS_A_MEMBER = 64
 WHO = "bench"
@@ -36,8 +37,8 @@ def fill_pools(
     queue: str = "",
     waiting: int = 0,
 ) -> FilledPools:
-    """`count` pools of so many slots, the first of which (a share `held`) claims hold, and
-    `waiting` claims in the line of each.
+    """Creates `count` pools. Claims hold the share `held` of the slots. `waiting` claims wait in
+    the queue of each pool.
     """
     names = [f"{prefix}{i}" for i in range(count)]
     members = -(-slots_each // SLOTS_A_MEMBER)
@@ -69,16 +70,29 @@ def fill_pools(
     return FilledPools(pools, names)
 
 
+def make_agents(pool_name: str, count: int, slots: Sequence[str]) -> list[str]:
+    """Creates a pool of ready agents. Returns their tokens."""
+    names = [f"agent-{i}" for i in range(count)]
+    members = {"max": count, "list": names}
+    pool = create_pool(
+        {"name": pool_name, "provider": "agents", "slots": list(slots), "members": members}
+    )
+    activate_pool(pool_id=pool.pk)
+    tokens = []
+    for member in Member.objects.filter(pool=pool).order_by("position"):
+        mark_ready(member_id=member.pk, incarnation=member.incarnation)
+        tokens.append(issue_token(member_id=member.pk))
+    return tokens
+
+
 def add_waiting(heads: Sequence[int], count: int) -> None:
-    """More of the same in the lines of these claims."""
+    """Adds `count` claims to the queue of each of these claims."""
     with connection.cursor() as cursor:
         cursor.execute(WAITING, [count, list(heads)])
 
 
 def refill(filled: FilledPools) -> None:
-    """The claims that were bound wait again, and their slots are free: as `fill_pools`
-    left them.
-    """
+    """Queues the bound claims again and frees their slots."""
     with patient(), without_triggers("slots_slot", "claims_claim"), connection.cursor() as cursor:
         for statement in REFILL:
             cursor.execute(statement, [filled.pools])

@@ -1,6 +1,4 @@
-"""How long a claim that waits goes on waiting once a slot is free, in a system that does
-nothing else.
-"""
+"""The time from the release of a slot to the bind of the waiting claim, in an idle system."""
 
 import time
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ from claims.lifecycle.release import release_claim
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
 from project.kernel.db.direct_connection import connect_direct
 
-# Seconds without anything before and after: hints are sent at once then, not ten a second.
+# Idle seconds before and after: hints are then sent at once, not ten times a second.
 QUIET = 0.3
 LOOK = 0.0002
 LONGEST = 10.0
@@ -23,10 +21,10 @@ LONGEST = 10.0
 
 @bench(
     "wake",
-    "commit of the release that frees a slot to the claim that waited being bound, idle system",
+    "commit of the release of a slot to the bind of the waiting claim, idle system",
     [Goal("p50_ms", 5.0, AT_MOST), Goal("p99_ms", 20.0, AT_MOST)],
 )
-def bench_wake(run: BenchRun) -> Mapping[str, Any]:
+def bench_wake(run: BenchRun) -> Mapping[str, object]:
     rounds = 5 if run.is_quick else 200
     names = fill_pools("wake", 1, 1).names
     late: list[float] = []
@@ -57,7 +55,7 @@ def claim(name: str) -> ClaimView:
 
 
 def seconds_until_bound(watcher: Any, waiting: ClaimView) -> float:
-    """Looked at from another connection. The generation comes with the hand-over."""
+    """Polls on another connection, and sets the generation of the bound claim."""
     start = time.perf_counter()
     while True:
         row = watcher.execute(

@@ -1,5 +1,5 @@
-"""What the processes of a crew do over and over. Each function is (k of n, options) -> a piece
-of work that says how much it was.
+"""Work of the processes of a bench. A factory takes (k of n, options) and returns a function that
+does one piece of work and returns its amount.
 """
 
 import itertools
@@ -22,7 +22,7 @@ Once = Callable[[], int]
 
 
 def make_allocator(k: int, n: int) -> Once:
-    """Steps of the real one. How many claims it bound is read from the database, not told by it."""
+    """Steps of the allocator. The bench reads the number of bound claims from the database."""
     allocator = Allocator()
 
     def once() -> int:
@@ -51,9 +51,7 @@ def make_claimer(k: int, n: int, names: Sequence[str]) -> Once:
 
 
 class ClaimReleaseWorker:
-    """Claims and releases in turn, in the pools of the slice, so that they stay as full as
-    they were.
-    """
+    """Claims and releases in turn, so that the pools of the slice stay equally full."""
 
     def __init__(self, k: int, n: int, kept: int = 4, names: Sequence[str] = ()) -> None:
         self.k, self.names, self.kept = k, list(names), kept
@@ -85,7 +83,7 @@ class ClaimReleaseWorker:
 
 
 class BatchClaimReleaseWorker(ClaimReleaseWorker):
-    """The same with bulk calls: so many claims, then as many releases."""
+    """Claims and releases with bulk calls."""
 
     def __init__(
         self, k: int, n: int, kept: int = 100, names: Sequence[str] = (), batch: int = 50
