@@ -1,9 +1,9 @@
-"""Where a pool's pods are: a context of a kubeconfig is only a name, and may lead to another
-cluster tomorrow, in which none of them is.
+"""The place of a pool's pods. A context of a kubeconfig is only a name, and may lead to another
+cluster tomorrow, which has none of the pods.
 
-A place is known by the uid of its namespace, and by the address and authority of its server. All
-of that needs no right but that to read the namespace, and without it a new address counts as a
-new place."""
+The uid of the namespace and the address and authority of the server identify a place. This needs
+only the right to read the namespace; without that right a new address counts as a new place.
+"""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -16,32 +16,31 @@ from project.kernel.outbox.operations import Misconfigured
 
 class Located(Protocol):
     namespace: str
-    place: str  # in words
+    place: str  # "namespace ci of context prod"
     server: str
 
     def check_namespace(self) -> str: ...
 
 
 def check_place(api: Located, pool: PoolSnapshot) -> None:
-    """Raises where nothing that is not found may be called gone. A namespace that was made anew on
-    the same server is the same place: what was in the old one is gone."""
+    """Raises Misconfigured at another place, where a missing pod is not proof that the pod is gone.
+    A namespace that was created again on the same server is the same place, and its old pods are
+    gone.
+    """
     if not pool.place or _is_same(api, pool):
         return
     namespace, uid, _ = pool.place.split("/")
     if namespace == api.namespace and uid and api.check_namespace() == uid:
-        return  # the server has got another address, or another authority
+        return  # the server has a new address or authority
     raise Misconfigured(
-        f"{api.place[0].upper()}{api.place[1:]} leads to another place than the one where the pods "
-        f"of {pool.name} were made, and none of them is there. Nobody is called gone, and nothing "
-        "is made. Let it lead to where it led before; if that is gone for good, say so: manage.py "
-        f"confirm_place {pool.name} --reason …"
+        f"{api.place[0].upper()}{api.place[1:]} leads to another place, which has no pods of "
+        f"{pool.name}. Berth calls no pod gone and creates none. Make the context lead to the old "
+        f"place; if that is gone for good, run: manage.py confirm_place {pool.name} --reason …"
     )
 
 
 def find_place(api: Located, pool: PoolSnapshot, pods: Iterable[Object]) -> str:
-    """Where it is now, as it is to be remembered. Raises where that is another one than where
-    its pods are.
-    """
+    """The present place, as Berth stores it. Raises Misconfigured if the pods are elsewhere."""
     made = [member for member in pool.members if recorded(member)[1]]
     if made and not _is_any_there(made, pods):
         check_place(api, pool)

@@ -1,4 +1,4 @@
-"""What the pages show of pools of pods."""
+"""Texts and form fields of pools of pods."""
 
 from pools.providers.display import OptionField, OptionForm, ProviderTexts
 

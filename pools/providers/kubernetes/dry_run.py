@@ -1,10 +1,8 @@
-"""A pool's configuration, asked of its cluster before it is taken: which rights are missing, and
-what a dry run of its pod and Secret says.
+"""Check of a pool's configuration at its cluster: missing rights, and a dry run of the pod and the
+Secret.
 
-What says nothing about the configuration (nobody answers, a quota is used up just now) is no
-fault of it."""
-
-from typing import Any
+A silent cluster or a used-up quota is no fault of the configuration.
+"""
 
 from pools.config.parsing import field_path
 from pools.config.spec import turns_agents_off
@@ -21,7 +19,7 @@ RIGHTS = {
     "pods": ("get", "list", "watch", "create", "delete"),
     "secrets": ("get", "create", "patch", "delete"),
 }
-# Nobody: it is never made, and its name is in no one's way.
+# The member of the dry run, which Berth never creates.
 EXAMPLE = MemberSnapshot(0, "dry-run", "creating", token="berthm_0_dry-run")  # noqa: S106
 
 
@@ -33,7 +31,7 @@ def check(pool: PoolSnapshot, url: str) -> list[FieldError]:
     try:
         api.check_namespace()
         if missing := _find_missing(api, needs_secrets=not turns_agents_off(pool.options)):
-            what = f"Our account may not {', '.join(missing)} in {api.place}."
+            what = f"Berth's account may not {', '.join(missing)} in {api.place}."
             return [FieldError(_where(pool), what, f"Give it the role in {ROLE}.")]
         if not turns_agents_off(pool.options):
             api.create_secret(secret_manifest(pool, EXAMPLE, api.namespace), is_dry=True)
@@ -61,7 +59,7 @@ def _find_missing(api: Api, *, needs_secrets: bool) -> list[str]:
 
 
 def _explain(error: Misconfigured, pool: PoolSnapshot) -> list[FieldError]:
-    body: Any = error.body
+    body = error.body
     if not body:
         return [FieldError(_where(pool), str(error))]
     if "being terminated" in str(body.get("message")):

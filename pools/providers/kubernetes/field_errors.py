@@ -1,11 +1,10 @@
-"""A refusal of the API server at the fields of the pool that it comes from."""
+"""Refusals of the API server as errors at fields of the pool."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from project.kernel.errors import FieldError
 from project.kernel.kubernetes.errors import LONGEST, message_of
+from project.kernel.kubernetes.objects import Object
 
 WHERE = (
     (r"spec\.containers\[\d+\]\.image\b", "image"),
@@ -23,18 +22,23 @@ WHERE = (
     (r"metadata\.labels", "labels"),
     (r"metadata\.annotations", "annotations"),
 )
-# Of admission, which answers in a sentence.
+REFUSED = "The cluster refuses the value:"
+# Refusals of admission, which come as a sentence.
 SAID = (
-    (r"service ?account", "service_account", "Make it in the namespace, or name another one."),
+    (
+        r"service ?account",
+        "service_account",
+        "Create it in the namespace, or name another.",
+    ),
     (
         r"violates PodSecurity",
         "user",
-        "Let the namespace allow it, or leave user and writable_root as they are by default.",
+        "Change the policy of the namespace, or use the defaults of user and writable_root.",
     ),
     (
         r"must specify (limits|requests)",
         "resources",
-        "The namespace has a quota: say requests and limits.",
+        "The namespace has a quota: set requests and limits.",
     ),
     (
         r"(maximum|minimum|limit to request ratio).*(usage|ratio)",
@@ -45,19 +49,17 @@ SAID = (
 )
 
 
-def fields_of(body: Mapping[str, Any], where: str) -> list[FieldError]:
-    """Each cause at the field of the pool that it comes from."""
+def fields_of(body: Object, where: str) -> list[FieldError]:
+    """An error for each cause, at its field of the pool."""
     found = []
     for cause in (body.get("details") or {}).get("causes") or ():
-        path, message = (
-            str(cause.get("field") or ""),
-            str(cause.get("message") or cause.get("reason") or "it is refused"),
-        )
+        path = str(cause.get("field") or "")
+        message = str(cause.get("message") or cause.get("reason") or "no reason given")
         found.append(
             FieldError(
                 _field(path, where),
                 _sentence(message),
-                f"The cluster calls it {path}." if path else "",
+                f"The cluster names the field {path}." if path else "",
             )
         )
     return found or [_said_field(message_of(body), where)]
@@ -76,14 +78,11 @@ def _field(path: str, where: str) -> str:
 def _said_field(message: str, where: str) -> FieldError:
     for pattern, name, way_out in SAID:
         if re.search(pattern, message, re.IGNORECASE):
-            return FieldError(f"{where}.{name}", f"The cluster refuses it: {message}", way_out)
-    return FieldError(
-        where,
-        f"The cluster refuses it: {message}",
-        "Mend the template, or what the namespace allows.",
-    )
+            return FieldError(f"{where}.{name}", f"{REFUSED} {message}", way_out)
+    way_out = "Correct the template, or the policy of the namespace."
+    return FieldError(where, f"{REFUSED} {message}", way_out)
 
 
 def _sentence(message: str) -> str:
     text = " ".join(message.split())[:LONGEST]
-    return f"The cluster refuses it: {text}{'' if text.endswith('.') else '.'}"
+    return f"{REFUSED} {text}{'' if text.endswith('.') else '.'}"

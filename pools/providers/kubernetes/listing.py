@@ -1,4 +1,4 @@
-"""A full look: every pod of a pool in one list. All of it or an error."""
+"""A full look at a pool: all its pods in one list, or an error."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def observe_pool(api: Lister, pool: PoolSnapshot) -> Observation:
         pods[number_in(pod, MEMBER)].append(pod)
     strays = frozenset(number_in(pod, MEMBER) for pod in list_strays(listed, pool))
     if not pods:
-        api.check_namespace()  # the list of a namespace that is not there is empty, too
+        api.check_namespace()  # a missing namespace has an empty list, too
     place = find_place(api, pool, listed)
     now = datetime.now(UTC)
     found = [
@@ -50,7 +50,7 @@ def observe_pool(api: Lister, pool: PoolSnapshot) -> Observation:
 def observe_member(
     mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot, now: datetime
 ) -> Seen | None:
-    """None: it is to go, and nothing of it is left."""
+    """None: the member is being deleted, and its pods are gone."""
     if member.state == "deleting" and mine.current is None and not mine.older:
         return None
     found = judge(mine, pool, member, now)

@@ -1,6 +1,6 @@
-"""The pod and the Secret of a member. Least rights: no token of the cluster unless a service
-account is named, nothing that can be written but two empty folders, no user root, no
-capability. Pure."""
+"""The pod and the Secret of a member, with least rights: a cluster token only for a named service
+account, a read-only root with two empty folders, no user root, no capability. Pure.
+"""
 
 import base64
 import hashlib
@@ -23,11 +23,11 @@ CONTAINER = "agent"
 # In the pod.
 STATE, TOKENS, TEMPORARY, WORK = "/state", "/run/secrets/berth", "/tmp", "/var/tmp"  # noqa: S108
 TOKEN_KEY = "token"  # noqa: S105  (the name of a file)
-# What an agent of root needs to give each task a user of its own.
+# Capabilities with which an agent of root gives each task a user of its own.
 ROOT_NEEDS = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
-# Fetches the agent that belongs to the server and becomes it, in any image with python3. It waits
-# for a server that is away. As process 1 it has to say itself what ends it, else the kernel ignores
-# TERM. The agent then splits into an init, which stays process 1, and itself.
+# Downloads the agent from the server and runs it, in any image with python3. It waits for a server
+# that is away. It is process 1, so it needs a handler, else the kernel ignores TERM. The agent then
+# splits into an init, which stays process 1, and the agent proper.
 FETCH = """\
 import os, runpy, shutil, signal, sys, time, urllib.request
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -49,13 +49,10 @@ runpy.run_path(file, run_name="__main__")
 """
 
 
-def pod_manifest(
-    pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url: str
-) -> dict[str, Any]:
+def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url: str) -> Object:
     template = pool.options["template"]
     spec: dict[str, Any] = {
-        # What has ended is another incarnation's business: Berth starts it, with a token
-        # of its own.
+        # Berth starts a new incarnation, with a token of its own, after the pod has ended.
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": template.get("grace", DEFAULT_GRACE),
         "automountServiceAccountToken": bool(template.get("service_account")),
@@ -94,9 +91,9 @@ def pod_manifest(
 
 def secret_manifest(
     pool: PoolSnapshot, member: MemberSnapshot, namespace: str, owner: Object | None = None
-) -> dict[str, Any]:
-    """The token of the member's incarnation. It goes with its pod, once that is there."""
-    metadata: dict[str, Any] = {
+) -> Object:
+    """The token of the member's incarnation. The pod becomes its owner once it exists."""
+    metadata: dict[str, object] = {
         "name": pod_name(pool, member),
         "namespace": namespace,
         "labels": labels_of(pool, member),
@@ -117,7 +114,7 @@ def token_data(token: str) -> dict[str, str]:
     return {TOKEN_KEY: base64.b64encode(f"{token}\n".encode()).decode()}
 
 
-def owner_reference(pod: Object) -> dict[str, Any]:
+def owner_reference(pod: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "name": name_of(pod), "uid": uid_of(pod)}
 
 
@@ -126,19 +123,19 @@ def template_digest(pool: PoolSnapshot) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _pod_security(template: Any) -> dict[str, Any]:
+def _pod_security(template: Object) -> Object:
     user = template.get("user", DEFAULT_USER)
     return {
         "runAsNonRoot": user != 0,
         "runAsUser": user,
         "runAsGroup": user,
-        "fsGroup": user,  # else it could not read its token
+        "fsGroup": user,  # the agent must read its token
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
-def _add_agent(spec: dict[str, Any], secret: str, template: Any, url: str) -> None:
-    """What the agent needs: its token, its settings, and as root the means to isolate tasks."""
+def _add_agent(spec: dict[str, Any], secret: str, template: Object, url: str) -> None:
+    """Add the token and settings of the agent, and for root the means to isolate tasks."""
     (container,) = spec["containers"]
     spec["volumes"].append(
         {"name": "token", "secret": {"secretName": secret, "defaultMode": 0o440}}
@@ -162,7 +159,7 @@ def _add_agent(spec: dict[str, Any], secret: str, template: Any, url: str) -> No
         container["volumeMounts"].append({"name": "work", "mountPath": WORK})
 
 
-def _container(template: Any) -> dict[str, Any]:
+def _container(template: Object) -> Object:
     env = {"HOME": STATE, **template.get("env", {})}
     container: dict[str, Any] = {
         "name": CONTAINER,

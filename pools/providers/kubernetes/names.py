@@ -1,9 +1,8 @@
-"""How pods are called and known: a name that says whose it is, labels that decide whose
-it is. Pure.
+"""Names and labels of pods. The name is for people, the labels identify the member. Pure.
 
-Only what carries our installation's label is ever touched. The name is made of pool, member and
-incarnation, so a create whose answer was lost finds its own pod in the way; the few characters of a
-hash tell a-b of c from a of b-c, and one installation from another.
+Berth only touches objects with the label of its installation. The name consists of pool, member and
+incarnation, so a repeated create finds the pod of an attempt that lost its answer. A short hash
+separates member c of pool a-b from member b-c of pool a, and installations from each other.
 """
 
 import hashlib
@@ -20,8 +19,8 @@ INSTALLATION, POOL, MEMBER, INCARNATION = (
     f"{OURS}member",
     f"{OURS}incarnation",
 )
-POOL_NAME, MEMBER_NAME = f"{OURS}pool-name", f"{OURS}member-name"  # annotations: for people
-UNNAMED = "berth"  # an installation that does not say its name
+POOL_NAME, MEMBER_NAME = f"{OURS}pool-name", f"{OURS}member-name"  # annotations for people
+UNNAMED = "berth"  # an installation without a name
 LONGEST = 63
 HASH = 6
 
@@ -67,7 +66,7 @@ def select_member(pool: PoolSnapshot, member: MemberSnapshot) -> str:
 
 
 def is_ours(found: Object, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
-    """By its labels: made for this member, whatever its incarnation."""
+    """Whether the labels name this member; any incarnation counts."""
     labels = found.get("metadata", {}).get("labels") or {}
     wanted = labels_of(pool, member)
     return all(
@@ -76,7 +75,7 @@ def is_ours(found: Object, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
 
 
 def number_in(found: Object, label: str) -> int:
-    """0: it does not say."""
+    """The number in a label; 0: the label is missing or no number."""
     text = str((found.get("metadata", {}).get("labels") or {}).get(label, ""))
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 

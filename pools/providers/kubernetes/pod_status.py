@@ -1,13 +1,13 @@
-"""What a pod's status means for its member, in words for people. Pure: the moment is an argument.
+"""The state of a member from the status of its pod, with a reason for people. Pure.
 
-Gone is what the API server does not know any more. A pod on a node that does not answer is there
-until the cluster says otherwise.
+A pod is treated as gone only when the API server does not return it. A pod on a node that does not
+answer exists until the cluster deletes it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberSnapshot, PoolSnapshot
@@ -22,9 +22,9 @@ from pools.providers.kubernetes.names import (
 from project.kernel.kubernetes.objects import Object, is_ending, name_of, uid_of
 
 Kind = Literal["none", "pending", "running", "silent", "ending", "ended", "gone"]
-OVERDUE = timedelta(seconds=60)  # a node that works confirms well before
+OVERDUE = timedelta(seconds=60)  # a working node confirms a deletion much earlier
 LONGEST = 300
-# Ended from outside, whatever its agent would have liked.
+# Reasons of pods that the cluster ended.
 DISRUPTED = {
     "Evicted", "Preempting", "Preempted", "Terminated", "Shutdown", "NodeShutdown", "NodeLost",
     "NodeAffinity", "TerminationByKubelet", "DeletionByTaintManager", "EvictionByEvictionAPI",
@@ -47,29 +47,29 @@ class PodCondition:
     kind: Kind
     why: str = ""
     external_id: str = ""
-    is_planned: bool = False  # it ended, and that is no sign of trouble
+    is_planned: bool = False  # it ended on purpose
     is_ready: bool = False  # the condition Ready: its readiness probes succeed
 
     @property
     def is_down(self) -> bool:
-        """Nothing of it runs, and nothing will."""
+        """The pod does not run and will not run again."""
         return self.kind in ("ended", "gone")
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPods:
-    """Pods of a member: the one that is to be there, and older ones that are to go."""
+    """Pods of a member: the pod of this incarnation, and older pods to delete."""
 
     current: Object | None = None
     older: tuple[Object, ...] = ()
-    # With our labels in the place of one that we made: somebody replaced it.
+    # Pods with Berth's labels that replaced a pod of Berth.
     foreign: tuple[Object, ...] = ()
-    odd: str = ""  # what is unusual about the current one
+    odd: str = ""  # a fault of the current pod, for people
 
 
 def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot) -> MemberPods:
-    """By the uid that was written down. One that was never written down, because its answer was
-    lost, is known by its labels.
+    """Sort pods by the recorded uid. The labels identify a pod whose uid was never recorded because
+    the answer of the create was lost.
     """
     name, uid = recorded(member)
     wanted = pod_name(pool, member)
@@ -85,14 +85,14 @@ def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot
         ):
             current = pod
         elif is_recorded and not is_ending(pod):
-            foreign.append(pod)  # ours had all begun to go before this incarnation was made
+            foreign.append(pod)  # Berth deletes its older pods before it creates a new one
         else:
             older.append(pod)
     return MemberPods(current, tuple(older), tuple(foreign))
 
 
 def recorded(member: MemberSnapshot) -> tuple[str, str]:
-    """Name and uid of the pod that was made last."""
+    """Name and uid of the last pod that Berth created."""
     name, _, uid = member.external_id.partition("/")
     return name, uid
 
@@ -107,10 +107,10 @@ def judge(
         return PodCondition("none")
     if mine.foreign:
         what = (
-            f"Pod {name_of(mine.foreign[0])} was replaced by another with its name and labels (uid "
-            f"{uid_of(mine.foreign[0])})"
+            f"Pod {name_of(mine.foreign[0])} was replaced by a foreign pod with its name and "
+            f"labels (uid {uid_of(mine.foreign[0])}), which Berth leaves alone"
         )
-        return PodCondition("gone", f"{what}: it is not ours and left alone", member.external_id)
+        return PodCondition("gone", what, member.external_id)
     return PodCondition(
         "gone",
         f"Pod {name or pod_name(pool, member)} is gone: deleted outside Berth, or with its node",
@@ -128,7 +128,7 @@ def is_member_ready(found: PodCondition, pool: PoolSnapshot, member: MemberSnaps
 
 
 def describe_readiness(found: PodCondition, pool: PoolSnapshot, member: MemberSnapshot) -> str:
-    """What a member waits for whose pod runs; empty: nothing."""
+    """The wait reason of a member with a running pod; empty: the member is ready."""
     if found.kind != "running":
         return ""
     if turns_agents_off(pool.options):
@@ -137,7 +137,7 @@ def describe_readiness(found: PodCondition, pool: PoolSnapshot, member: MemberSn
 
 
 def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
-    status: Mapping[str, Any] = pod.get("status") or {}
+    status: Object = pod.get("status") or {}
     phase, outside = str(status.get("phase") or "Pending"), external_id_of(pod)
     ended = _ended(status)
     if phase in ("Failed", "Succeeded") or ended:
@@ -159,7 +159,7 @@ def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
 
 
 def _why_pending(pod: Object) -> str:
-    status: Mapping[str, Any] = pod.get("status") or {}
+    status: Object = pod.get("status") or {}
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _describe_reason(each.get("reason") or "Unschedulable", each.get("message"))
@@ -172,13 +172,12 @@ def _why_pending(pod: Object) -> str:
             return _describe_reason(waiting["reason"], waiting.get("message"))
     if status.get("reason") or status.get("message"):
         return _describe_reason(status.get("reason") or "Pending", status.get("message"))
-    return (
-        "it is being started" if (pod.get("spec") or {}).get("nodeName") else "it waits for a node"
-    )
+    has_node = (pod.get("spec") or {}).get("nodeName")
+    return "it is being started" if has_node else "it waits for a node"
 
 
-def _why_ended(pod: Object, phase: str, ended: Mapping[str, Any] | None) -> str:
-    status: Mapping[str, Any] = pod.get("status") or {}
+def _why_ended(pod: Object, phase: str, ended: Object | None) -> str:
+    status: Object = pod.get("status") or {}
     what = f"Pod {name_of(pod)} "
     if status.get("reason"):
         return f"{what}ended: {_describe_reason(status['reason'], status.get('message'))}"
@@ -211,24 +210,24 @@ def _why_ending(pod: Object, now: datetime) -> str:
     return f"Pod {name_of(pod)} is being ended"
 
 
-def read_moment(text: Any) -> datetime | None:
+def read_moment(text: object) -> datetime | None:
     try:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
     except ValueError:
         return None
 
 
-def _ended(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Of our own container: one that somebody put beside it may run on."""
+def _ended(status: Object) -> Object | None:
+    """The end of Berth's container. A sidecar may still run."""
     for container in status.get("containerStatuses") or ():
         if container.get("name") == CONTAINER:
-            found: Mapping[str, Any] | None = (container.get("state") or {}).get("terminated")
+            found: Object | None = (container.get("state") or {}).get("terminated")
             return found
     return None
 
 
 def _is_disrupted(pod: Object) -> bool:
-    status: Mapping[str, Any] = pod.get("status") or {}
+    status: Object = pod.get("status") or {}
     conditions = [
         each
         for each in status.get("conditions") or ()
@@ -241,7 +240,7 @@ def _node(pod: Object) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "(none)")
 
 
-def _describe_reason(reason: Any, message: Any) -> str:
+def _describe_reason(reason: object, message: object) -> str:
     return f"{reason}: {' '.join(str(message).split())}" if message else str(reason)
 
 

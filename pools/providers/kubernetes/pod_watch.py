@@ -1,6 +1,6 @@
-"""Hears of pods that change: one list to begin with, then a watch that is resumed where it ended.
-It only says which pool is worth a look; what is true, the look finds out. So a watch that hangs,
-breaks or is too old costs seconds and nothing else."""
+"""Follower of pod changes: a list, then a watch that resumes where it ended. The follower only
+names changed pools, and the look reads the facts. A watch that hangs or breaks costs seconds.
+"""
 
 import logging
 import random
@@ -20,8 +20,8 @@ from project.kernel.retry import Backoff, delay_after
 
 logger = logging.getLogger(__name__)
 
-LASTS = 50  # seconds: the server ends a watch then, and it is resumed
-SLACK = 10.0  # seconds more, after which a watch that says nothing hangs
+LASTS = 50  # seconds after which the server ends a watch, and the follower resumes it
+SLACK = 10.0  # more seconds, after which a silent watch counts as hanging
 BACKOFF = Backoff(0.5, 30.0)
 ENDS_WITHIN = 2.0
 
@@ -32,7 +32,7 @@ class PodFollower(Follower):
         self._stop = threading.Event()
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name="follow-pods", daemon=True)
-        self._version = ""  # up to where we have heard; empty: nowhere
+        self._version = ""  # resource version of the last event; empty: list first
 
     def start(self) -> None:
         self._thread.start()
@@ -51,13 +51,13 @@ class PodFollower(Follower):
                 api = api_for(self._options)
                 if not self._version:
                     self._version = api.find_version(self._selector)
-                    self._tell(None)  # whatever happened before is found by a look
+                    self._tell(None)  # a look finds the earlier changes
                 elif failures:
-                    self._tell(None)  # it answers again: who waits for that need not wait longer
+                    self._tell(None)  # it answers again, and pools may wait for that
                 if failures:
-                    logger.info("follows pods of %s again", api.place)
+                    logger.info("the watch of pods in %s works again", api.place)
                 failures = 0
-                self._listen(api)
+                self._follow(api)
                 continue
             except Expired:
                 self._version = ""
@@ -71,12 +71,12 @@ class PodFollower(Follower):
                     getattr(error, "retry_after", None) or 0.0,
                 )
                 if failures == 1:
-                    logger.warning("pods are not followed, looks go on by timer: %s", error)
+                    logger.warning("the watch of pods failed, looks continue by timer: %s", error)
             self._stop.wait(continue_at)
 
-    def _listen(self, api: Api) -> None:
-        """Until the server ends it. What breaks it is raised, and it is resumed from what was
-        heard last.
+    def _follow(self, api: Api) -> None:
+        """Follow one watch until the server ends it. Raises the error that breaks the watch; the
+        next watch resumes after the last event.
         """
         seconds = random.randint(LASTS - 10, LASTS)
         stream = self._stream = api.watch_pods(
@@ -86,12 +86,12 @@ class PodFollower(Follower):
             for event in stream:
                 if self._stop.is_set():
                     return
-                self._hear(event, api)
+                self._handle(event, api)
         finally:
             self._stream = None
             stream.close()
 
-    def _hear(self, event: Object, api: Api) -> None:
+    def _handle(self, event: Object, api: Api) -> None:
         found = event.get("object") or {}
         if event.get("type") == "ERROR":
             code = found.get("code")

@@ -1,9 +1,9 @@
-"""Pods as members: made from the pool's template in one namespace of a cluster, watched, and taken
-away again.
+"""Pods as members: Berth creates them from the pool's template in one namespace of a cluster,
+watches them and deletes them.
 
-Everything that is known of a pod is asked of the API server; what is ours is told by labels, which
-one by its uid. The client library is loaded where a cluster is asked and nowhere else: in a web
-process that reads options it would take 40 MB and a second for nothing.
+The API server is the only source of facts about pods. Labels mark the pods of Berth, and the uid
+tells them apart. The client library is imported with the first call to a cluster: a web process
+that only reads options would need 40 MB and a second for it.
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -107,13 +107,13 @@ def api_for(pool: PoolSnapshot) -> Any:
 
 def url_of(pool: PoolSnapshot) -> str:
     """The address of Berth for agents in the pods; empty where no agent runs."""
-    told = pool.options.get("url")
-    if told or turns_agents_off(pool.options):
-        return str(told or "")
+    url = pool.options.get("url")
+    if url or turns_agents_off(pool.options):
+        return str(url or "")
     try:
         return find_url()
     except PermanentError:
         raise Misconfigured(
-            "Nobody says where pods find Berth. Set provider.url of the pool, or BERTH_AGENT_URL "
-            "for the workers, like https://berth.example.com/."
+            "The address of Berth for pods is unknown. Set provider.url of the pool, or "
+            "BERTH_AGENT_URL for the workers, like https://berth.example.com/."
         ) from None

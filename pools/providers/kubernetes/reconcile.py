@@ -1,9 +1,10 @@
-"""A member's pod and Secret are made equal to its rows. Each function may be called twice or late;
-what it does not see confirmed, it does not say."""
+"""Make the pod and the Secret of a member equal to its rows. Each function may be called twice or
+late, and reports only confirmed facts.
+"""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
@@ -42,14 +43,14 @@ from project.kernel.kubernetes.errors import AlreadyExists
 from project.kernel.kubernetes.objects import Object, is_ending, name_of, uid_of
 from project.kernel.outbox.operations import ConflictError, ProviderError
 
-SOON = 2.0  # seconds until another look at what should be done in a moment
-# Seconds for a pod in which nothing runs any more, whatever its template gives one that works.
+SOON = 2.0  # seconds until the next sync when an effect is expected in a moment
+# Seconds of grace for a pod without a task, in place of the grace of the template.
 EMPTY_GRACE = 30
-PATIENCE = 30.0  # where the watch tells us before, and this is for when it does not
+PATIENCE = 30.0  # seconds until the next sync if the watch reports no change
 
 
 class Cluster(Protocol):
-    """What is asked of an API server; see client.Api."""
+    """The calls of `client.Api` that this module uses. The import would load the client library."""
 
     namespace: str
     place: str
@@ -62,13 +63,13 @@ class Cluster(Protocol):
     def delete_pod(self, pod: Object, grace: int | None = None) -> None: ...
     def get_secret(self, name: str) -> Object | None: ...
     def create_secret(self, manifest: Object, *, is_dry: bool = False) -> Object: ...
-    def patch_secret(self, secret: Object, change: Any) -> Object: ...
+    def patch_secret(self, secret: Object, change: Object) -> Object: ...
     def delete_secret(self, secret: Object) -> None: ...
 
 
 def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
-    """Its pod is to be made, and there is no Secret yet that an earlier try left for it; or the
-    one it has is to be replaced.
+    """True: the pod does not exist yet and no Secret of an earlier attempt exists, or the token is
+    due for renewal.
     """
     if turns_agents_off(pool.options):
         return False
@@ -76,7 +77,7 @@ def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> boo
         return True
     if member.state != "creating" or recorded(member)[0] == pod_name(pool, member):
         return False
-    check_place(api, pool)  # else each try would get one
+    check_place(api, pool)  # else each attempt would get a token
     return api.get_secret(pod_name(pool, member)) is None
 
 
@@ -105,7 +106,7 @@ def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> Memb
     found = judge(mine, pool, member, datetime.now(UTC))
     draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
     if found.is_down:
-        # Its folder went with it: who is started next knows nothing.
+        # The folder of the agent is lost with the pod.
         return MemberReport(
             clean=draining,
             external_id=found.external_id,
@@ -124,18 +125,19 @@ def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> Memb
     )
 
 
-# -- in --------------------------------------------------------------------------------------------
+# -- create ----------------------------------------------------------------------------------------
 
 
 def start(
     api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: MemberPods, url: str
 ) -> MemberReport:
-    """Older incarnations go first. One that should have gone long ago is on a node that does not
-    answer: its token opens nothing, and what it ran has been called lost, so it holds nobody up."""
+    """Delete pods of older incarnations, then create the pod. An overdue deletion is on a node that
+    does not answer. It delays no new pod: its token is void, and its work counts as lost.
+    """
     if any(is_newer(pod, member) for pod in mine.older):
         raise ConflictError(
-            f"A later incarnation of {member.name} runs in {api.place} than the one that is to be "
-            "made. It is left alone."
+            f"{api.place[0].upper()}{api.place[1:]} has a pod of a later incarnation of "
+            f"{member.name}. Berth leaves it alone."
         )
     for pod in mine.older:
         if not is_ending(pod):
@@ -143,7 +145,7 @@ def start(
     if member.incarnation > 1:
         remove_secret(api, pool, member, member.incarnation - 1)
     if mine.older and any(is_in_the_way(api.get_pod(name_of(pod)), pod) for pod in mine.older):
-        return MemberReport(why="the pod before it is being ended", again=SOON)
+        return MemberReport(why="its previous pod is ending", again=SOON)
     if not turns_agents_off(pool.options):
         write_secret(api, pool, member)
     pod = create_pod(api, pool, member, url)
@@ -156,8 +158,8 @@ def start(
 
 
 def is_newer(pod: Object, member: MemberSnapshot) -> bool:
-    """Whoever knows less than the cluster was frozen for long, or has an old copy of the
-    database: he ends nothing that may be at work.
+    """True: the pod works and belongs to a later incarnation. This worker was frozen for long, or
+    uses an old copy of the database, so it must not delete the pod.
     """
     return (
         number_in(pod, INCARNATION) > member.incarnation
@@ -173,32 +175,29 @@ def create_pod(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: st
         if there is None:
             raise
         if is_ours(there, pool, member) and number_in(there, INCARNATION) == member.incarnation:
-            return there  # an earlier try made it, and its answer was lost
-        what = (
-            f"The name {pod_name(pool, member)} is taken in {api.place} by a pod that is not ours "
-            f"(uid {uid_of(there)})."
-        )
+            return there  # of an earlier attempt, whose answer was lost
         raise ConflictError(
-            f"{what} It is left alone: remove it, or give the member another name."
+            f"The name {pod_name(pool, member)} is taken in {api.place} by a pod that is not "
+            f"Berth's (uid {uid_of(there)}). Remove that pod, or give the member another name."
         ) from None
 
 
 def is_in_the_way(found: Object | None, pod: Object) -> bool:
-    """Of an older pod that was asked to go: whether to wait for it."""
+    """Whether a new pod waits for the deletion of this older pod."""
     if found is None or uid_of(found) != uid_of(pod):
         return False
     until = read_moment(found["metadata"].get("deletionTimestamp"))
     return until is None or datetime.now(UTC) - until <= OVERDUE
 
 
-# -- out -------------------------------------------------------------------------------------------
+# -- delete ----------------------------------------------------------------------------------------
 
 
 def remove(
     api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: MemberPods
 ) -> MemberReport:
-    """The token first: a pod in the cluster means that somebody looks again. Gone is what the
-    server does not know any more.
+    """Delete the Secrets first: a remaining pod causes the next sync. A pod is gone only when the
+    API server does not return it.
     """
     for incarnation in {member.incarnation, max(1, member.incarnation - 1)}:
         remove_secret(api, pool, member, incarnation)
@@ -221,7 +220,7 @@ def remove(
 
 
 def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
-    """Of members that are gone. Each by its uid, with the Secret of its name."""
+    """Delete the pods of gone members by their uid, each with the Secret of its name."""
     for pod in list_strays(api.list_pods(select_pool(pool)), pool):
         if number_in(pod, MEMBER) not in member_ids or is_ending(pod):
             continue
@@ -234,8 +233,8 @@ def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int])
 
 
 def is_far(pod: Object) -> bool:
-    """Somebody gave it long to end while it was at work. A second word makes that shorter,
-    never longer.
+    """The pod got a long grace while it worked. A second delete shortens the grace and never
+    extends it.
     """
     until = read_moment(pod["metadata"].get("deletionTimestamp"))
     return until is not None and (until - datetime.now(UTC)).total_seconds() > 2 * EMPTY_GRACE
@@ -245,8 +244,8 @@ def is_far(pod: Object) -> bool:
 
 
 def write_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None:
-    """Before its pod, which would wait for it. An earlier try may have left one: its token is
-    good for this incarnation.
+    """Write the Secret before the pod, which would wait for it. A Secret of an earlier attempt
+    holds a valid token of this incarnation.
     """
     if not member.token:
         if api.get_secret(pod_name(pool, member)) is None:
@@ -261,8 +260,9 @@ def write_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> No
 
 
 def deliver_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
-    """To a pod that runs: the kubelet puts it into the mounted file within a minute or so, and the
-    agent reads that when its old token is refused."""
+    """Give a new token to a running pod. The kubelet updates the mounted file within about a
+    minute, and the agent reads it when its old token is refused.
+    """
     try:
         write_token(api, pool, member)
     except SecretGone:
@@ -272,13 +272,12 @@ def deliver_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod:
 def write_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None:
     secret = api.get_secret(pod_name(pool, member))
     if secret is None:
-        raise SecretGone(f"There is no Secret {pod_name(pool, member)} in {api.place} any more.")
+        raise SecretGone(f"The Secret {pod_name(pool, member)} in {api.place} is gone.")
     if not is_ours(secret, pool, member):
-        what = (
-            f"The name {pod_name(pool, member)} is taken in {api.place} by a Secret "
-            "that is not ours."
+        raise ConflictError(
+            f"The name {pod_name(pool, member)} is taken in {api.place} by a Secret that is not "
+            "Berth's. Remove that Secret, or give the member another name."
         )
-        raise ConflictError(f"{what} It is left alone: remove it, or give the member another name.")
     api.patch_secret(secret, {"data": token_data(member.token)})
 
 
@@ -287,7 +286,7 @@ class SecretGone(ProviderError):
 
 
 def adopt_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
-    """From now on it goes with its pod, whoever deletes that."""
+    """Make the pod the owner of its Secret, so that the cluster deletes both together."""
     secret = find_secret(api, pool, pod_name(pool, member))
     if secret is None or not is_ours(secret, pool, member):
         return
@@ -298,7 +297,7 @@ def adopt_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: 
 
 
 def find_secret(api: Cluster, pool: PoolSnapshot, name: str) -> Object | None:
-    """None also in a pool without agents: it has no Secrets, and needs no right to read them."""
+    """None also in a pool without agents, which needs no right to read Secrets."""
     return None if turns_agents_off(pool.options) else api.get_secret(name)
 
 

@@ -1,6 +1,6 @@
-"""A pod that its list does not name may be there all the same: its labels can be changed by
-anybody. Before it is called gone it is asked for by its name, and known by the uid that was
-written down."""
+"""Pods that the list by labels misses, because labels can be changed. Berth reads a missing pod by
+its name and compares the recorded uid before the pod counts as gone.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -27,22 +27,17 @@ def complete(
     there = api.get_pod(wanted)
     if there is None or uid_of(there) != uid:
         return mine
-    odd = (
-        ""
-        if is_ours(there, pool, member)
-        else f"somebody has changed the labels of pod {wanted}: put those of Berth back"
-    )
+    is_labelled = is_ours(there, pool, member)
+    odd = "" if is_labelled else f"the labels of pod {wanted} were changed: restore those of Berth"
     return replace(mine, current=there, odd=odd)
 
 
 def list_strays(pods: Iterable[Object], pool: PoolSnapshot) -> list[Object]:
-    """Of members that the pool has not. A label may say so of a pod that we know by its uid: it
-    was changed.
+    """Pods of members that the pool does not have. A pod with a recorded uid is none of them: its
+    label was changed.
     """
-    members, uids = (
-        {member.id for member in pool.members},
-        {recorded(member)[1] for member in pool.members},
-    )
+    members = {member.id for member in pool.members}
+    uids = {recorded(member)[1] for member in pool.members}
     return [
         pod
         for pod in pods
@@ -51,8 +46,8 @@ def list_strays(pods: Iterable[Object], pool: PoolSnapshot) -> list[Object]:
 
 
 def refuse_unlabelled(mine: MemberPods) -> None:
-    """What does not carry our labels is not deleted, and not called gone either."""
+    """Raises ConflictError for a pod without Berth's labels: Berth neither deletes it nor calls it
+    gone.
+    """
     if mine.odd:
-        raise ConflictError(
-            f"{mine.odd[0].upper()}{mine.odd[1:]}, or delete it. It is left alone until then."
-        )
+        raise ConflictError(f"{mine.odd[0].upper()}{mine.odd[1:]}, or delete the pod.")

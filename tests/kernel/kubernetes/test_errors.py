@@ -157,7 +157,7 @@ def test_refusal_is_reported_at_its_fields() -> None:
         ".image", ".resources.requests", ".resources.limits.cpu", ".tolerations[1].operator",
         ".image_pull_secrets[0]", "",
     ]  # fmt: skip
-    assert found[-1].way_out == "The cluster calls it spec.priority."
+    assert found[-1].way_out == "The cluster names the field spec.priority."
 
 
 @pytest.mark.parametrize(

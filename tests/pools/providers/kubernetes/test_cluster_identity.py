@@ -257,7 +257,7 @@ def test_pod_without_berth_labels_is_neither_deleted_nor_gone(bench: KubeHarness
     name = member.external_id.partition("/")[0]
     bench.space.patch("pods", name, {"metadata": {"labels": CHANGES["none"]}})
     leaving = replace(member, state="deleting", slots=())
-    with pytest.raises(ConflictError, match="put those of Berth back"):
+    with pytest.raises(ConflictError, match="restore those of Berth"):
         bench.provider().sync(bench.pool(leaving), leaving)
     assert "deletionTimestamp" not in bench.space.pod(name)["metadata"]
     assert len(asked(bench, bench.pool(leaving)).seen) == 1

@@ -63,7 +63,7 @@ def test_refusal_of_the_server_is_reported_at_its_field(
     """Where our own reader is passed by: it would have said so before."""
     (fault,) = check(bench, template)
     assert fault.field.startswith(field)
-    assert "The cluster refuses it" in fault.message
+    assert "The cluster refuses the value" in fault.message
     assert "spec." in fault.way_out
 
 
