@@ -1,4 +1,4 @@
-"""How the admin looks: the name and the accent of the pages."""
+"""Names and colours of the admin."""
 
 ACCENT = {
     "50": "#effafa",

@@ -1,5 +1,5 @@
-"""Settings that every profile shares. A profile sets the secret key, the hosts and how strict
-the transport is.
+"""Settings shared by all profiles. A profile sets the secret key, the hosts and the rules of the
+transport.
 """
 
 import os
@@ -20,23 +20,23 @@ BASE_DIR = env.ROOT
 
 
 def read_age(text: str) -> float | None:
-    """None: never."""
+    """Seconds; None: never."""
     found = None if text == "never" else parse_duration(text)
     if text != "never" and not found:
         raise ImproperlyConfigured(
-            f"BERTH_TOKEN_AGE={text[:40]} is not a length of time. Write one like 30d or "
-            "12h, or never."
+            f"BERTH_TOKEN_AGE={text[:40]} is not a duration. Use a duration like 30d or 12h, or "
+            "never."
         )
     return found
 
 
 def read_bytes(name: str, default: str) -> int | None:
-    """None: without a limit."""
+    """A size in bytes; None: no limit."""
     text = os.environ.get(name, "").strip() or default
     found = None if text == "none" else parse_size(text)
     if text != "none" and found is None:
         raise ImproperlyConfigured(
-            f"{name}={text[:40]} is not a size. Write one like 500MB or 5GB, or none."
+            f"{name}={text[:40]} is not a size. Use a size like 500MB or 5GB, or none."
         )
     return found
 
@@ -51,7 +51,7 @@ def read_proxies(name: str, default: str) -> tuple[Network, ...]:
 BERTH_HOME = env.home()
 
 INSTALLED_APPS = [
-    "unfold.apps.BasicAppConfig",  # the site is ours
+    "unfold.apps.BasicAppConfig",  # without unfold's admin site; Berth has its own
     "project.kernel.ui.admin_config.BerthAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -133,7 +133,7 @@ BERTH_SESSION_LIFE = 7 * 24 * 3600  # seconds since the sign-in
 SESSION_COOKIE_AGE = BERTH_SESSION_LIFE
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-CSRF_COOKIE_HTTPONLY = True  # pages bring the token with them; no script reads the cookie
+CSRF_COOKIE_HTTPONLY = True  # pages contain the token; no script reads the cookie
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_FAILURE_VIEW = "project.kernel.http.problems.csrf_failure"
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -141,11 +141,10 @@ SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
-# Each keeps a database connection.
+# Each thread keeps a database connection.
 BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))
-BERTH_REQUESTS_PER_MINUTE = int(
-    os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000")
-)  # a token's share in all web processes together; bulk counts as one
+# Limit of a token in all web processes together; a bulk call counts as one request.
+BERTH_REQUESTS_PER_MINUTE = int(os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000"))
 # Path, most bytes, and the guard that names the caller before a large body is read
 # (project.kernel.http.bodies). The first match counts. The final slash is optional: a client that
 # omitted it gets 308, and not a smaller limit.
@@ -173,30 +172,30 @@ BERTH_IDLE_CONNECTIONS = int(os.environ.get("BERTH_IDLE_CONNECTIONS", "1000"))
 # The longest time for the head of a request.
 BERTH_HEAD_SECONDS = float(os.environ.get("BERTH_HEAD_SECONDS", "10"))
 BERTH_HEAD_BYTES = 65_536
-# Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed: addresses and
-# networks, comma-separated.
+# Trusted proxies, which may set X-Forwarded-For and X-Forwarded-Proto: addresses and networks,
+# comma-separated.
 BERTH_TRUSTED_PROXIES = read_proxies("BERTH_TRUSTED_PROXIES", "")
 # Calls that the event loop answers if it can (project.kernel.http.deferred).
 BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
 
-# No inline script and no inline style element; numbers go into style attributes (the length
-# of a bar).
+# No inline scripts and no inline style elements. Style attributes hold numbers, such as the length
+# of a bar.
 STRICT = (
     "default-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'"
 )
 STRICT += "; frame-ancestors 'none'"
-# What the admin brings along: Alpine evaluates expressions and writes style elements.
+# The admin uses Alpine, which evaluates expressions and writes style elements.
 ADMIN = STRICT + "; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
 BERTH_CONTENT_POLICIES = {"/": STRICT, "/admin/": ADMIN}
 
-# What seals secrets, logs and plans at rest: the first key seals, all unseal. None here:
-# BERTH_HOME/sealing-key (project.kernel.security.encryption).
+# Keys that encrypt secrets, logs and plans at rest: the first key encrypts, all keys decrypt.
+# Default: BERTH_HOME/sealing-key (project.kernel.security.encryption).
 BERTH_SEALING_KEYS = env.list_words("BERTH_SEALING_KEYS")
-BERTH_MAKES_SEALING_KEY = True  # where there is none: one machine makes its own
-# Several web replicas need a storage that all of them see: another backend, or BERTH_FILES on a
+BERTH_MAKES_SEALING_KEY = True  # one machine creates its own key
+# Several web replicas need a storage that all of them share: another backend, or BERTH_FILES on a
 # shared disk.
 STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -211,8 +210,8 @@ STORAGES: dict[str, dict[str, Any]] = {
     },
 }
 
-# What uploaded sources may take: bytes of each user, and bytes of the disk that stay free for
-# plans, logs and the database.
+# Limits of uploaded sources: bytes per user, and bytes of the disk that stay free for plans, logs
+# and the database.
 BERTH_SOURCE_QUOTA = read_bytes("BERTH_SOURCE_QUOTA", "5GB")
 BERTH_DISK_RESERVE = read_bytes("BERTH_DISK_RESERVE", "500MB")
 
@@ -241,12 +240,12 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Berth",
     "DESCRIPTION": (
-        "Pools of capacity, their slots, and the claims that hold them. Every refusal is a problem "
-        "(RFC 9457) with its way out."
+        "Pools of capacity, their slots, and the claims that hold them. Every error is a problem "
+        "(RFC 9457) with a way out."
     ),
     "VERSION": __version__,
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "SERVE_AUTHENTICATION": [],  # it tells nobody's secrets
+    "SERVE_AUTHENTICATION": [],  # the schema contains no secrets
     "SERVE_PERMISSIONS": [],
     "ENUM_NAME_OVERRIDES": {
         "RoleName": "pools.roles.schemas.ROLE_NAMES",
@@ -267,8 +266,8 @@ SPECTACULAR_SETTINGS = {
 }
 
 REDIS_URL = env.redis_url()
-# The pub/sub layer: redis-py's socket timeout kills the idle sockets of the other one. Its queues
-# are unbounded: hints only.
+# The pub/sub layer, because the socket timeout of redis-py ends idle sockets of the default layer.
+# Its queues are unbounded, so it carries hints only.
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
@@ -287,7 +286,7 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# project/celery.py adds the queues of the providers in BERTH_PROVIDERS. BERTH_QUEUES names more.
+# Further queues of workers; project/celery.py adds the queues of the providers in BERTH_PROVIDERS.
 BERTH_QUEUES = ["default", *env.list_words("BERTH_QUEUES")]
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -302,8 +301,8 @@ LOGGING = logging_settings(
     as_json=env.is_on("BERTH_JSON_LOGS"), level=os.environ.get("BERTH_LOG_LEVEL", "INFO")
 )
 
-# Where people find Berth, and the server that takes its mail: smtp://user:password@host:587?tls=1.
-# None: no mail is sent.
+# The address of Berth in mails, and the mail server: smtp://user:password@host:587?tls=1. Without
+# a server no mail is sent.
 BERTH_URL = os.environ.get("BERTH_URL", "").rstrip("/")
 BERTH_MAIL = os.environ.get("BERTH_MAIL", "")
 _mail = urlsplit(BERTH_MAIL)
@@ -313,14 +312,14 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = parse_qs(_mail.query).get("tls") == ["1"], _mail.
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("BERTH_MAIL_FROM", "berth@localhost")
 
-# Agents get another token then.
+# Age at which the token of an agent is rotated.
 BERTH_TOKEN_AGE = read_age(os.environ.get("BERTH_TOKEN_AGE", "").strip() or "30d")
 BERTH_METRICS_TOKEN = os.environ.get("BERTH_METRICS_TOKEN", "")
-# Past a transaction pooler, for LISTEN.
+# A direct connection for LISTEN, past a transaction pooler.
 BERTH_DIRECT_DATABASE_URL = os.environ.get("BERTH_DIRECT_DATABASE_URL", "")
 
-# What the embedded controllers process runs, in one process; larger installations run one
-# command each.
+# The controllers that `manage.py controllers` runs in one process. Larger installations run one
+# command for each controller.
 BERTH_CONTROLLERS: list[str] = [
     "claims.controllers.Allocator",
     "claims.controllers.Finalizer",
@@ -333,17 +332,17 @@ BERTH_PROVIDERS = env.list_providers()
 # Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all
 # of BERTH_PROVIDERS.
 BERTH_ALLOWED_PROVIDERS = env.list_words("BERTH_ALLOWED_PROVIDERS")
-# Everybody who may claim is trusted: tasks on this machine may read Berth's own passwords and
-# keys (pools.providers.local.protection).
+# All claimants are trusted: tasks on this machine may read Berth's own passwords and keys
+# (pools.providers.local.protection).
 BERTH_TRUST_CLAIMANTS = env.is_on("BERTH_TRUST_CLAIMANTS")
-# That tasks in namespaces may write to, besides their own.
+# Folders that tasks in namespaces may write to, besides their own.
 BERTH_TASK_FOLDERS = env.list_words("BERTH_TASK_FOLDERS")
-# Of the sample's driver: no people, as long as nobody can sign in as them.
+# Users of the sample's driver. They do not count as people unless they have a password.
 BERTH_PROGRAM_USERS = ("sample", "ben")
 BERTH_IS_LOOPBACK = False  # whether Berth listens on loopback alone
-# What our things are marked with outside; empty: a name drawn once, in the database. A copy of a
-# database needs another one.
+# The name that marks objects of this installation in outside systems; empty: a random name in the
+# database. A copy of a database needs a different name.
 BERTH_INSTALLATION = os.environ.get("BERTH_INSTALLATION", "")
-# Scaling policies of one's own, by dotted name, beside fixed, utilisation, warm and on_demand.
-# See docs/scaling.md.
+# Dotted names of further scaling policies, besides fixed, utilisation, warm and on_demand
+# (docs/scaling.md).
 BERTH_SCALING_POLICIES: list[str] = []

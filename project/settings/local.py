@@ -1,4 +1,4 @@
-"""One machine: `make up`, commands beside it, and development."""
+"""Profile of one machine: `make up`, management commands, and development."""
 
 import os
 import socket
@@ -9,8 +9,7 @@ from project.settings.base import *  # noqa: F403
 DEBUG = env.is_on("BERTH_DEBUG")
 SECRET_KEY = os.environ.get("SECRET_KEY") or env.secret("secret-key")
 
-# Names under which this machine may be asked. Beyond loopback only if BERTH_BIND opens it; more
-# names in BERTH_HOSTS.
+# Host names of this machine. Other than loopback names need BERTH_BIND; BERTH_HOSTS adds names.
 BIND = os.environ.get("BERTH_BIND") or "127.0.0.1"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *env.list_words("BERTH_HOSTS")]
 BERTH_IS_LOOPBACK = BIND in {"127.0.0.1", "::1", "localhost"}

@@ -1,9 +1,9 @@
-"""Tests: the local profile on throw-away services that `tests.boot` starts."""
+"""Profile of tests, on services that `tests.boot` starts."""
 
 from project.settings.base import *  # noqa: F403
 
 DEBUG = False
-SECRET_KEY = "only for tests, nothing is kept with it"  # noqa: S105
+SECRET_KEY = "only for tests"  # noqa: S105
 ALLOWED_HOSTS = ["*"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True
