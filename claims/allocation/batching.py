@@ -73,14 +73,7 @@ def begin_create(request: ClaimRequest, proof: CachedToken) -> PendingCreate | N
     """A claim that one statement can create, the check of its caller included. None for a claim
     that is not simple, or has no cached route.
     """
-    is_plain = (
-        request.is_simple
-        and request.slot is None
-        and not request.workspace
-        and not request.task
-        and request.work is None
-    )
-    route = find_cached_route(request) if is_plain else None
+    route = find_cached_route(request) if request.is_plain and not request.task else None
     return None if route is None or not route.is_simple else PendingCreate(request, route, proof)
 
 
@@ -177,11 +170,11 @@ def split_batch(
     """The claims of the next statement, and the rest, both in the order of arrival. A batch takes
     one queue and rank of each pool: two queues would look for the same slots.
     """
-    lines: dict[int | None, tuple[int, int]] = {}
+    queues: dict[int | None, tuple[int, int]] = {}
     taken, left = list[PendingCreate](), list[PendingCreate]()
     for each in waiting:
-        line = (each.route.shape, each.values["rank"])
-        if len(taken) < MOST and lines.setdefault(each.values["pool"], line) == line:
+        queue = (each.route.shape, each.values["rank"])
+        if len(taken) < MOST and queues.setdefault(each.values["pool"], queue) == queue:
             taken.append(each)
         else:
             left.append(each)

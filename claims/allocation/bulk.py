@@ -34,26 +34,20 @@ def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
             f"{len(requests)} claims are too many for one call.", way_out=f"Send {MOST} at most."
         )
     answers: dict[int, Answer] = {}
-    lines: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    queues: dict[tuple[object, ...], list[int]] = defaultdict(list)
     again = find_repeated(requests)
     for i, request in enumerate(requests):
         if i in again:
             continue
-        if (
-            request.is_simple
-            and not request.workspace
-            and request.slot is None
-            and request.work is None
-        ):
-            lines[
-                request.pools, request.kind, request.rank, request.task, request.requested_by
-            ].append(i)
+        if request.is_plain:
+            queue = (request.pools, request.kind, request.rank, request.task, request.requested_by)
+            queues[queue].append(i)
         else:
             answers[i] = _alone(request)
     waiting: list[ClaimView] = []
-    for line in lines.values():
-        for at in range(0, len(line), CHUNK):
-            chunk = line[at : at + CHUNK]
+    for queue_items in queues.values():
+        for at in range(0, len(queue_items), CHUNK):
+            chunk = queue_items[at : at + CHUNK]
             found = _create_chunk([requests[i] for i in chunk])
             waiting += [
                 answer for answer in found if isinstance(answer, ClaimView) and answer.is_waiting
@@ -106,9 +100,9 @@ def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
                 ]
     except BerthError as error:
         return [error if request.key is None else _alone(request) for request in requests]
-    return [
-        Unavailable("The pool changes all the time.", way_out="Send the same call again.")
-    ] * len(requests)
+    return [Unavailable("The pool keeps changing.", way_out="Send the same call again.")] * len(
+        requests
+    )
 
 
 def _create_batch(requests: list[ClaimRequest], route: Route) -> dict[int, Answer]:
@@ -123,7 +117,7 @@ def _create_batch(requests: list[ClaimRequest], route: Route) -> dict[int, Answe
         lanes=route.lanes,
         queue=pool.queue,
         rank=first.rank,
-        step="plan" if first.task else "",
+        step=first.step,
         requested_by=first.requested_by,
         actor=current_actor(),
         owners=[request.owner for request in requests],
@@ -175,11 +169,11 @@ def _explain(waiting: list[ClaimView]) -> None:
     seen: dict[tuple[int, int], int] = defaultdict(int)
     places: dict[int, int] = {}
     for claim in sorted(waiting, key=lambda c: (c.rank, c.id)):
-        line = (claim.shape_id, claim.rank)
-        if line not in first_of:
-            first_of[line] = claim
+        queue = (claim.shape_id, claim.rank)
+        if queue not in first_of:
+            first_of[queue] = claim
             explain_claims([claim])
-        wait = first_of[line].wait
-        places[claim.id] = (wait.place or 1) + seen[line] if wait is not None else 1
-        seen[line] += 1
+        wait = first_of[queue].wait
+        places[claim.id] = (wait.place or 1) + seen[queue] if wait is not None else 1
+        seen[queue] += 1
     explain_claims(waiting, places)

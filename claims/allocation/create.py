@@ -49,32 +49,21 @@ from project.kernel.events.notify import publish
 from slots.members import members_sql
 
 TRIES = 4
-CLOSED = "It is closed: its pool or its member takes nothing new."
-ANOTHER = "Claim another one, or wait for any."
+CLOSED = "The slot is closed: its pool or its member takes no new claims."
+ANOTHER = "Claim another slot, or wait for any."
 
 
 def create_claim(request: ClaimRequest) -> ClaimView:
     """The new claim, or the claim that the same key and request have created before. Raises a
     `BerthError` for a request that could never be served.
     """
-    if request.slot is not None:
-        return claim_named_slot(slot_id=request.slot, request=request)
-    return _count_made(repeat(partial(_create, request), also=frozenset({"23505"})))
-
-
-def _count_made(claim: ClaimView) -> ClaimView:
+    create = _create if request.slot is None else partial(_create_named, request.slot)
+    claim = repeat(partial(create, request), also=frozenset({"23505"}))
     if not claim.is_replay:
         CREATED.labels(claim.state).inc()
     if claim.is_waiting:
         explain_made([claim])
     return claim
-
-
-def claim_named_slot(*, slot_id: int, request: ClaimRequest) -> ClaimView:
-    """A claim of exactly this slot. It never waits: `Conflict` unless the slot is free and no
-    earlier claim waits for it.
-    """
-    return repeat(partial(_create_named, slot_id, request), also=frozenset({"23505"}))
 
 
 def find_by_key(request: ClaimRequest) -> ClaimView | None:
@@ -93,17 +82,17 @@ def find_by_key(request: ClaimRequest) -> ClaimView | None:
 def _create(request: ClaimRequest) -> ClaimView:
     for turn in range(TRIES):
         try:
-            # The configuration of the pool decides what may run, and no statement checks it
-            # again.
+            # The configuration of the pool decides which work may run, and no statement checks
+            # it again.
             route = find_route(request, fresh=turn > 0 or request.work is not None)
-            if is_work_missing(request, route.pools[0]):  # the name may be of a new pool by now
+            if is_work_missing(request, route.pools[0]):  # a new pool may have the name by now
                 route = find_route(request, fresh=True)
             work = prepare_work(request, route.pools[0])
         except BerthError:  # a repeated call gets its claim even if the request is refused by now
             if (earlier := find_by_key(request)) is not None:
                 return earlier
             raise
-        if route.is_simple and not request.workspace and request.work is None and route.is_whole:
+        if request.is_plain and route.is_simple and route.is_whole:
             claim = _create_simple(request, route)
         else:
             claim = _create_in_transaction(request, route, work)
@@ -111,7 +100,7 @@ def _create(request: ClaimRequest) -> ClaimView:
             return claim
         if (earlier := find_by_key(request)) is not None:
             return earlier
-    raise Unavailable("The pool changes all the time.", way_out="Send the same call again.")
+    raise Unavailable("The pool keeps changing.", way_out="Send the same call again.")
 
 
 def _create_simple(
@@ -181,6 +170,9 @@ def _are_current(route: Route) -> bool:
 
 
 def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
+    """Creates a claim of this slot. It never waits: `Conflict` unless the slot is free and no
+    earlier claim waits for it.
+    """
     request = _with_place_of(slot_id, request)
     if (earlier := find_by_key(request)) is not None:
         return earlier
@@ -208,18 +200,18 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
             _check_free(members_sql.lock_named(slots=[slot_id]))
             if not overtake_waiters(row.id, [slot_id], may_pass=False):
                 raise Conflict(
-                    "Others wait for a slot like this one.",
+                    "Other claims wait for a slot like this one.",
                     code="others_wait",
                     way_out="Claim it with a higher priority.",
                 )
             if not assign_slots(row.id, [slot_id], reason="this slot was named"):
-                # Its pool has just been paused.
+                # The pool has just been paused.
                 raise Conflict(CLOSED, code="slot_taken", way_out=ANOTHER)
             notify_bound(route.found)
     except DatabaseError as error:
         if sqlstate(error) in TAKEN and constraint(error) != "claim_serial":
             raise Conflict(
-                f"Slot {slot_id} is taken.", code="slot_taken", way_out="Claim another one."
+                f"Slot {slot_id} is taken.", code="slot_taken", way_out="Claim another slot."
             ) from error
         raise
     return view_claim(row.id)
@@ -252,11 +244,11 @@ def _check_free(row: members_sql.LockNamedRow | None) -> None:
     if row is not None and row.state == "idle" and row.is_open:
         return
     text = {
-        "gone": "It is not there any more.",
+        "gone": "The slot does not exist any more.",
         "idle": CLOSED,
-        "held": "A claim holds it.",
-        "reserved": "A claim holds it and waits for a person.",
-        "draining": "Its last claim has left, it is being cleaned.",
-        "retired": "It is not offered any more.",
+        "held": "A claim holds the slot.",
+        "reserved": "The slot is reserved for a claim that waits for its approval.",
+        "draining": "The slot drains after its last claim.",
+        "retired": "The slot is retired.",
     }["gone" if row is None else row.state]
     raise Conflict(text, code="slot_taken", way_out=ANOTHER)

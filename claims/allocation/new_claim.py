@@ -1,4 +1,4 @@
-"""What the ways to create a claim share: the columns and rows of their statements, the view of the
+"""Shared by all ways to create a claim: the columns and rows of their statements, the view of the
 new claim, and its notifications.
 """
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClaimColumns(TypedDict):
-    """What each statement that creates a claim writes."""
+    """The columns that each statement for a new claim writes."""
 
     shape: int
     pool: int | None
@@ -67,7 +67,7 @@ def columns(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLAC
         "spec": request.spec(NO_LEASE if first is None else first.spec.lease),
         "workspace": place.workspace,
         "is_serial": request.is_serial,
-        "step": "plan" if request.task else "",
+        "step": request.step,
         "state": place.state,
         "actor": current_actor(),
         "reason": place.reason,
@@ -110,7 +110,7 @@ def claim_made(
         workspace=request.workspace or None, workspace_pool=place.owner or None,
         workspace_id=place.workspace, task=request.task,
         pool_id=route.pools[0].id if route.pools[0] else None, shape_id=route.shape,
-        total=route.total, rank=request.rank, step="plan" if request.task else "",
+        total=route.total, rank=request.rank, step=request.step,
         is_serial=request.is_serial, terms=request.terms,
         spec=json.loads(spec) if len(spec) > 2 else {},
     )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from claims import kinds
 from claims.allocation.bulk import create_claims
-from claims.allocation.create import claim_named_slot, create_claim
+from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import read_claim
 from claims.allocation.selectors import view_claim
 from claims.kinds import Attach, ClaimKind, ClaimPool, NewClaim, ShownClaim
@@ -106,7 +106,7 @@ def test_a_kind_attaches_its_work_and_completes_the_view(seats: SeatKind) -> Non
     bound = create_claim(wish("lab", seats=1))
     waiting = create_claim(wish("later", kind="slot", seats=2))
     (bulk,) = create_claims([wish("lab", seats=3)])
-    named = claim_named_slot(slot_id=slot.pk, request=wish("lab", seats=4))
+    named = create_claim(wish("lab", slot=slot.pk, seats=4))
     plain = create_claim(wish("lab"))
     assert not isinstance(bulk, BerthError)
     assert seats.attached == {bound.id: 1, waiting.id: 2, bulk.id: 3, named.id: 4}

@@ -93,6 +93,16 @@ class ClaimRequest:
         return self.size == 1 and len(self.pools) == 1 and not self.selector
 
     @property
+    def is_plain(self) -> bool:
+        """A simple claim of any free slot, without workspace and work: one statement creates it."""
+        return self.is_simple and self.slot is None and not self.workspace and self.work is None
+
+    @property
+    def step(self) -> str:
+        """The first step of the claim."""
+        return "plan" if self.task else ""
+
+    @property
     def rank(self) -> int:
         """The smaller rank goes first. Approved claims have rank 0."""
         return 100 - self.priority

@@ -4,7 +4,7 @@ from django.http import HttpResponse
 from django.urls import reverse
 
 from claims.allocation.api.permissions import require_to_create
-from claims.allocation.create import claim_named_slot, create_claim
+from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest, parse_claim
 from claims.lifecycle.pages.claim_dialogs import describe_places
 from pools.access.permissions import require, require_anywhere
@@ -133,9 +133,7 @@ def claim_slot(request: PageRequest, slot_id: int) -> HttpResponse:
     )
 
     def perform(given: ConfirmInput) -> Done:
-        claim = claim_named_slot(
-            slot_id=slot_id, request=request_of(request, {"slot": slot_id}, given)
-        )
+        claim = create_claim(request_of(request, {"slot": slot_id}, given))
         return Done(f"Claim {claim.id} holds {place}.")
 
     return confirm_action(request, question, perform, frame(request, "claims"))

@@ -7,7 +7,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from claims.allocation.create import claim_named_slot, create_claim
+from claims.allocation.create import create_claim
 from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.models import Claim
@@ -351,9 +351,7 @@ def test_ports_are_claimed_by_kind_and_their_protocol() -> None:
 
 def test_contiguous_ports_are_on_one_member() -> None:
     make_pool("eu", slots={"ports": "30000-30049", "shared": True, "segment": 10}, members=2)
-    claim_named_slot(
-        slot_id=Slot.objects.get(member=member("m0"), number=30020).pk, request=wish(slot=1)
-    )
+    create_claim(wish(slot=Slot.objects.get(member=member("m0"), number=30020).pk))
     claim = ask("eu", size=3, contiguous=True)
     assert places(claim) == [("m1", "port", 30000), ("m1", "port", 30010), ("m1", "port", 30020)]
 
@@ -441,7 +439,7 @@ def test_a_claim_without_a_common_number_waits() -> None:
     make_pool("us", slots=PORTS)
     for name, number in (("eu", 30000), ("eu", 30001), ("us", 30002), ("us", 30003)):
         slot = Slot.objects.get(pool__name=name, number=number)
-        claim_named_slot(slot_id=slot.pk, request=wish(slot=slot.pk))
+        create_claim(wish(slot=slot.pk))
     claim = ask(pools=["eu", "us"], same_number=True)
     assert claim.wait is not None
     assert (claim.state, claim.wait.code) == ("waiting", "no_common_number")
@@ -480,14 +478,14 @@ def test_a_claim_for_a_named_slot_gets_it_or_is_refused() -> None:
     slot = Slot.objects.get(member=member("m1"), lane="plan")
     claim = create_claim(wish(slot=slot.pk, owner="x"))
     assert (claim.kind, places(claim)) == ("plan", [("m1", "plan", 1)])
-    with pytest.raises(Conflict, match="A claim holds it"):
+    with pytest.raises(Conflict, match="A claim holds the slot"):
         create_claim(wish(slot=slot.pk))
     with pytest.raises(NotFound):
         create_claim(wish(slot=999999))
     with pytest.raises(Refused, match="does not serve plan_and_apply"):
-        claim_named_slot(slot_id=slot.pk, request=wish(slot=slot.pk, kind="plan_and_apply"))
+        create_claim(wish(slot=slot.pk, kind="plan_and_apply"))
     with pytest.raises(Invalid):
-        claim_named_slot(slot_id=slot.pk, request=wish("other"))
+        create_claim(wish(pools=["other"], slot=slot.pk))
     assert Claim.objects.count() == 1
 
 

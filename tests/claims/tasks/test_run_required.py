@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from claims.allocation.bulk import create_claims
-from claims.allocation.create import claim_named_slot, create_claim
+from claims.allocation.create import create_claim
 from claims.models import Claim, Task
 from pools.models import Member, Pool
 from project.kernel.errors import Invalid
@@ -37,7 +37,7 @@ def test_a_task_without_a_run_in_a_named_slot_is_refused() -> None:
     slot = Slot.objects.filter(pool_id=pool.pk, lane="plan").first()
     assert slot is not None
     with pytest.raises(Invalid) as caught:
-        claim_named_slot(slot_id=slot.pk, request=wish("tf", slot=slot.pk, **TASK))
+        create_claim(wish("tf", slot=slot.pk, **TASK))
     check_refused(caught.value)
 
 
