@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: 30s, 2m, 8h, 1d, 1h30m. Pure."""
+"""Lengths of time as text: 30s, 2m, 8h, 1d, 1h30m. Pure."""
 
 import re
 
@@ -9,8 +9,8 @@ LONGEST_TEXT = 40
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds; None: not a length of time. A number without a unit is none: nobody knows whether
-    it means seconds or minutes.
+    """Seconds; None: not a length of time. A number needs a unit, because it could mean seconds or
+    minutes.
     """
     text = text.strip().replace(" ", "")
     if len(text) > LONGEST_TEXT or not WHOLE.fullmatch(text):

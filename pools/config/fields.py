@@ -12,7 +12,7 @@ docs/architecture.md says why no library does this.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -68,38 +68,28 @@ def required(kind: ValueType[T], text: str, path: str = "") -> T:
     return made
 
 
-class Fields(Mapping[str, Option]):
+class Fields(dict[str, Option]):
     """The fields of one object by their path, in the order of the canonical form. `tree` holds
     them by the first name of their path.
     """
 
     def __init__(self, options: Mapping[str, Option]) -> None:
-        self._options = {
-            path: dataclasses.replace(each, attribute=each.attribute or path)
-            for path, each in options.items()
-        }
+        super().__init__()
+        for path, each in options.items():
+            self[path] = dataclasses.replace(each, attribute=each.attribute or path)
         self.tree: dict[str, Option | Fields] = {}
         groups: dict[str, dict[str, Option]] = {}
-        for path, each in self._options.items():
+        for path, each in self.items():
             name, _, rest = path.partition(".")
             self.tree[name] = each  # of a group: replaced below, at the same position
             if rest:
                 groups.setdefault(name, {})[rest] = each
         self.tree |= {name: Fields(group) for name, group in groups.items()}
 
-    def __getitem__(self, path: str) -> Option:
-        return self._options[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._options)
-
-    def __len__(self) -> int:
-        return len(self._options)
-
     def find(self, path: str) -> Option:
         """The field of a path that may lead into other objects, like approval.needed."""
-        if path in self._options:
-            return self._options[path]
+        if path in self:
+            return self[path]
         name, _, rest = path.partition(".")
         entry = self.tree[name]
         fields = entry if isinstance(entry, Fields) else getattr(entry.kind, "fields", None)
@@ -183,7 +173,7 @@ class Object(ValueType[T]):
 
     spec: type[T]
     short: str = ""  # the field that a text in place of the object means
-    # Checks rules across fields and sets defaults that depend on others. Gets the spec, the
+    # Checks rules across fields and sets defaults that depend on other fields. Gets the spec, the
     # attributes that are given, the place and the faults.
     finish: Callable[[T, Collection[str], str, Faults], T] | None = None
     fields: Fields = dataclasses.field(init=False)
@@ -191,7 +181,7 @@ class Object(ValueType[T]):
     def __post_init__(self) -> None:
         self.fields = fields_of(self.spec)
 
-    def read(self, value: Any, where: str, faults: Faults) -> T | None:
+    def read(self, value: object, where: str, faults: Faults) -> T | None:
         given = {self.short: value} if self.short and isinstance(value, str) else value
         found = self.fields.read(given, where, faults)
         if any(each.is_required and each.attribute not in found for each in self.fields.values()):

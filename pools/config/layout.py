@@ -1,18 +1,18 @@
-"""What slots a member offers, and which of them serve which kind of claim. Pure: nothing here asks
-a clock, chance or the database.
+"""The slots that a member offers, and the kinds of claims that each slot serves. Pure: no clock,
+chance or database.
 
-A layout is written in one of five forms; inside there is one:
+A configuration writes a layout in one of five forms, which `Layout` unifies:
 
     3                                       three slots of one class
     [any, plan, plan]                       task slots; `any` also takes plan_and_apply
-    {ports: "30000-30049", shared: true}    one listener a number; `protocols: [tcp, udp]` instead:
-                                            one for each
+    {ports: "30000-30049", shared: true}    one listener per number; with `protocols: [tcp, udp]`
+                                            one listener per number and protocol
     node                                    the member as a whole
     [{class: gpu, count: 2, accepts: [train]}]
 
-A lane is what a slot accepts: the one idea behind task classes and protocols. Lanes stand pickiest
-first, so that a claim fills the slots that few others could use before it competes for those that
-anybody could.
+A lane groups the slots that accept the same kinds of claims: task classes and protocols are lanes.
+The lane that accepts the fewest kinds comes first, so that a claim takes a special slot before it
+competes for a general slot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,18 +24,18 @@ Form = Literal["plain", "tasks", "ports", "node", "classes"]
 PLAIN = "slot"
 NODE = "node"
 SHARED = "port"
-DRIFT_CHECK = "drift_check"  # a plan that only looks: wherever a plan may run
+DRIFT_CHECK = "drift_check"  # a plan without an apply: runs in every slot for plans
 TASKS: Mapping[str, tuple[str, ...]] = {
     "plan": ("plan", DRIFT_CHECK),
     "any": ("plan", DRIFT_CHECK, "plan_and_apply"),
 }
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {"tcp": ("tcp", "tcp_ssl"), "udp": ("udp", "quic")}
-PAIR = ("tcp", "udp")  # lanes, where they are separate listeners
-# Kinds that take the same number in both: the way it is written, and an older one.
+PAIR = ("tcp", "udp")  # lanes of a pool with one listener per protocol
+# Kinds that take the same number in both lanes: the present name and an older name.
 PAIRED = ("tcp_udp", "tcpudp")
 ANY_PROTOCOL = ("port", "tcp", "udp", *PAIRED, "tcp_ssl", "quic")
 
-DEFAULT_QUOTA = 50  # listeners a load balancer takes, unless the pool says otherwise
+DEFAULT_QUOTA = 50  # listeners of a load balancer, unless the pool sets a quota
 LAST_PORT = 65535
 
 
@@ -51,13 +51,13 @@ class Ports:
     last: int
     segment: int = 1
     quota: int = DEFAULT_QUOTA  # listeners on one member, foreign ones included
-    foreign: frozenset[int] = frozenset()  # numbers others have on every member
+    foreign: frozenset[int] = frozenset()  # ports that foreign listeners use on every member
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     form: Form
-    classes: tuple[SlotClass, ...]  # as declared, a lane once
+    classes: tuple[SlotClass, ...]  # in declared order, each lane once
     # Lane and count, in the order of the numbers; empty for ports.
     runs: tuple[tuple[str, int], ...] = ()
     ports: Ports | None = None
@@ -65,7 +65,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class OwnSlots:
-    """What was declared for one member alone."""
+    """Slots and ports that a member declares for itself."""
 
     runs: tuple[tuple[str, int], ...] | None = None
     first: int | None = None
@@ -77,7 +77,7 @@ NO_OWN_SLOTS = OwnSlots()
 
 
 def lanes(layout: Layout) -> list[str]:
-    """Pickiest first: those that accept fewer kinds; as declared where they are equal."""
+    """The lanes; those that accept fewer kinds first, equals in declared order."""
     return [c.lane for c in sorted(layout.classes, key=lambda c: len(c.accepts))]
 
 
@@ -87,8 +87,8 @@ def kinds(layout: Layout) -> list[str]:
 
 
 def lanes_for(layout: Layout, kind: str) -> list[str]:
-    """The lanes that serve this kind, pickiest first; none: no member of the pool ever could.
-    Any of them, or (`pair_for`) both at once.
+    """The lanes that serve this kind, those with fewer kinds first. Empty: no member of the pool
+    serves it. A claim takes one of the lanes, or (`pair_for`) both at once.
     """
     accepting = [c for c in layout.classes if kind in c.accepts]
     return [c.lane for c in sorted(accepting, key=lambda c: len(c.accepts))] or list(
@@ -97,33 +97,31 @@ def lanes_for(layout: Layout, kind: str) -> list[str]:
 
 
 def pair_for(layout: Layout, kind: str) -> tuple[str, str] | None:
-    """Both lanes in which such a claim takes the same number. None: one slot a number serves it,
-    or nothing does.
+    """Both lanes in which such a claim takes the same number. None: a claim takes one slot per
+    number, or the pool does not serve the kind.
     """
     is_apart = layout.form == "ports" and set(PAIR) <= {c.lane for c in layout.classes}
     return PAIR if is_apart and kind in PAIRED else None
 
 
 def default_kind(layout: Layout) -> str | None:
-    """The kind of a claim that names none. None: there are several, and the claim must
-    say which.
-    """
+    """The kind of a claim that names none. None: there are several, and the claim must name one."""
     if layout.form == "ports" and layout.classes[0].lane == SHARED:
         return SHARED
     if len(layout.classes) == 1 and layout.form != "tasks":
         return layout.classes[0].accepts[0]
-    # It has to be asked for by name.
+    # A claim must name a drift check.
     found = [kind for kind in kinds(layout) if kind != DRIFT_CHECK]
     return found[0] if len(found) == 1 else None
 
 
 def step_of(layout: Layout) -> int:
-    """How far apart the numbers of two neighbours are."""
+    """The difference between the numbers of two adjacent slots."""
     return layout.ports.segment if layout.ports else 1
 
 
 def ports_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> tuple[int, int] | None:
-    """First and last port a member may use; None where slots are no ports."""
+    """First and last port that a member may use; None: the slots are not ports."""
     if layout.ports is None:
         return None
     return (
@@ -133,8 +131,8 @@ def ports_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> tuple[int, int] | 
 
 
 def slots_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> list[tuple[str, int]]:
-    """Lane and number of every slot the member offers. Numbers of ports are the first of their
-    segment, others count from 0.
+    """Lane and number of each slot that the member offers. A segment of ports has the number of its
+    first port; other slots count from 0.
     """
     if layout.ports is not None:
         return list(_offered_ports(layout, layout.ports, own))
@@ -143,8 +141,8 @@ def slots_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> list[tuple[str, in
 
 
 def numbers_for(layout: Layout, kind: str, own: OwnSlots = NO_OWN_SLOTS) -> dict[str, list[int]]:
-    """The numbers on which a member serves this kind, by lane. Where it takes two lanes at once,
-    those that are offered in both.
+    """The numbers on which a member serves this kind, by lane. For a kind that takes two lanes at
+    once: the numbers that both lanes offer.
     """
     found: dict[str, list[int]] = {lane: [] for lane in lanes_for(layout, kind)}
     for lane, number in slots_of(layout, own):
@@ -163,8 +161,8 @@ def segments_of(first: int, last: int, segment: int) -> range:
 
 
 def _offered_ports(layout: Layout, ports: Ports, own: OwnSlots) -> Iterator[tuple[str, int]]:
-    """The lowest numbers that are not foreign, as many as the quota leaves. A foreign listener
-    counts, wherever it is.
+    """The lowest numbers without a foreign listener, as many as the quota leaves. Each foreign
+    listener counts against the quota, also outside of the range.
     """
     first, last = ports_of(layout, own) or (0, -1)
     foreign = ports.foreign | own.foreign
@@ -197,7 +195,7 @@ def node() -> Layout:
 
 
 def port_lanes(ports: Ports, protocols: Sequence[str] | None) -> Layout:
-    """No protocols: one listener a number serves them all."""
+    """`protocols` None: one listener per number serves every protocol."""
     if protocols is None:
         return Layout("ports", (SlotClass(SHARED, ANY_PROTOCOL),), ports=ports)
     return Layout(
@@ -225,7 +223,7 @@ def runs_of(names: Sequence[str]) -> tuple[tuple[str, int], ...]:
 
 
 def as_config(layout: Layout) -> Any:
-    """The layout as it is written in a configuration: the shortest form that says it all."""
+    """The layout in its shortest form in a configuration."""
     if layout.form == "plain":
         return layout.runs[0][1]
     if layout.form == "node":

@@ -4,7 +4,6 @@ member. Pure.
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from pools.config.fields import Fields, Option
 from pools.config.layout import (
@@ -51,7 +50,7 @@ FORMS = (
 
 
 class PortRange(ValueType[tuple[int, int]]):
-    def read(self, value: Any, where: str, faults: Faults) -> tuple[int, int] | None:
+    def read(self, value: object, where: str, faults: Faults) -> tuple[int, int] | None:
         found = RANGE.fullmatch(value) if isinstance(value, str) else None
         if found is None:
             faults.add(
@@ -145,7 +144,7 @@ OWN_FIELDS = Fields(
 
 
 class LayoutType(ValueType[Layout]):
-    def read(self, value: Any, where: str, faults: Faults) -> Layout | None:
+    def read(self, value: object, where: str, faults: Faults) -> Layout | None:
         if isinstance(value, int) and not isinstance(value, bool):
             count = COUNT.read(value, where, faults)
             return None if count is None else plain(count)

@@ -10,13 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from pools.config.durations import format_duration, parse_duration
 from pools.config.sizes import format_size, parse_size
 from project.kernel.errors import LONGEST_NAME, MOST_FIELDS, FieldError, Invalid
 
 T = TypeVar("T")
+D = TypeVar("D")
 Schema = dict[str, Any]  # JSON Schema
 Values = Mapping[str, object]
 
@@ -31,7 +32,7 @@ class Faults:
     count: int = 0
 
     def add(self, where: str, message: str, way_out: str = "") -> None:
-        """Stores as many faults as an answer names, and counts the others."""
+        """Stores as many faults as an answer names, and counts the remaining faults."""
         self.count += 1
         if len(self.found) < MOST_KEPT:
             self.found.append(FieldError(where, message, way_out))
@@ -108,7 +109,7 @@ class ValueType(ABC, Generic[T]):
     """The type of a field's value."""
 
     @abstractmethod
-    def read(self, value: Any, where: str, faults: Faults) -> T | None:
+    def read(self, value: object, where: str, faults: Faults) -> T | None:
         """The parsed value. None: a fault was added, or a word of the type stands for None."""
 
     @abstractmethod
@@ -131,7 +132,7 @@ class Integer(ValueType[int]):
     high: int
     word: str = ""  # stands for 0
 
-    def read(self, value: Any, where: str, faults: Faults) -> int | None:
+    def read(self, value: object, where: str, faults: Faults) -> int | None:
         if self.word and value == self.word:
             return 0
         way_out = f"Use one from {self.low} to {self.high}{self.word and f', or {self.word}'}."
@@ -156,7 +157,7 @@ class Integer(ValueType[int]):
 
 @dataclass(frozen=True, slots=True)
 class Percent(ValueType[float]):
-    def read(self, value: Any, where: str, faults: Faults) -> float | None:
+    def read(self, value: object, where: str, faults: Faults) -> float | None:
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100:
             return value
         faults.add(
@@ -173,7 +174,7 @@ class Text(ValueType[str]):
     longest: int
     is_stripped: bool = True
 
-    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
         if not isinstance(value, str):
             faults.add(where, f"This is {kind_of(value)}, not text.", "Put it in quotes.")
             return None
@@ -202,14 +203,13 @@ class Pattern(ValueType[str]):
     missing: str = "A name is missing."  # the fault of an empty text
     longest: int | None = None
 
-    def read(self, value: Any, where: str, faults: Faults) -> str | None:
-        is_text = isinstance(value, str) and self.pattern.fullmatch(value)
-        if is_text and (self.longest is None or len(value) <= self.longest):
-            return str(value)
-        if self.missing and value in (None, ""):
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
+        if self.missing and value == "":
             faults.add(where, self.missing, self.rule)
         elif not isinstance(value, str):
             faults.add(where, f"This is {kind_of(value)}, not text.", "Put it in quotes.")
+        elif self.pattern.fullmatch(value) and (self.longest or len(value)) >= len(value):
+            return value
         else:
             faults.add(where, f"{show_value(value)} is not {self.what}.", self.rule)
         return None
@@ -233,7 +233,7 @@ class Choice(ValueType[str]):
         known = self.known
         return known if isinstance(known, Mapping) else {name: name for name in known}
 
-    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
         if isinstance(value, str) and value in self.known:
             return value
         fault = f"{show_value(value)} is not {self.what}."
@@ -250,7 +250,7 @@ class Choice(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Flag(ValueType[bool]):
-    def read(self, value: Any, where: str, faults: Faults) -> bool | None:
+    def read(self, value: object, where: str, faults: Faults) -> bool | None:
         if isinstance(value, bool):
             return value
         faults.add(where, f"{show_value(value)} is neither true nor false.", "Use true or false.")
@@ -272,7 +272,7 @@ class Duration(ValueType[float]):
     def limits(self) -> str:
         return f"from {format_duration(self.low)} to {format_duration(self.high)}"
 
-    def read(self, value: Any, where: str, faults: Faults) -> float | None:
+    def read(self, value: object, where: str, faults: Faults) -> float | None:
         if self.word and value == self.word:
             return None
         seconds = parse_duration(value) if isinstance(value, str) else None
@@ -311,7 +311,7 @@ class Size(ValueType[int]):
     def limits(self) -> str:
         return f"from {format_size(self.low)} to {format_size(self.high)}"
 
-    def read(self, value: Any, where: str, faults: Faults) -> int | None:
+    def read(self, value: object, where: str, faults: Faults) -> int | None:
         size = parse_size(value) if isinstance(value, str) else None
         if size is None:
             way_out = f"Write one {self.limits}, like 8MB or 2GB."
@@ -345,7 +345,7 @@ class Texts(ValueType[Mapping[str, str]]):
     item: ValueType[str]
     fault_of: Callable[[object], tuple[str, str] | None]  # fault and way out of a name
 
-    def read(self, value: Any, where: str, faults: Faults) -> dict[str, str] | None:
+    def read(self, value: object, where: str, faults: Faults) -> dict[str, str] | None:
         if not isinstance(value, Mapping):
             faults.add(
                 where,
@@ -389,7 +389,7 @@ class ListOf(ValueType[tuple[T, ...]]):
     example: str
     least: int = 0
 
-    def read(self, value: Any, where: str, faults: Faults) -> tuple[T, ...] | None:
+    def read(self, value: object, where: str, faults: Faults) -> tuple[T, ...] | None:
         if not isinstance(value, list) or not self.least <= len(value) <= self.most:
             faults.add(
                 where,
@@ -448,61 +448,54 @@ def labels(most: int = 64) -> Texts:
 
 
 def read_value(
-    kind: ValueType[Any], values: Values, where: str, name: str, faults: Faults, default: Any
-) -> Any:
+    kind: ValueType[T], values: Values, where: str, name: str, faults: Faults, default: D
+) -> T | D:
     """The value of one field; the default if the field is missing or has a fault."""
     value = values.get(name)
-    if value is None:
-        return default
-    found = kind.read(value, field_path(where, name), faults)
+    found = None if value is None else kind.read(value, field_path(where, name), faults)
     return default if found is None else found
 
 
+@overload
 def read_integer(
-    values: Values, where: str, name: str, faults: Faults, low: int, high: int, default: Any = None
-) -> Any:
+    values: Values, where: str, name: str, faults: Faults, low: int, high: int
+) -> int | None: ...
+@overload
+def read_integer(
+    values: Values, where: str, name: str, faults: Faults, low: int, high: int, default: int
+) -> int: ...
+def read_integer(
+    values: Values,
+    where: str,
+    name: str,
+    faults: Faults,
+    low: int,
+    high: int,
+    default: int | None = None,
+) -> int | None:
     return read_value(Integer(low, high), values, where, name, faults, default)
 
 
 def read_text(
     values: Values, where: str, name: str, faults: Faults, longest: int, default: str = ""
 ) -> str:
-    found: str = read_value(Text(longest), values, where, name, faults, default)
-    return found
+    return read_value(Text(longest), values, where, name, faults, default)
 
 
 def read_choice(
     values: Values, where: str, name: str, faults: Faults, known: Collection[str], default: str
 ) -> str:
-    found: str = read_value(Choice(known), values, where, name, faults, default)
-    return found
+    return read_value(Choice(known), values, where, name, faults, default)
 
 
 def read_flag(values: Values, where: str, name: str, faults: Faults) -> bool:
-    return bool(read_value(Flag(), values, where, name, faults, False))
+    return read_value(Flag(), values, where, name, faults, False)
 
 
 def read_duration(
-    values: Values,
-    where: str,
-    name: str,
-    faults: Faults,
-    low: float,
-    high: float,
-    default: float | None = None,
+    values: Values, where: str, name: str, faults: Faults, low: float, high: float
 ) -> float | None:
-    found: float | None = read_value(Duration(low, high), values, where, name, faults, default)
-    return found
-
-
-def read_number(value: object, where: str, faults: Faults, low: int, high: int) -> int | None:
-    return Integer(low, high).read(value, where, faults)
-
-
-def read_name(
-    value: object, where: str, faults: Faults, pattern: re.Pattern[str], rule: str
-) -> str:
-    return Pattern(pattern, rule).read(value, where, faults) or ""
+    return read_value(Duration(low, high), values, where, name, faults, None)
 
 
 def read_labels(value: object, where: str, faults: Faults, most: int = 64) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 A claim takes the free slot with the lowest rank, and of equal ranks the one with the lowest number
 (`ORDER BY rank, number` in the statements of claims). A policy computes the rank of each slot when
-the slot is made and when the pool's placement changes, so that binding a claim computes nothing. Of
-a policy that counts uses, a trigger (slot_counts_use) raises the rank of a slot by one whenever a
-claim takes it. The parser, the form, the page of the pool and the schemas read `PLACEMENTS`.
+the slot is made and when the pool's placement changes; binding a claim does not compute ranks. If a
+policy counts uses, a trigger (slot_counts_use) raises the rank of a slot by one whenever a claim
+takes it. The parser, the form, the page of the pool and the schemas read `PLACEMENTS`.
 docs/howto/add-a-placement.md describes how to add a policy. Standard library only.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 LONGEST_NAME = 16  # characters of the column pools_pool.placement
-LOWEST_RANK = -(2**31)  # negative ranks are those that count uses
+LOWEST_RANK = -(2**31)  # policies that count uses have negative ranks
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSlots:
-    """What a policy ranks: the slots of one member."""
+    """The slots of one member, for a policy that ranks them."""
 
     position: int  # of the member in its pool; the first member has 0
     slots: Sequence[tuple[str, int]]  # lane and number of each slot, in the order of the numbers
@@ -27,9 +27,9 @@ class MemberSlots:
 @dataclass(frozen=True, slots=True)
 class Placement:
     name: str
-    text: str  # what the policy does, for people; empty: the name says it
-    # Returns one rank for each slot, in the same order, from 0 to 2**31 - 1; below 2**30
-    # where uses are counted, because these are added.
+    text: str  # effect of the policy, for people; empty: the name is enough
+    # Returns one rank for each slot, in the same order, from 0 to 2**31 - 1; below 2**30 if the
+    # policy counts uses, because the uses are added.
     rank: Callable[[MemberSlots], list[int]]
     counts_uses: bool = False  # each use of a slot raises its rank by one
 

@@ -1,4 +1,4 @@
-"""Sizes as people write them: 64kB, 8MB, 2GB. Powers of ten, as disks and limits are sold. Pure."""
+"""Sizes as text: 64kB, 8MB, 2GB. Units are powers of ten. Pure."""
 
 import re
 
@@ -8,8 +8,8 @@ WHOLE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?b)", re.IGNORECASE | re.ASCI
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes; None: not a size. A number without a unit is none: nobody knows whether it means
-    bytes or megabytes.
+    """Bytes; None: not a size. A number without a unit is not accepted, because it could mean bytes
+    or megabytes.
     """
     found = WHOLE.fullmatch(text.strip().replace(" ", ""))
     return None if found is None else round(float(found[1]) * BY_NAME[found[2].lower()])

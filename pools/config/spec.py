@@ -401,7 +401,7 @@ class _Parser:
                 "Members are declared one by one, so their number can't follow demand.",
                 "Leave members.list out, or scaling.",
             )
-        # The reader of a stored configuration does not say who owns the members.
+        # The reader of a stored configuration has no `is_owner`.
         if getattr(self.reader, "is_owner", True) is False:
             does_not = f"The provider {self.provider} does not make its members, so"
             makes = "use a provider that makes them, like local."

@@ -1,11 +1,8 @@
-"""`task:` of a pool's configuration: the limits and the environment of a task, in a pool whose
-members run agents. Pure.
-"""
+"""`task:` of a pool: limits and environment of a task, if members run agents. Pure."""
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pools.config.fields import Object, option
 from pools.config.parsing import (
@@ -49,7 +46,7 @@ def _fault_of_variable(name: object) -> tuple[str, str] | None:
 
 
 class Host(ValueType[str]):
-    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
         match = HOST.fullmatch(value.lower()) if isinstance(value, str) else None
         if match and int(match[1] or 1) <= HIGHEST_PORT:
             return match[0]

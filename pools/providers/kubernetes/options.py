@@ -75,7 +75,7 @@ NAME_RULE = "Small letters, digits and dashes, up to 63; the first and last a le
 
 
 class Url(ValueType[str]):
-    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
         url = Text(500).read(value, where, faults)
         if not url:
             return url
@@ -94,7 +94,7 @@ class Url(ValueType[str]):
 class Grace(ValueType[int]):
     """Seconds, or a length of time."""
 
-    def read(self, value: Any, where: str, faults: Faults) -> int | None:
+    def read(self, value: object, where: str, faults: Faults) -> int | None:
         seconds = parse_duration(value) if isinstance(value, str) else None
         if seconds is not None and seconds == int(seconds):
             value = int(seconds)
@@ -109,7 +109,7 @@ class Grace(ValueType[int]):
 
 
 class Quantity(ValueType[str]):
-    def read(self, value: Any, where: str, faults: Faults) -> str | None:
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         text = str(value) if is_number else value
         if isinstance(text, str) and QUANTITY.fullmatch(text):
@@ -201,7 +201,7 @@ TOLERATION_FIELDS = Fields(
 
 
 class Toleration(ValueType[Mapping[str, Any]]):
-    def read(self, value: Any, where: str, faults: Faults) -> Mapping[str, Any] | None:
+    def read(self, value: object, where: str, faults: Faults) -> Mapping[str, Any] | None:
         before = faults.count
         found = {k: v for k, v in TOLERATION_FIELDS.read(value, where, faults).items() if v != ""}
         if faults.count > before:
@@ -294,7 +294,7 @@ TEMPLATE_FIELDS = Fields(
 class Template(ValueType[Mapping[str, Any]]):
     fields = TEMPLATE_FIELDS
 
-    def read(self, value: Any, where: str, faults: Faults) -> Mapping[str, Any] | None:
+    def read(self, value: object, where: str, faults: Faults) -> Mapping[str, Any] | None:
         found = TEMPLATE_FIELDS.read(value, where, faults)
         requests, limits = found.get("requests", {}), found.get("limits", {})
         for name, text in requests.items():
