@@ -23,7 +23,7 @@ MOST = 50  # pools at a time, the last that went
 
 
 def list_deleted_pools() -> list[PoolSnapshot]:
-    """Pools whose members Berth created at a provider with a network."""
+    """Deleted pools with members that Berth created at a provider with a network."""
     kinds = kinds_with(lambda provider: provider.is_owner and bool(provider.queue))
     gone = Pool.objects.filter(
         state="gone", provider__in=kinds, changed_at__gt=Now() - FOR

@@ -22,8 +22,8 @@ def judge_slot(state: str, seen: SeenSlot | None) -> dict[str, object]:
 
 
 def record_observed_slots(look: Observation, started: datetime) -> None:
-    """Compare the slots of members whose slots the provider reports. A slot that changed after the
-    look began waits for the next look.
+    """Compare the slots that the look reports. A slot that changed after the look began waits for
+    the next look.
     """
     seen = {each.member_id: each.slots for each in look.seen if each.slots is not None}
     if seen:

@@ -6,7 +6,7 @@ dry_run.py.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ from pools.providers.kubernetes.names import OURS, is_reserved
 # Seconds: an evicted pod lets its task end first, and an apply may take long.
 DEFAULT_GRACE = 3600
 LONGEST_GRACE = 86400
-DEFAULT_USER = 10002  # that of deploy/agent.Dockerfile
+DEFAULT_USER = 10002  # the user of deploy/agent.Dockerfile
 LARGEST_USER = 2**31 - 1
 MOST_ENTRIES = 256
 LONGEST_TEXT = 32_768
@@ -46,7 +46,7 @@ DNS_NAME = re.compile(
 KEY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-# registry.example:5000/team/name:tag@sha256:...; names in small letters, as registries want them.
+# registry.example:5000/team/name:tag@sha256:...; registries want names in lower case.
 IMAGE = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
     r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
@@ -66,12 +66,12 @@ SUFFIXES |= {
 
 LABEL_RULE = (
     "Up to 63 letters, digits, dashes, underscores and dots, the first and last a letter or digit; "
-    "before it a domain and a slash."
+    "optionally after a domain and a slash."
 )
 VALUE_RULE = (
     "Up to 63 letters, digits, dashes, underscores and dots; the first and last a letter or digit."
 )
-NAME_RULE = "Small letters, digits and dashes, up to 63; the first and last a letter or digit."
+NAME_RULE = "Lower-case letters, digits and dashes, up to 63; the first and last a letter or digit."
 
 
 class Url(ValueType[str]):
@@ -83,8 +83,8 @@ class Url(ValueType[str]):
         extra = parts.username or parts.query or parts.fragment
         if parts.scheme in ("http", "https") and parts.hostname and not extra:
             return url
-        way_out = "Write it as pods reach it, like https://berth.example.com/."
-        faults.add(where, f"{show_value(url)} is no address of Berth.", way_out)
+        way_out = "Write the address that pods reach, like https://berth.example.com/."
+        faults.add(where, f"{show_value(url)} is not an address of Berth.", way_out)
         return None
 
     def schema(self) -> Schema:
@@ -129,7 +129,7 @@ def _fault_of_variable(name: object) -> tuple[str, str] | None:
             "Use letters, digits and underscores, no digit first.",
         )
     if name.startswith("BERTH_"):
-        return "Names that begin with BERTH_ are set by Berth.", "Choose another name."
+        return "Berth sets the variables that begin with BERTH_.", "Choose another name."
     return None
 
 
@@ -137,7 +137,7 @@ def _fault_of_resource(name: object) -> tuple[str, str] | None:
     known = ("cpu", "memory", "ephemeral-storage")
     if name in known or (isinstance(name, str) and (name.startswith("hugepages-") or "/" in name)):
         return None
-    way_out = f"{suggest_names(name, known)} Those of devices have a domain, like nvidia.com/gpu."
+    way_out = f"{suggest_names(name, known)} Device resources have a domain, like nvidia.com/gpu."
     return "This is not a resource.", way_out
 
 
@@ -156,7 +156,7 @@ def _fault_of_label(name: object) -> tuple[str, str] | None:
 
 def _fault_of_annotation(name: object) -> tuple[str, str] | None:
     if isinstance(name, str) and name.startswith(OURS):
-        return "Annotations of this domain are written by Berth.", "Choose another name."
+        return "Berth writes the annotations of this domain.", "Choose another name."
     return _fault_of_key(name)
 
 
@@ -165,6 +165,7 @@ def _object_name(pattern: re.Pattern[str], rule: str) -> Pattern:
     return Pattern(re.compile(f"(?:{pattern.pattern})?"), rule, "a name of Kubernetes", missing="")
 
 
+FaultOf = Callable[[object], tuple[str, str] | None]
 WORDS = ListOf(Text(LONGEST_TEXT, False), "words", MOST_ENTRIES, "[python3, /agent.pyz]")
 LABEL_VALUE = Pattern(VALUE, VALUE_RULE, "the value of a label", missing="")
 QUANTITIES = Texts(
@@ -177,11 +178,11 @@ QUANTITIES = Texts(
 )
 
 
-def _labels(fault_of: Any) -> Texts:
+def _labels(fault_of: FaultOf) -> Texts:
     return Texts("labels are", "{team: infra}", "labels", MOST_ENTRIES, LABEL_VALUE, fault_of)
 
 
-def _texts(are: str, example: str, fault_of: Any) -> Texts:
+def _texts(are: str, example: str, fault_of: FaultOf) -> Texts:
     return Texts(are, example, "entries", MOST_ENTRIES, Text(LONGEST_TEXT, False), fault_of)
 
 
@@ -210,16 +211,15 @@ class Toleration(ValueType[Mapping[str, Any]]):
             faults.add(field_path(where, show_value(found["key"])), *fault)
         exists = found.get("operator") == "Exists"
         if exists and "value" in found:
-            way_out = "Leave it out, or write operator: Equal."
-            faults.add(field_path(where, "value"), "Exists asks for no value.", way_out)
+            way_out = "Remove the value, or write operator: Equal."
+            faults.add(field_path(where, "value"), "The operator Exists takes no value.", way_out)
         if "key" not in found and not exists:
-            way_out = "Write a key, or operator: Exists for all of them."
-            faults.add(where, "It tolerates nothing: it has no key.", way_out)
+            way_out = "Write a key, or operator: Exists for all taints."
+            faults.add(where, "The toleration has no key.", way_out)
         if "tolerationSeconds" in found and found.get("effect") != "NoExecute":
-            way_out = "Leave it out, or write effect: NoExecute."
-            faults.add(
-                field_path(where, "tolerationSeconds"), "This is for NoExecute only.", way_out
-            )
+            way_out = "Remove the field, or write effect: NoExecute."
+            only = "Only the effect NoExecute takes this field."
+            faults.add(field_path(where, "tolerationSeconds"), only, way_out)
         return found
 
     def schema(self) -> Schema:
@@ -262,14 +262,14 @@ TEMPLATE_FIELDS = Fields(
             "Taints of nodes that the pod tolerates.",
         ),
         "service_account": Option(
-            _object_name(DNS_NAME, "Small letters, digits, dashes and dots."),
+            _object_name(DNS_NAME, "Use lower-case letters, digits, dashes and dots."),
             "Service account of the pod. Empty: none, and the pod gets no cluster token.",
         ),
         "image_pull_secrets": Option(
             ListOf(
                 Pattern(
                     DNS_NAME,
-                    "Small letters, digits, dashes and dots.",
+                    "Use lower-case letters, digits, dashes and dots.",
                     "a name of Kubernetes",
                     missing="",
                 ),
@@ -302,15 +302,15 @@ class Template(ValueType[Mapping[str, Any]]):
                 faults.add(
                     field_path(where, f"resources.requests.{name}"),
                     f"{text} is more than the limit, {limits[name]}.",
-                    "Lower it, or raise the limit.",
+                    "Lower the request, or raise the limit.",
                 )
         annotations = found.get("annotations", {})
         size = sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
         if size > LARGEST_ANNOTATIONS:
             faults.add(
                 field_path(where, "annotations"),
-                "They are too long together.",
-                f"Use {LARGEST_ANNOTATIONS:,} bytes at most.",
+                "The annotations are too long.",
+                f"Use {LARGEST_ANNOTATIONS:,} bytes in all.",
             )
         if found.get("user") == DEFAULT_USER:
             del found["user"]

@@ -68,8 +68,8 @@ class MemberPods:
 
 
 def sort_pods(pods: Iterable[Object], pool: PoolSnapshot, member: MemberSnapshot) -> MemberPods:
-    """Sort pods by the recorded uid. The labels identify a pod whose uid was never recorded because
-    the answer of the create was lost.
+    """Sort pods by the recorded uid. Without a recorded uid (the answer of the create was lost) the
+    labels identify the pod.
     """
     name, uid = recorded(member)
     wanted = pod_name(pool, member)

@@ -175,7 +175,7 @@ def create_pod(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: st
         if there is None:
             raise
         if is_ours(there, pool, member) and number_in(there, INCARNATION) == member.incarnation:
-            return there  # of an earlier attempt, whose answer was lost
+            return there  # of an earlier attempt that lost its answer
         raise ConflictError(
             f"The name {pod_name(pool, member)} is taken in {api.place} by a pod that is not "
             f"Berth's (uid {uid_of(there)}). Remove that pod, or give the member another name."

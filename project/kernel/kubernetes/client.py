@@ -18,7 +18,7 @@ from project.kernel.outbox.operations import (
 )
 
 PAGE = 500
-RESTARTS = 3  # of a list whose pages expire while it is read
+RESTARTS = 3  # of a list when its pages expire during the read
 MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -36,7 +36,7 @@ class Api(RequestSender):
     # -- pods
 
     def list_pods(self, selector: str) -> list[Object]:
-        """All pods of one moment. A list whose pages expire starts again; it is never partial."""
+        """All pods of one moment, never a part: the list starts again if its pages expire."""
         for _ in range(RESTARTS):
             try:
                 pages = self._pages("pods", selector)

@@ -1,7 +1,8 @@
 """Server, credentials and TLS of a context, read by the official client from a kubeconfig or from
 the cluster that Berth runs in.
 
-Nothing is global: a process may talk with many clusters, and uses a changed kubeconfig at once.
+There is no global state: a process may talk with many clusters, and uses a changed kubeconfig at
+once.
 """
 
 import hashlib

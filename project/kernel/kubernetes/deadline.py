@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
-from typing import Any
+from typing import TYPE_CHECKING
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -25,6 +25,11 @@ from urllib3.exceptions import (
 from urllib3.util.ssl_ import create_urllib3_context, resolve_cert_reqs
 
 from project.kernel.kubernetes import dns
+
+if TYPE_CHECKING:
+    from _socket import _Address as Address
+
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 
 class Deadline:
@@ -76,7 +81,7 @@ def limit(timeout: float | None) -> float | None:
 
 
 class DeadlineSocket(socket.socket):
-    """Socket whose timeout is limited by the deadline of the thread's call."""
+    """Limits each timeout to the time left of the thread's call."""
 
     timeout_of_operation: float | None = None
 
@@ -87,25 +92,29 @@ class DeadlineSocket(socket.socket):
     def _limit(self) -> None:
         super().settimeout(limit(self.timeout_of_operation))
 
-    def connect(self, address: Any) -> None:
+    def connect(self, address: "Address") -> None:
         self._limit()
         super().connect(address)
 
-    def recv(self, *arguments: Any) -> bytes:
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         self._limit()
-        return super().recv(*arguments)
+        return super().recv(buflen, flags)
 
-    def recv_into(self, *arguments: Any) -> int:
+    def recv_into(
+        self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
+    ) -> int:
         self._limit()
-        return super().recv_into(*arguments)
+        if nbytes is None:
+            return super().recv_into(buffer, flags=flags)
+        return super().recv_into(buffer, nbytes, flags)
 
-    def send(self, *arguments: Any) -> int:
+    def send(self, data: "ReadableBuffer", flags: int = 0) -> int:
         self._limit()
-        return super().send(*arguments)
+        return super().send(data, flags)
 
-    def sendall(self, *arguments: Any) -> None:
+    def sendall(self, data: "ReadableBuffer", flags: int = 0) -> None:
         self._limit()
-        super().sendall(*arguments)
+        super().sendall(data, flags)
 
 
 class DeadlineTLSSocket(DeadlineSocket, ssl.SSLSocket):

@@ -28,7 +28,7 @@ class Expired(ProviderError):
 
 
 class AlreadyExists(ConflictError):
-    """409 of a create. The object may come from an earlier attempt whose answer was lost."""
+    """409 of a create. An earlier attempt, with a lost answer, may have created the object."""
 
 
 class ObjectChanged(ConflictError):

@@ -1,5 +1,5 @@
-"""The proxy to a server, chosen like kubectl: the proxy of the cluster in the kubeconfig, whatever
-NO_PROXY says, or else the proxy of the environment with the rules of Go.
+"""The proxy to a server, chosen like kubectl: the proxy of the cluster in the kubeconfig, without
+regard to NO_PROXY, or else the proxy of the environment with the rules of Go.
 """
 
 import base64
@@ -119,7 +119,7 @@ def unusable(words: str, fault: str) -> Misconfigured:
 
 
 def trust(authority: str | None, *, is_verified: bool = True) -> ssl.SSLContext:
-    """TLS to a proxy, whose authority is one of this machine or that of the cluster."""
+    """TLS to a proxy. Trusts the authorities of this machine and that of the cluster."""
     context = limit_tls(ssl.create_default_context())
     if not is_verified:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

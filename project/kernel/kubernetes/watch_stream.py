@@ -24,7 +24,7 @@ class Handle:
         self._socket = socket.socket(fileno=os.dup(sock.fileno()))
 
     def shut(self) -> None:
-        """End the connection below TLS, whose own end belongs to the thread that reads."""
+        """End the connection below TLS. Only the thread that reads may end TLS itself."""
         with self._lock, suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

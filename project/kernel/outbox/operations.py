@@ -213,8 +213,8 @@ def renew_operations(
 
 
 def finish_operation(taken: AcquiredOperation, error: Exception | None = None) -> bool:
-    """Record success or the error. False: the lease ended and another worker holds the operation,
-    so nothing is recorded.
+    """Record success or the error. False: no record, because the lease ended and another worker
+    holds the operation.
     """
     if error is None:
         return len(finish_operations([taken])) == 1
@@ -364,7 +364,7 @@ def _perform(group: list[AcquiredOperation]) -> Mapping[int, Exception]:
             performer(group[0])
             return {}
     except (OperationalError, InterfaceError):
-        # Berth's own database is away, so nothing can be recorded. The lease ends by itself.
+        # Berth's own database is away. The operation stays open, and its lease ends by itself.
         raise
     except Exception as error:
         if not isinstance(error, ProviderError | Postponed):

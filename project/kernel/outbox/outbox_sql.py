@@ -150,7 +150,7 @@ class SeeOperationRow(NamedTuple):
 
 
 def see_operation(*, actor: str, operation: int) -> SeeOperationRow | None:
-    """Records who has seen a permanent error."""
+    """Records the person that has seen a permanent error."""
     return statements.fetch_one(
         "see_operation", SeeOperationRow, {"actor": actor, "operation": operation}
     )

@@ -55,7 +55,7 @@ RETURNING lane, kind, pool_id, member_id, claim_id, generation
 UPDATE kernel_operation SET due_at = least(due_at, clock_timestamp())
 WHERE lane = ANY(%(lanes)s::text[]) AND done_at IS NULL AND error_code <> 'permanent' RETURNING id
 
--- see_operation^: records who has seen a permanent error.
+-- see_operation^: records the person that has seen a permanent error.
 UPDATE kernel_operation SET seen_by = %(actor)s WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code = 'permanent'
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
