@@ -306,7 +306,7 @@ class Agent:
         for run in list(self.runs.values()):
             if run.is_executing and not run.stop.event.is_set():
                 self.journal.note("ended here", run=run.record.name, why=why)
-                run.stop.tell(why, is_quit=True)
+                run.stop.order(why, is_quit=True)
 
     def _end_in_time(self) -> None:
         """Whoever sent TERM kills everything after `end_within`: what still runs is interrupted
@@ -317,7 +317,7 @@ class Agent:
         left = self.end_asked_at + self.end_within - time.monotonic()
         for run in list(self.runs.values()):
             if run.is_executing and left < run.stop_timeout_s + self.context.grace_s + END_MARGIN:
-                run.stop.tell("the agent has to end", is_quit=True)
+                run.stop.order("the agent has to end", is_quit=True)
 
     def _abandon_unbegun(self) -> None:
         """A task that has not begun needs the server to begin, and the server may stay
@@ -325,7 +325,7 @@ class Agent:
         """
         for run in list(self.runs.values()):
             if run.is_executing and run.record.phase == ACCEPTED:
-                run.stop.tell("the agent ends", is_quit=True)
+                run.stop.order("the agent ends", is_quit=True)
 
     def _report_lost(self, lost: list[Record]) -> None:
         for record in lost:
@@ -381,7 +381,7 @@ class Agent:
         for key, run in self.runs.items():
             stop = StopOrder(run.record.slot, run.record.generation)
             if run.is_executing and (key not in wanted or stop in stops):
-                run.stop.tell(
+                run.stop.order(
                     "the server ended it"
                     if stop in stops
                     else "the server does not know it any more"

@@ -1,4 +1,4 @@
-"""What may go wrong, by what it means for the one who meets it."""
+"""Errors of the agent, by their meaning for the caller."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ class AgentError(Exception):
 
 
 class ServerUnavailable(AgentError):
-    """The server does not answer, or not as Berth does. It may do so later."""
+    """The server does not answer, or not like Berth. A later call may succeed."""
 
 
 class AnswerTooLarge(ServerUnavailable):
-    """It sends more than was agreed."""
+    """The server sends more than the limit."""
 
 
 class TokenRejected(AgentError):
-    """401: this agent is no member (any more)."""
+    """401: the token is invalid."""
 
 
 class RequestRefused(AgentError):
-    """Berth itself says no, with a reason of its own: asking again changes nothing."""
+    """Berth refuses the request with a reason; a repeated request is refused, too."""
 
     def __init__(
         self, status: int, code: str, detail: str = "", body: dict[str, object] | None = None
@@ -33,7 +33,7 @@ class RequestRefused(AgentError):
 
 
 class TaskFailed(AgentError):
-    """The task ends as failed (or is to be planned again), typed, with words for its page."""
+    """The task fails, or is planned again, with a code and a text for its page."""
 
     def __init__(
         self, code: str, reason: str, exit_code: int | None = None, outcome: str = "failed"
@@ -46,11 +46,11 @@ class TaskFailed(AgentError):
 
 
 class Stopped(AgentError):
-    """The run was told to end: by the server, or because the agent ends."""
+    """The run must end: the server ordered it, or the agent ends."""
 
 
 class Unusable(AgentError):
-    """The agent cannot start like this. The text says why, and the way out."""
+    """The agent cannot start. The text gives the reason and the way out."""
 
     def __init__(self, text: str, exit_code: int = 2) -> None:
         super().__init__(text)

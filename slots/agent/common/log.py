@@ -1,6 +1,4 @@
-"""The agent's own log: one line each on stderr, key=value. Never a secret: what servers and
-tasks say is cut and quoted.
-"""
+"""The agent's own log: lines of key=value on stderr. Values are cut and quoted."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import os
 import threading
 import time
 import traceback
-from typing import Any, Callable
+from typing import Callable
 
 LONGEST = 500
 
@@ -20,13 +18,13 @@ class Journal:
         self.handle = handle
         self.lock = threading.Lock()
 
-    def note(self, what: str, **facts: Any) -> None:
+    def note(self, what: str, **facts: object) -> None:
         self._write("info", what, facts)
 
-    def error(self, what: str, **facts: Any) -> None:
+    def error(self, what: str, **facts: object) -> None:
         self._write("error", what, facts)
 
-    def trace(self, what: str, error: BaseException, **facts: Any) -> None:
+    def trace(self, what: str, error: BaseException, **facts: object) -> None:
         where = traceback.extract_tb(error.__traceback__)[-1:]
         at = f"{where[0].filename.rpartition('/')[2]}:{where[0].lineno}" if where else ""
         self._write("error", what, {**facts, "error": f"{type(error).__name__}: {error}", "at": at})
@@ -34,19 +32,19 @@ class Journal:
     def saying(self, run: str) -> Callable[[str], None]:
         return lambda text: self.note(text, run=run)
 
-    def _write(self, level: str, what: str, facts: dict[str, Any]) -> None:
+    def _write(self, level: str, what: str, facts: dict[str, object]) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         pairs = "".join(
             f" {key}={quote(value)}" for key, value in facts.items() if value not in ("", None)
         )
         line = f"{stamp} {level} {what}{pairs}\n".encode("utf-8", "replace")
-        # Past Python's own buffers: at the very end a thread that waits for their lock would bring
-        # the process down.
-        with self.lock, contextlib.suppress(OSError):  # whoever listened is gone; the work goes on
+        # Python's own buffers are avoided: at exit, a thread that waits for their lock would abort
+        # the process.
+        with self.lock, contextlib.suppress(OSError):  # stderr may be closed; the work goes on
             os.write(self.handle, line)
 
 
-def quote(value: Any) -> str:
+def quote(value: object) -> str:
     text = str(value)[:LONGEST]
     return (
         text

@@ -1,8 +1,7 @@
-"""The state folder: what this agent took on, written before it does it. One file per generation,
-whole or not at all.
+"""The state folder of the agent: one file for each run, written before each step of the run.
 
-accepted -> launching -> running -> finished -> reported. Who finds `launching` or `running` after a
-restart knows that it may have run.
+A run goes through accepted, launching, running, finished and reported. After a restart, a run in
+`launching` or `running` may have run.
 """
 
 from __future__ import annotations
@@ -15,20 +14,15 @@ import secrets
 import threading
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Collection
+from typing import IO, Any, Collection
 
 from .errors import Unusable
 
-ACCEPTED, LAUNCHING, RUNNING, FINISHED, REPORTED = (
-    "accepted",
-    "launching",
-    "running",
-    "finished",
-    "reported",
-)
+ACCEPTED, LAUNCHING, RUNNING = "accepted", "launching", "running"
+FINISHED, REPORTED = "finished", "reported"
 LOST, NOT_STARTED = "lost", "not_started"
-MOST_REPORTED = 1000  # generations known to be over; the server does not come back to older ones
-MOST_KEPT = 50
+MOST_REPORTED = 1000  # records of reported runs; the server does not ask for older ones
+MOST_KEPT = 50  # folders of plans
 
 
 @dataclass
@@ -40,15 +34,15 @@ class Record:
     place: str = ""
     task: str = ""
     phase: str = ACCEPTED
-    stage: str = ""  # what of it ran last
+    stage: str = ""  # the program that ran last: init, plan, apply, ...
     pid: int = 0
     pid_start: str = ""
     status: str = ""  # after a restart: lost, not_started
     result: dict[str, Any] | None = None
-    digest: str = ""  # of the plan it made
-    has_plan: bool = False  # files still to be sent, or kept for the apply
+    digest: str = ""  # of the plan
+    has_plan: bool = False  # the run has a saved plan to upload, or to keep for the apply
     has_json: bool = False
-    keep: bool = False  # its folder is needed for the apply
+    keep: bool = False  # the apply needs the folder
     log_next: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -62,8 +56,8 @@ class Record:
 
     @property
     def fate(self) -> str:
-        """What became of it if this agent knows no more than this. Of an apply, what came before
-        its own program changed nothing.
+        """The status of a run that this agent did not finish. An apply changes resources only in
+        its stage `apply`.
         """
         return (
             NOT_STARTED
@@ -95,15 +89,15 @@ class State:
         except OSError as error:
             other = os.pread(self.handle, 20, 0).decode("ascii", "replace").strip()
             raise Unusable(
-                f"Another agent{f' (process {other})' if other else ''} works with the state "
-                f"folder {self.folder}. Stop it, or give this one a folder of its own in --state.",
+                f"Another agent{f' (process {other})' if other else ''} uses the state folder "
+                f"{self.folder}. Stop that agent, or give this one another folder in --state.",
                 4,
             ) from error
         os.ftruncate(self.handle, 0)
         os.pwrite(self.handle, str(os.getpid()).encode(), 0)
 
     def identify(self) -> str:
-        """A lasting name of this folder, by which processes of its tasks are found."""
+        """The permanent id of this folder, which marks the processes of its tasks."""
         path = self.folder / "id"
         try:
             known = path.read_text().strip()
@@ -116,8 +110,8 @@ class State:
         return fresh
 
     def load(self) -> list[str]:
-        """All that is known from before. Returns the names of files that cannot be read: those
-        are taken as having run.
+        """Load all records. Returns the names of unreadable files; their runs count as having
+        run.
         """
         broken = []
         known = {item.name for item in fields(Record)}
@@ -129,7 +123,7 @@ class State:
                 body = json.loads(path.read_bytes())
                 record = Record(**{name: value for name, value in body.items() if name in known})
                 if (record.claim, record.generation) != (int(claim), int(generation)):
-                    raise ValueError("another generation's")
+                    raise ValueError("record of another run")
             except (OSError, ValueError, TypeError, AttributeError):
                 broken.append(path.name)
                 record = Record(int(claim), int(generation), "", 0, phase=RUNNING)
@@ -154,7 +148,7 @@ class State:
             (self.runs / f"{record.name}.json").unlink(missing_ok=True)
 
     def kept(self, claim: int, digest: str) -> Record | None:
-        """The plan of this claim whose folder is still here."""
+        """The record of this plan, if the agent still has its folder."""
         for record in sorted(self.list_records(), key=lambda record: -record.generation):
             if (
                 record.claim == claim
@@ -166,8 +160,8 @@ class State:
         return None
 
     def sweep(self, claims: Collection[int] = ()) -> list[Record]:
-        """Forgets the oldest that are over, but of none of these claims. Returns those whose
-        folders go, too.
+        """Forget the oldest reported runs, except those of `claims`. Returns the runs with folders
+        to remove.
         """
         over = [
             record
@@ -179,7 +173,7 @@ class State:
         gone = kept[MOST_KEPT:]
         for record in gone:
             record.keep = False
-            with contextlib.suppress(OSError):  # said again by the next start
+            with contextlib.suppress(OSError):  # the next start of the agent tries again
                 self.save(record)
         for record in [record for record in reported if not record.keep][MOST_REPORTED:]:
             with contextlib.suppress(OSError):
@@ -187,12 +181,16 @@ class State:
         return gone
 
 
+def open_private(path: Path) -> IO[bytes]:
+    """An empty file for this user alone, never opened through a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o600), "wb")
+
+
 def write_whole(path: Path, data: bytes) -> None:
-    """Also after the machine died, the file is the old one or the new one."""
+    """Replace a file. After a crash of the machine, the file has the old or the new content."""
     fresh = path.with_name(f".{path.name}.new")
-    with open(
-        os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
-    ) as file:
+    with open_private(fresh) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -1,5 +1,5 @@
-"""Where Terraform keeps the state of a module, as `init` has set it up: from the configuration
-in any syntax, and all that overrides it.
+"""Finds the backend of a Terraform module as `init` has recorded it, from any syntax and override,
+and refuses a run that would lose the state.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from ..workdir.folders import open_plain, open_subfolder
 from .job import Job
 
 DATA, RECORD = ".terraform", "terraform.tfstate"
-LARGEST = 1_000_000  # bytes of that record
-LOCAL = "local"  # a file in the folder of the task, which is deleted
-KEEPING = "plan_and_apply"  # the other tasks change no state
-DISCARD = "discard"  # what a run says to do without
+LARGEST = 1_000_000  # bytes of the record
+LOCAL = "local"  # the state is a file in the folder of the task, which is deleted
+KEEPING = "plan_and_apply"  # only this task changes the state
+DISCARD = "discard"  # `state` of a run that needs no kept state
 WAY_OUT = (
     'Name a backend in the module, like `terraform { backend "s3" {} }`. If the state is not '
     "needed, say `state: discard` in the run."
@@ -22,7 +22,7 @@ WAY_OUT = (
 
 
 def find_backend(job: Job, inside: str) -> str:
-    """The type of the effective backend; `cloud` for a cloud block. Empty: there is none."""
+    """The type of the effective backend; `cloud` for a cloud block; empty without a backend."""
     try:
         with open_subfolder(job.folder.source, f"{inside}/{DATA}") as folder, open_plain(
             RECORD, folder
@@ -38,28 +38,29 @@ def find_backend(job: Job, inside: str) -> str:
 
 
 def check_backend(job: Job, inside: str) -> dict[str, str]:
-    """Once init is done, before anything is planned or applied: a state that nothing keeps is
-    refused, unless the run says so. What is known of the backend, for the facts of the run."""
+    """Check the backend between init and plan or apply; returns its fact for the run. A module
+    without a backend is refused, unless the run says `state: discard`.
+    """
     backend = find_backend(job, inside)
     is_kept = backend not in ("", LOCAL)
     if job.work.task != KEEPING:
         return {"backend": backend} if backend else {}
     if job.work.state == DISCARD:
         if is_kept:
-            text = (
+            raise TaskFailed(
+                "has_backend",
                 f"The run says `state: discard`, and the {backend} backend of the module "
-                "keeps the state."
+                "keeps the state. Leave `state` out of the run.",
             )
-            raise TaskFailed("has_backend", f"{text} Leave `state` out of the run.")
         job.say(
-            "Berth: the state is not kept (state: discard); the next run makes everything again"
+            "Berth: the state is not kept (state: discard); the next run creates everything again"
         )
         return {"backend": DISCARD}
     if not is_kept:
         what = "The backend of the module is `local`" if backend else "The module has no backend"
         text = (
             f"{what}: the state would be deleted with the folder of this task, and the next run "
-            "would make everything again."
+            "would create everything again."
         )
         raise TaskFailed("no_backend", f"{text} {WAY_OUT}")
     return {"backend": backend}

@@ -1,4 +1,4 @@
-"""The `command` executor: the claim's own commands plan and apply."""
+"""The `command` executor: runs the commands of the claim for plan and apply."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ..common.errors import TaskFailed
 from ..server.client import BerthClient
 from ..workdir.folders import digest_file
 from .job import Job
-from .kept_plan import check_facts, fetch_plan, find_kept_plan
+from .kept_plan import check_facts, fetch_plan, open_source
 from .outcome import StepOutcome, find_errors, name_platform
 from .plan_json import most_raw, save_plan_json
-from .sources import SourceOrigin, enter_folder, fetch_source
+from .sources import SourceOrigin, fetch_source
 
 NOT_FOUND, NOT_ALLOWED = 127, 126  # exit codes of a shell
-GOOD = (0, 2)  # 2 as `terraform plan -detailed-exitcode` has it: there is something to apply
+GOOD = (0, 2)  # 2: there are changes, as in `terraform plan -detailed-exitcode`
 
 
 def plan(job: Job, client: BerthClient) -> StepOutcome:
@@ -59,14 +59,7 @@ def apply(job: Job, client: BerthClient) -> StepOutcome:
     saved = job.work.plan
     assert saved is not None
     command = find_command(job)
-    kept = find_kept_plan(job)
-    if kept is not None:
-        origin = SourceOrigin(
-            str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept
-        )
-        enter_folder(job, kept)
-    else:
-        origin = fetch_source(job, client, str(saved.facts.get("commit") or ""))
+    origin, _ = open_source(job, client, saved)
     facts = list_facts(origin)
     check_facts(saved, facts)
     fetch_plan(job, client, saved)
@@ -93,14 +86,11 @@ def variables(job: Job) -> dict[str, str]:
 
 
 def list_facts(origin: SourceOrigin) -> dict[str, str]:
-    facts = {"binary": "command", "platform": name_platform(), "source_digest": origin.digest}
-    return {**facts, "commit": origin.commit} if origin.commit else facts
+    return {"binary": "command", "platform": name_platform(), **origin.facts}
 
 
 def digest_of(source: str, output: str, shown: str) -> str:
-    """Of a plan without a file: what it started from, what it printed, and what people are
-    shown of it.
-    """
+    """The digest of a plan without a file: it covers source, output and the plan as JSON."""
     return hashlib.sha256(f"berth plan\n{source}\n{output}\n{shown}\n".encode()).hexdigest()
 
 

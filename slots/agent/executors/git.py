@@ -1,4 +1,6 @@
-"""Sources from git: https and ssh, from hosts that the pool names; the commit is what counts."""
+"""Fetches sources from git, by https and ssh and from hosts that the pool names. The commit
+identifies a source.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ GONE = (
 )
 USUAL_PORTS = {"https": 443, "ssh": 22}
 SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o ConnectTimeout=20"
-# A password among the secrets of the pool is used for https, without being in any command line.
+# The helper reads the password from the environment, so that no command line contains it.
 HELPER = (
     '!f() { test "$1" = get && test -n "$GIT_PASSWORD" && echo "username=${GIT_USERNAME:-git}" && '
     'echo "password=$GIT_PASSWORD"; }; f'
@@ -53,7 +55,7 @@ def check_url(url: str, hosts: tuple[str, ...]) -> None:
         or len(url) > 2000
         or url.startswith("-")
     ):
-        raise refused("is no address")
+        raise refused("is malformed")
     scp = SCP.match(url) if "://" not in url else None
     if scp:
         host = scp.group(1)
@@ -65,11 +67,11 @@ def check_url(url: str, hosts: tuple[str, ...]) -> None:
             raise refused("is neither https nor ssh")
         if parts.password or (parts.username and parts.scheme == "https"):
             raise refused(
-                "holds a user or password: give it as the pool's secrets GIT_USERNAME "
+                "contains a user or password: store them as the pool's secrets GIT_USERNAME "
                 "and GIT_PASSWORD"
             )
         if (parts.username or "").startswith("-"):
-            raise refused("is no address")
+            raise refused("is malformed")
         host = host_of(parts)
     host = host.lower()
     if not host or host.startswith("-"):
@@ -83,17 +85,19 @@ def check_url(url: str, hosts: tuple[str, ...]) -> None:
 
 
 def host_of(parts: urllib.parse.SplitResult) -> str:
-    """With its port, where that is not the usual one of the scheme."""
+    """The host, with its port unless that is the default of the scheme."""
     try:
         port = parts.port
     except ValueError:
-        raise refused("has no port that can be")
+        raise refused("has an invalid port")
     host = parts.hostname or ""
     return host if not host or port in (None, USUAL_PORTS[parts.scheme]) else f"{host}:{port}"
 
 
 def is_host(host: str, allowed: str) -> bool:
-    """A name stands for its usual port alone; `*.example.com` for every host below example.com."""
+    """Whether `allowed` covers the host. A name covers the default port only; `*.example.com`
+    covers every host below example.com.
+    """
     return host == allowed or (
         allowed.startswith("*.") and host.endswith(allowed[1:]) and len(host) > len(allowed) - 1
     )
@@ -108,7 +112,8 @@ def check_ref(ref: str) -> None:
         or "@{" in ref
     ):
         raise TaskFailed(
-            "source_refused", f"{ref[:100]!r} is no git ref. Give a branch, a tag or a commit."
+            "source_refused",
+            f"{ref[:100]!r} is not a git ref. Give a branch, a tag or a commit.",
         )
 
 
@@ -124,9 +129,7 @@ def refused(what: str) -> TaskFailed:
 
 
 def fetch_git(job: Job, url: str, ref: str, hosts: tuple[str, ...]) -> str:
-    """Into the source folder; the commit. Run as the task's user, like everything that meets
-    what comes from there.
-    """
+    """Fetch a ref into the source folder as the task's user; returns the commit."""
     check_url(url, hosts)
     ref = ref or "HEAD"
     if ref != "HEAD":
@@ -143,8 +146,7 @@ def fetch_git(job: Job, url: str, ref: str, hosts: tuple[str, ...]) -> str:
     if job.run([*fetch, "--depth=1", "--", url, ref], "fetch", env, cwd=job.folder.source) != 0:
         if not COMMIT.match(ref):
             raise failure(job, ref)
-        # Not every server gives a commit by its number: then all branches and tags are
-        # asked for it.
+        # Some servers refuse to serve a commit by its id: then all branches and tags are fetched.
         demand(
             job,
             [*fetch, "--", url, "+refs/heads/*:refs/remotes/berth/*", "+refs/tags/*:refs/tags/*"],
@@ -171,7 +173,7 @@ def fetch_git(job: Job, url: str, ref: str, hosts: tuple[str, ...]) -> str:
         raise failure(job, ref)
     commit = named.read_text(errors="replace").strip()
     if not COMMIT.match(commit):
-        raise TaskFailed("source_failed", "git does not say which commit this is.")
+        raise TaskFailed("source_failed", "git did not print the id of the commit.")
     job.say(f"Berth: commit {commit}")
     return commit
 
@@ -184,10 +186,10 @@ def demand(job: Job, argv: list[str], env: dict[str, str]) -> None:
 def failure(job: Job, ref: str) -> TaskFailed:
     text = strip_ansi(job.tail)
     if any(sign in text for sign in GONE):
-        return TaskFailed("git_ref_gone", f"The git source has no {ref!r} (any more).")
+        return TaskFailed("git_ref_gone", f"The git source no longer has {ref!r}.")
     said = [
         line.strip() for line in text.splitlines() if line.startswith(("fatal:", "error:", "ssh:"))
     ]
-    # Before it is cut: half a secret is not found any more.
-    reason = job.clean(said[-1]) if said else "it says no reason"
-    return TaskFailed("source_failed", f"git does not get the source: {reason}"[:400])
+    # Masked before it is cut, because masking does not find half a secret.
+    reason = job.clean(said[-1]) if said else "git gave no reason"
+    return TaskFailed("source_failed", f"git cannot fetch the source: {reason}"[:400])

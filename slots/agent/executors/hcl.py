@@ -1,8 +1,7 @@
-"""Reads as much of Terraform's language as names the literals of variables: blocks, assignments,
-texts and numbers.
+"""Reads the literals of variables from Terraform's language: blocks, assignments, strings and
+numbers.
 
-What is no literal is passed over. A file that cannot be read to its end yields what comes before
-that place.
+Other expressions are skipped. A malformed file yields the literals before the fault.
 """
 
 from __future__ import annotations
@@ -42,17 +41,15 @@ class HclToken(NamedTuple):
 
 
 class Block(NamedTuple):
-    """`variable "name" { ... }`, or an assignment at the top: then its name is `kind`, and it
-    has no label.
-    """
+    """A block like `variable "name" { ... }`."""
 
     kind: str
     label: str
-    values: dict[str, list[HclToken]]  # what is assigned in it, by name
+    values: dict[str, list[HclToken]]  # assigned expressions by name
 
 
 def read_variables(text: str) -> list[Block]:
-    """The `variable` blocks of a file of configuration."""
+    """The `variable` blocks of a configuration file."""
     tokens = list(tokenize(text))
     found = []
     for at, token in enumerate(tokens):
@@ -68,7 +65,7 @@ def read_variables(text: str) -> list[Block]:
 
 
 def read_assignments(tokens: list[HclToken]) -> dict[str, list[HclToken]]:
-    """`name = expression` at the top of these tokens."""
+    """The assignments `name = expression` at the top level of these tokens."""
     found: dict[str, list[HclToken]] = {}
     at = 0
     while at < len(tokens):
@@ -99,7 +96,7 @@ def until_closed(tokens: list[HclToken], opening: int) -> list[HclToken]:
 
 
 def end_of_line(tokens: list[HclToken], at: int) -> int:
-    """Behind the expression that begins there: a line break within brackets does not end it."""
+    """The position behind the expression at `at`. A line break within brackets does not end it."""
     depth = 0
     while at < len(tokens):
         depth += change_of_depth(tokens[at])
@@ -117,7 +114,7 @@ def tokenize(text: str) -> Iterator[HclToken]:
     at = 0
     while at < len(text):
         match = TOKEN.match(text, at)
-        assert match is not None  # its last part matches any character
+        assert match is not None  # the last alternative matches any character
         at = match.end()
         kind = str(match.lastgroup)
         if kind == "quote":
@@ -132,11 +129,11 @@ def tokenize(text: str) -> Iterator[HclToken]:
 
 
 def read_text(text: str, at: int) -> tuple[str, int]:
-    """What stands between quotes; what is computed in it is left out."""
+    """The string up to its closing quote, without templates, and the position behind it."""
     parts = []
     while at < len(text):
         match = PART.match(text, at)
-        if match is None:  # a backslash at the very end
+        if match is None:  # a backslash at the end of the file
             break
         part, at = match.group(), match.end()
         if part in ('"', "\n"):
@@ -152,7 +149,7 @@ def read_text(text: str, at: int) -> tuple[str, int]:
 
 
 def skip_template(text: str, at: int) -> int:
-    """Behind the brace that closes it. Texts in it may hold braces."""
+    """The position behind the brace that closes a template. Strings in it may contain braces."""
     depth = 1
     while at < len(text) and depth:
         match = TOKEN.match(text, at)
@@ -166,7 +163,7 @@ def skip_template(text: str, at: int) -> int:
 
 
 def read_heredoc(text: str, at: int, word: str) -> tuple[str, int]:
-    """Its lines, without the white space before them."""
+    """The lines of a heredoc without indentation, and the position behind it."""
     lines = []
     while at < len(text):
         end = text.find("\n", at)

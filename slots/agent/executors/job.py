@@ -1,5 +1,5 @@
-"""Runs the programs of one task: one after the other, each below a reaper of its own, watched
-until nothing of it is left.
+"""Runs the programs of one task one after the other, each below its own reaper, until all of its
+processes have ended.
 """
 
 from __future__ import annotations
@@ -13,41 +13,45 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from ..common.errors import AgentError, Stopped, TaskFailed
-from ..common.state import RUNNING, Record, State
+from ..common.state import RUNNING, Record, State, open_private
 from ..logs.log_buffer import LogBuffer
 from ..logs.masking import as_bytes, mask_text, sort_secrets, spell
-from ..processes.isolation import Isolation
+from ..processes.isolation import Isolation, View
 from ..processes.process_table import MARK, children, end_all, list_remaining, started_at
-from ..processes.program import Program
+from ..processes.program import Program, ReaperMessage
 from ..processes.users import User
 from ..server.protocol import WorkOrder
 from ..workdir.environment import isolated_tmp, task_environment
 from ..workdir.folders import Folder
 from .progress import Progress
 
+if TYPE_CHECKING:
+    from ..processes.launcher import LaunchOrder
+
 PIECE = 1 << 16
 TAIL = 1 << 16
 LOOK_MS = 200
-DRAIN = 2.0  # for what is left in the pipe once nobody can write to it
-SHORT_WAIT = 60.0  # seconds from SIGINT to TERM for what is no apply
+DRAIN = 2.0  # seconds for output in the pipe after all processes have ended
+SHORT_WAIT = 60.0  # seconds from SIGINT to TERM for programs other than an apply
 CPU_GRACE = 5
-# Values that are also masked as programs write them for others: each costs dozens of searches.
+# Values that are also masked in their encoded forms; each costs dozens of searches.
 MOST_SPELLED = 100
+OUT_OF_MEMORY = (b"out of memory", b"cannot allocate memory", b"memoryerror", b"bad_alloc")
 
 
 class Cancellation:
-    """One run is told to end, from another thread."""
+    """An order to end a run, given by another thread."""
 
     def __init__(self) -> None:
         self.reason = ""
-        self.is_quit = False  # because the agent ends, which is nothing the server asked for
+        self.is_quit = False  # the agent ends; the server did not order it
         self.event = threading.Event()
-        self.ear, self.mouth = os.pipe()
+        self.ear, self.mouth = os.pipe()  # readable after the order
 
-    def tell(self, reason: str, is_quit: bool = False) -> None:
+    def order(self, reason: str, is_quit: bool = False) -> None:
         if not self.event.is_set():
             self.reason, self.is_quit = reason, is_quit
             self.event.set()
@@ -76,28 +80,17 @@ class Job:
         grace: float,
         stop: Cancellation,
     ) -> None:
-        self.work, self.record, self.state, self.folder, self.user = (
-            work,
-            record,
-            state,
-            folder,
-            user,
-        )
-        self.spool, self.secrets, self.mark, self.grace, self.stop = (
-            spool,
-            secrets,
-            mark,
-            grace,
-            stop,
-        )
+        self.work, self.record, self.state = work, record, state
+        self.folder, self.user, self.spool = folder, user, spool
+        self.secrets, self.mark, self.grace, self.stop = secrets, mark, grace, stop
         self.deadline = time.monotonic() + work.timeout_s
         self.tail = b""
         self.output = hashlib.sha256()
         self.isolation: Isolation | None = None
-        # A program was interrupted: why, and seconds that it has.
+        # Called when a program is interrupted, with the reason and the seconds that it has.
         self.announce: Callable[[str, float], None] | None = None
         self.has_ended = threading.Event()
-        self.progress: Progress | None = None  # of an apply by Terraform, from its begin on
+        self.progress: Progress | None = None  # of an apply by Terraform
         self.adopt_folder()
 
     def adopt_folder(self) -> None:
@@ -111,17 +104,15 @@ class Job:
         return mask_text(text, self.secrets)
 
     def hide(self, values: list[str]) -> None:
-        """From now on they are masked like secrets, in the log and in what people are shown
-        of the plan.
-        """
-        fully, others = values[:MOST_SPELLED], values[MOST_SPELLED:]
-        self.secrets = sort_secrets([*self.secrets, *spell(fully), *map(as_bytes, others)])
+        """Mask these values like secrets from now on, in the log and in the plan as JSON."""
+        fully, literally = values[:MOST_SPELLED], values[MOST_SPELLED:]
+        self.secrets = sort_secrets([*self.secrets, *spell(fully), *map(as_bytes, literally)])
         self.spool.hide(self.secrets)
 
     def check_time(self) -> None:
         self.stop.check()
         if time.monotonic() > self.deadline:
-            raise TaskFailed("timeout", f"It ran longer than {self.work.timeout_s:,.0f} s.")
+            raise TaskFailed("timeout", f"The task ran longer than {self.work.timeout_s:,.0f} s.")
 
     def run(
         self,
@@ -132,24 +123,13 @@ class Job:
         most: int = 0,
         cwd: Path | None = None,
     ) -> int:
-        """The program's exit code. Its output goes into the log; with `stdout_to` only what it
-        says on stderr does.
+        """Run a program and return its exit code. Its output goes into the log; with `stdout_to`,
+        only stderr does.
         """
         self.stop.check()
         self.tail, self.output = b"", hashlib.sha256()
         with contextlib.ExitStack() as stack:
-            target = (
-                stack.enter_context(
-                    open(
-                        os.open(
-                            stdout_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-                        ),
-                        "wb",
-                    )
-                )
-                if stdout_to
-                else None
-            )
+            target = stack.enter_context(open_private(stdout_to)) if stdout_to else None
             program = Program(target, [self.user.lock] if self.user and self.user.lock >= 0 else [])
             stack.callback(program.close)
             self._write_down(program, stage)
@@ -157,13 +137,14 @@ class Job:
             environment = {**self.environment, **(env or {})}
             if self.isolation:
                 environment.update(isolated_tmp(environment, self.folder))
-            order = {
+            view = self._view(argv[0], environment)
+            order: LaunchOrder = {
                 "argv": argv,
                 "env": environment,
                 "cwd": str(cwd or self.cwd),
                 "uid": self.user.uid if self.user else None,
                 "gid": self.user.gid if self.user else None,
-                "view": self._view(argv[0], environment),
+                "view": view._asdict() if view else None,
                 "users": sorted(self._users),
                 "limits": self._limits(),
                 "mark": self.mark,
@@ -176,7 +157,7 @@ class Job:
                 program.begin(order)
                 why = self._watch(program, wait_s, stdout_to, most)
             except OSError as error:
-                raise TaskFailed("killed", f"The agent cannot run it: {error}.") from error
+                raise TaskFailed("killed", f"The agent cannot run {argv[0]}: {error}.") from error
             finally:
                 self._end_what_is_left(program, wait_s)
             if why is not None:
@@ -187,8 +168,8 @@ class Job:
         return self.run(["/bin/sh", "-c", command], stage, env)
 
     def _wait_of(self, stage: str) -> float:
-        """Seconds that a program has from its SIGINT on. Only an apply leaves something half
-        done outside.
+        """Seconds that a program has after its SIGINT. Only an interrupted apply would leave
+        resources half created.
         """
         return (
             self.work.stop_timeout_s
@@ -197,8 +178,8 @@ class Job:
         )
 
     def _write_down(self, program: Program, stage: str) -> None:
-        """Before the program may begin: an agent that dies from here on knows that it ran,
-        and where.
+        """Save the process before the program starts, so that an agent that is restarted knows
+        that it ran.
         """
         process = program.process
         self.record.phase, self.record.stage = RUNNING, stage
@@ -207,11 +188,11 @@ class Job:
             self.state.save(self.record)
         except OSError as error:
             raise TaskFailed(
-                "disk_full", f"The agent's disk takes no more: {error.strerror}."
+                "disk_full", f"The agent cannot write to its disk: {error.strerror}."
             ) from error
 
-    def _view(self, program: str, env: dict[str, str]) -> dict[str, Any] | None:
-        """What the program sees of this machine; None: all of it."""
+    def _view(self, program: str, env: dict[str, str]) -> View | None:
+        """The view of the program in its namespaces; None without isolation."""
         folder = self.folder
         parts = (folder.source, folder.home, folder.tmp, folder.out)
         return self.isolation.view(parts, folder.tmp, env, program) if self.isolation else None
@@ -221,22 +202,18 @@ class Job:
         if self.work.cpu_s:
             limits.append(("RLIMIT_CPU", self.work.cpu_s, self.work.cpu_s + CPU_GRACE))
         if self.work.memory_bytes:
-            # What is reserved and never touched counts as address space but not as data: programs
-            # in Go reserve a lot.
-            limits.append(("RLIMIT_DATA", self.work.memory_bytes, self.work.memory_bytes))
-            limits.append(
-                (
-                    "RLIMIT_AS",
-                    self.work.memory_bytes + (4 << 30),
-                    self.work.memory_bytes + (4 << 30),
-                )
-            )
+            # Programs in Go reserve much memory without using it. Reserved memory counts as address
+            # space, but not as data.
+            most, space = self.work.memory_bytes, self.work.memory_bytes + (4 << 30)
+            limits += [("RLIMIT_DATA", most, most), ("RLIMIT_AS", space, space)]
         return limits
 
     def _watch(
         self, program: Program, wait_s: float, stdout_to: Path | None, most: int
     ) -> AgentError | None:
-        """Until the program has ended, with all that it started. Returns why it was made to end."""
+        """Wait until the program and all its processes have ended. Returns why the agent ended the
+        program, or None.
+        """
         ready = select.poll()
         for handle in (program.output, program.said, self.stop.ear):
             ready.register(handle, select.POLLIN | select.POLLHUP)
@@ -246,14 +223,14 @@ class Job:
             if why is None:
                 why = self._why_end(stdout_to, most)
                 if why is not None:
-                    ready.unregister(self.stop.ear)  # it stays readable
+                    ready.unregister(self.stop.ear)  # else poll returns at once
                     self._log_interrupted(why, wait_s)
                     program.end(wait_s)
             readable = dict(ready.poll(LOOK_MS))
             if program.output in readable and not self._read(program.output):
                 ready.unregister(program.output)
-            if program.said in readable or program.has_said_more:
-                program.hear(self._on_reaper_message)
+            if program.said in readable or program.has_message:
+                program.read_messages(self._on_reaper_message)
         return why
 
     def _why_end(self, stdout_to: Path | None, most: int) -> AgentError | None:
@@ -275,24 +252,23 @@ class Job:
             self.announce(said, wait_s)
 
     def list_under_way(self) -> list[str]:
-        """What an interrupted apply still has to finish."""
-        return (
-            [f"{address} ({verb})" for address, verb in list(self.progress.under_way.items())]
-            if self.progress
-            else []
-        )
+        """Changes that an interrupted apply still has to finish."""
+        under_way = list(self.progress.under_way.items()) if self.progress else []
+        return [f"{address} ({verb})" for address, verb in under_way]
 
-    def _on_reaper_message(self, heard: dict[str, Any]) -> None:
-        if heard.get("phase") == "terminating":
-            self.say("Berth: processes are left, which are terminated now.")
+    def _on_reaper_message(self, message: ReaperMessage) -> None:
+        if message.get("phase") == "terminating":
+            self.say("Berth: the remaining processes are terminated now.")
 
     def _end_what_is_left(self, program: Program, wait_s: float) -> None:
-        """All of it, also where the reaper was killed; then what it has said last."""
+        """End all remaining processes, also if the reaper was killed, and read the rest of the
+        output.
+        """
         if not program.is_over:
             program.end(wait_s)
         while not program.is_over:
             self._listen(program.output, LOOK_MS / 1000)
-            program.hear(self._on_reaper_message)
+            program.read_messages(self._on_reaper_message)
         if program.left is None:
             program.process.wait()
             mark, users, others = self.mark, self._users, children.list_strays
@@ -315,18 +291,18 @@ class Job:
         return frozenset({self.user.uid} if self.user and self.user.is_its_own else ())
 
     def _record_left(self, left: list[tuple[int, str]]) -> None:
-        """Not even KILL ends them: they wait for a disk or a network that does not answer.
-        Whoever needs the slot is told.
+        """Record processes that not even KILL ended, because they wait for a disk or a network. The
+        agent does not report the slot as stopped before they have ended.
         """
         children.give_up(left)
         self.record.extra["left"] = [*self.record.extra.get("left", ()), *map(list, left)]
         self.say(
-            f"Berth: {len(left)} of its processes cannot be ended. Its slot waits until "
-            "they are gone."
+            f"Berth: {len(left)} processes of the task cannot be ended. Its slot stays in use "
+            "until they have ended."
         )
 
     def _listen(self, pipe: int, seconds: float) -> None:
-        """What it says while it is told to end: who cannot write cannot end."""
+        """Read output for a while. A program that cannot write its output cannot end."""
         until = time.monotonic() + seconds
         os.set_blocking(pipe, False)
         ready = select.poll()
@@ -336,7 +312,9 @@ class Job:
                 time.sleep(max(0.0, until - time.monotonic()))
 
     def _drain(self, pipe: int) -> None:
-        """What is left in the pipe. Where something cannot be ended, it holds the pipe open."""
+        """Read the rest of the output. The time is limited, because a process that cannot be ended
+        keeps the pipe open.
+        """
         until = time.monotonic() + DRAIN
         os.set_blocking(pipe, False)
         ready = select.poll()
@@ -365,16 +343,16 @@ class Job:
     def _judge(self, code: int | None) -> int:
         self.stop.check()
         if code is None:
-            raise TaskFailed("killed", "Its process cannot be ended.")
+            raise TaskFailed("killed", "The process of the task cannot be ended.")
         number = -code if code < 0 else code - 128
         if self.work.cpu_s and number == signal.SIGXCPU:
             raise TaskFailed(
-                "timeout", f"It used more than {self.work.cpu_s:,} s of processor time.", code
+                "timeout", f"The task used more than {self.work.cpu_s:,} s of processor time.", code
             )
         if code != 0 and self.work.memory_bytes and is_out_of_memory(self.tail):
             raise TaskFailed(
                 "out_of_memory",
-                f"It needs more than its {self.work.memory_bytes / 1e6:,.0f} MB of memory.",
+                f"The task needs more than its {self.work.memory_bytes / 1e6:,.0f} MB of memory.",
                 code,
             )
         if code < 0:
@@ -386,19 +364,10 @@ class Job:
                 if number == signal.SIGKILL
                 else ""
             )
-            raise TaskFailed("killed", f"It was ended by {name}{why}.", code)
+            raise TaskFailed("killed", f"The task was ended by {name}{why}.", code)
         return code
 
 
 def is_out_of_memory(tail: bytes) -> bool:
     text = tail[-8000:].lower()
-    return any(
-        sign in text
-        for sign in (
-            b"out of memory",
-            b"cannot allocate memory",
-            b"memoryerror",
-            b"bad_alloc",
-            b"std::bad_alloc",
-        )
-    )
+    return any(sign in text for sign in OUT_OF_MEMORY)

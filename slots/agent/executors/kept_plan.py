@@ -1,5 +1,5 @@
-"""An apply starts from what was planned: the folder where that happened, or the same things
-brought anew; never from something else.
+"""Prepares an apply from its plan: in the folder of the plan if this agent still has it, else from
+the same source, and only with the approved plan.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..server.protocol import SavedPlan
 from ..workdir.folders import Folder, digest_file
 from .git import check_path
 from .job import Job
-from .sources import download
+from .sources import SourceOrigin, download, enter_folder, fetch_source
 
 COMPARED = {
     "binary": "program",
@@ -21,9 +21,23 @@ COMPARED = {
 }
 
 
-def find_kept_plan(job: Job) -> str | None:
-    """The folder inside the source, where the planned folder is here, untouched since. Then the
-    job works there.
+def open_source(job: Job, client: BerthClient, saved: SavedPlan) -> tuple[SourceOrigin, bool]:
+    """The source of a plan, and whether it is the kept folder of the plan. A source that was
+    fetched again must equal the planned one.
+    """
+    commit = str(saved.facts.get("commit") or "")
+    inside = adopt_kept_folder(job)
+    if inside is None:
+        origin = fetch_source(job, client, commit)
+        check_facts(saved, {"source_digest": origin.digest})
+        return origin, False
+    enter_folder(job, inside)
+    return SourceOrigin(str(saved.facts.get("source_digest") or ""), commit, inside), True
+
+
+def adopt_kept_folder(job: Job) -> str | None:
+    """Make the job work in the kept folder of its plan; returns the path inside the source. None:
+    this agent does not have the folder.
     """
     saved = job.work.plan
     record = job.state.kept(job.work.claim, saved.digest) if saved else None
@@ -41,8 +55,8 @@ def find_kept_plan(job: Job) -> str | None:
 
 
 def fetch_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
-    """The agent's own copy, or the server's, laid out for the task. Another digest is
-    another plan.
+    """Put the saved plan into the task's folder, from the agent's copy or from the server. A plan
+    with another digest is refused.
     """
     if not saved.has_file:
         return
@@ -51,23 +65,22 @@ def fetch_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
         download(job, client, f"{job.record.path}plan/", copy, job.work.limits.plan_bytes)
         if digest_file(copy) != saved.digest:
             raise plan_again_error(
-                "The saved plan that came from the server is not the one that was approved.",
-                "plan_differs",
+                "The saved plan on the server is not the approved plan.", "plan_differs"
             )
     job.folder.lay_out("plan", copy, job.user)
 
 
 def check_facts(saved: SavedPlan, facts: dict[str, str]) -> None:
-    """Only what both know is compared."""
+    """Compare the facts that both sides have. Raises a TaskFailed that asks for a new plan."""
     for name, words in COMPARED.items():
         planned, here = saved.facts.get(name), facts.get(name)
         if name == "lock_digest" and "version" in saved.facts and not planned:
-            planned = ""  # said by its absence
+            planned = ""  # a plan with a version and no digest had no lock file
         if planned is not None and here is not None and planned != here:
             what = f"{planned or 'none'} when planned, {here or 'none'} here"
             short = words if name.endswith("digest") else f"{words} ({what})"
-            raise plan_again_error(f"It was planned with another {short}.")
+            raise plan_again_error(f"The plan was made with another {short}.")
 
 
 def plan_again_error(reason: str, code: str = "binary_differs") -> TaskFailed:
-    return TaskFailed(code, f"{reason} It is to be planned again.", outcome="plan_again")
+    return TaskFailed(code, f"{reason} The task is planned again.", outcome="plan_again")

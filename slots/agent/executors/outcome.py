@@ -1,4 +1,4 @@
-"""What an executor made of a task, as it goes to the server."""
+"""The outcome of a task's step, as the agent reports it to the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import platform
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import Any
 
 ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 FRAME = " \t│╷╵"
@@ -25,7 +24,7 @@ class StepOutcome:
     has_plan: bool = False
     has_json: bool = False
 
-    def as_result(self) -> dict[str, Any]:
+    def as_result(self) -> dict[str, object]:
         return {
             "outcome": self.outcome,
             "exit_code": self.exit_code,
@@ -38,7 +37,7 @@ class StepOutcome:
 
 
 def name_platform() -> str:
-    """As Terraform names it: linux_amd64."""
+    """The platform as Terraform names it, like linux_amd64."""
     machine = platform.machine().lower()
     return (
         f"{sys.platform.rstrip('0123456789')}"
@@ -51,8 +50,8 @@ def strip_ansi(data: bytes) -> str:
 
 
 def find_errors(tail: bytes) -> str:
-    """The heads of what Terraform complains of, else its last line. Whole: what is cut before it
-    is masked keeps the half of a secret.
+    """The first lines of Terraform's errors, else the last line. They are not cut here, because
+    masking does not find half a secret.
     """
     lines = [line.strip(FRAME) for line in strip_ansi(tail).splitlines()]
     heads = [line for line in lines if line.startswith("Error: ")]

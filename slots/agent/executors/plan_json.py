@@ -1,8 +1,7 @@
-"""What people are shown of a plan: its JSON, read, counted, redacted and written in a process
-of its own.
+"""Reads, counts, redacts and writes the JSON of a plan in a separate process.
 
-A few megabytes of JSON can become gigabytes of objects. That process is short of memory then, and
-not the agent with all its other tasks.
+A few megabytes of JSON can become gigabytes of objects. The separate process then runs out of
+memory, and not the agent with all its tasks.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..common.errors import TaskFailed
 from ..processes.process_table import MARK, children
 from ..server.protocol import UploadLimits
-from .plan_summary import changes_anything, count_drift, summarize_plan
-from .redaction import redact_plan
+from .plan_summary import count_drift, has_changes, summarize_plan
+from .redaction import Json, redact_plan
 
 if TYPE_CHECKING:
     from .job import Job
@@ -40,15 +39,25 @@ START = (
 class PlanJson:
     summary: dict[str, int]
     drift: int
-    # It lists changes; where it lists none of any kind, others know whether there are some.
-    says_changes: bool
+    says_changes: bool  # the JSON lists changes; otherwise `has_changes` is not known from it
     has_changes: bool
 
 
+class RedactionOrder(TypedDict):
+    """Input of the separate process."""
+
+    raw: str
+    kept: str
+    most_raw: int
+    most: int
+    memory: int
+    secrets: list[str]
+
+
 def save_plan_json(job: Job, raw: Path, kept: Path) -> PlanJson:
-    """The redacted JSON lies at `kept` then."""
+    """Write the redacted JSON of the plan in `raw` to `kept`; returns its summary."""
     limits, memory = job.work.limits, find_memory()
-    order = {
+    order: RedactionOrder = {
         "raw": str(raw),
         "kept": str(kept),
         "most_raw": most_raw(limits),
@@ -60,10 +69,8 @@ def save_plan_json(job: Job, raw: Path, kept: Path) -> PlanJson:
     if code == OUT_OF_MEMORY or code < 0:
         raise TaskFailed(
             "plan_too_large",
-            (
-                f"The plan as JSON needs more than {memory / 1e6:,.0f} MB of memory, or too "
-                "long, to be read."
-            ),
+            f"Reading the plan as JSON takes more than {memory / 1e6:,.0f} MB of memory, or too "
+            "much time.",
         )
     try:
         found = json.loads(answer)
@@ -79,13 +86,12 @@ def save_plan_json(job: Job, raw: Path, kept: Path) -> PlanJson:
 
 
 def run_beside(job: Job, order: bytes) -> tuple[bytes, int]:
-    root = Path(__file__).resolve().parents[__name__.count(".")]  # a folder, or our one file
+    root = Path(__file__).resolve().parents[__name__.count(".")]  # a folder, or the one-file agent
     process = children.start(
         [sys.executable, "-I", "-S", "-B", "-c", START, str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd="/",
         env={MARK: job.mark, "PATH": os.environ.get("PATH", os.defpath)},
     )
     with process:
@@ -96,7 +102,7 @@ def run_beside(job: Job, order: bytes) -> tuple[bytes, int]:
                     answer, _ = process.communicate(order, LOOK_EVERY)
                     return answer, process.returncode
                 except subprocess.TimeoutExpired:
-                    order = b""  # it goes on with what it was given
+                    order = b""  # already sent
         finally:
             process.kill()
             process.wait()
@@ -104,7 +110,7 @@ def run_beside(job: Job, order: bytes) -> tuple[bytes, int]:
 
 
 def find_memory() -> int:
-    """Half of what there is here, within bounds."""
+    """Bytes of memory for the separate process: half of this machine's, within bounds."""
     there = [MOST_MEMORY * 2]
     with contextlib.suppress(OSError, ValueError):
         there.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -115,16 +121,16 @@ def find_memory() -> int:
 
 
 def most_raw(limits: UploadLimits) -> int:
-    """Before what repeats itself is left out; it is read into memory as a whole."""
+    """Most bytes of the JSON before its redundant parts are removed."""
     return min(max(limits.json_bytes * 3, 16_000_000), 200_000_000)
 
 
-# In the process beside
+# In the separate process
 
 
 def main() -> None:
     order = json.loads(sys.stdin.buffer.read())
-    gc.disable()  # it finds nothing here, over and over
+    gc.disable()  # millions of objects, and no garbage among them
     limit("RLIMIT_AS", order["memory"])
     limit("RLIMIT_CPU", MOST_SECONDS)
     limit("RLIMIT_CORE", 0)
@@ -139,7 +145,7 @@ def main() -> None:
     except OSError as error:
         answer = json.dumps({"errno": error.errno, "text": str(error.strerror)})
     os.write(1, answer.encode())
-    os._exit(0)  # without taking millions of objects apart
+    os._exit(0)  # skips freeing millions of objects
 
 
 def limit(name: str, value: int) -> None:
@@ -150,13 +156,13 @@ def limit(name: str, value: int) -> None:
         resource.setrlimit(number, (value, value))
 
 
-def digest_shown(order: dict[str, Any]) -> dict[str, Any]:
+def digest_shown(order: RedactionOrder) -> Json:
     shown = read_json(Path(order["raw"]), order["most_raw"])
     found = PlanJson(
         summarize_plan(shown),
         count_drift(shown),
         "resource_changes" in shown or "output_changes" in shown,
-        changes_anything(shown),
+        has_changes(shown),
     )
     write_redacted_json(
         shown,
@@ -167,7 +173,7 @@ def digest_shown(order: dict[str, Any]) -> dict[str, Any]:
     return asdict(found)
 
 
-def read_json(path: Path, most: int) -> dict[str, Any]:
+def read_json(path: Path, most: int) -> Json:
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -176,15 +182,15 @@ def read_json(path: Path, most: int) -> dict[str, Any]:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise TaskFailed(
-            "not_json", f"What should be the plan as JSON is none: {str(error)[:200]}"
+            "not_json", f"The plan as JSON is not valid JSON: {str(error)[:200]}"
         ) from error
     if not isinstance(found, dict):
-        raise TaskFailed("not_json", "What should be the plan as JSON is no JSON object.")
+        raise TaskFailed("not_json", "The plan as JSON is not a JSON object.")
     return found
 
 
-def write_redacted_json(plan: dict[str, Any], secrets: list[bytes], path: Path, most: int) -> None:
-    """Redacted. One that is too large is left without what repeats its changes."""
+def write_redacted_json(plan: Json, secrets: list[bytes], path: Path, most: int) -> None:
+    """Write the redacted plan. A plan over the limit loses the parts that repeat its changes."""
     try:
         kept = redact_plan(plan, secrets)
         data = json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,16 +1,14 @@
-"""How much a plan changes, counted from its JSON."""
+"""Counts the changes of a plan from its JSON."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from .redaction import as_dict, as_list
+from .redaction import Json, as_dict, as_list
 
 KINDS = ("add", "change", "destroy", "replace")
 
 
-def summarize_plan(plan: dict[str, Any]) -> dict[str, int]:
-    """A replacement counts as such, not as one more to add and one more to destroy."""
+def summarize_plan(plan: Json) -> dict[str, int]:
+    """Resources by kind of change. A replacement is its own kind."""
     counts = dict.fromkeys(KINDS, 0)
     for entry in as_list(plan.get("resource_changes")):
         actions = as_list(as_dict(as_dict(entry).get("change")).get("actions"))
@@ -20,7 +18,7 @@ def summarize_plan(plan: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
-def name_actions(actions: list[Any]) -> str:
+def name_actions(actions: list[object]) -> str:
     found = set(map(str, actions))
     if {"create", "delete"} <= found or {"create", "forget"} <= found:
         return "replace"
@@ -31,21 +29,16 @@ def name_actions(actions: list[Any]) -> str:
     return "change" if "update" in found else ""
 
 
-def count_drift(plan: dict[str, Any]) -> int:
-    return sum(1 for entry in as_list(plan.get("resource_drift")) if name_drift(as_dict(entry)))
+def count_drift(plan: Json) -> int:
+    entries = map(as_dict, as_list(plan.get("resource_drift")))
+    return sum(has_action(entry.get("change")) for entry in entries)
 
 
-def name_drift(entry: dict[str, Any]) -> bool:
-    return any(action != "no-op" for action in as_list(as_dict(entry.get("change")).get("actions")))
-
-
-def changes_anything(plan: dict[str, Any]) -> bool:
-    """Also true where only outputs change."""
-    if any(summarize_plan(plan).values()):
-        return True
+def has_changes(plan: Json) -> bool:
+    """Whether resources or outputs change."""
     outputs = as_dict(plan.get("output_changes")).values()
-    return any(
-        action != "no-op"
-        for output in outputs
-        for action in as_list(as_dict(output).get("actions"))
-    )
+    return any(summarize_plan(plan).values()) or any(map(has_action, outputs))
+
+
+def has_action(change: object) -> bool:
+    return any(action != "no-op" for action in as_list(as_dict(change).get("actions")))

@@ -1,9 +1,9 @@
-"""What an apply has done, is doing and could not do, read from what Terraform prints as it goes."""
+"""Reads from Terraform's output which changes of an apply are done, under way or failed."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping
+from typing import Mapping
 
 from .outcome import ANSI, FRAME
 
@@ -22,9 +22,9 @@ MOST_NAMED = 5
 
 
 class Progress:
-    def __init__(self, planned: Mapping[str, Any]) -> None:
-        """`planned`: how many resources the plan adds, changes, destroys and replaces. Empty:
-        the server did not say.
+    def __init__(self, planned: Mapping[str, object]) -> None:
+        """`planned` counts the resources that the plan adds, changes, destroys and replaces. Empty:
+        the server did not send it.
         """
         counts = {name: planned.get(name) for name in COUNTED}
         self.total = sum(
@@ -60,7 +60,7 @@ class Progress:
                 self.failed.append(failed["address"])
 
     def describe(self) -> str:
-        """In one sentence, for the page of a task that did not come to its end."""
+        """The progress in one sentence, for the page of a task that did not finish."""
         number = (
             f"{self.done} of {self.total} changes"
             if self.total
@@ -68,12 +68,12 @@ class Progress:
         )
         parts = [f"{number} {'was' if self.done == 1 else 'were'} done"]
         if self.failed:
-            parts.append(f"failed: {name(self.failed)}")
+            parts.append(f"failed: {join_addresses(self.failed)}")
         if self.under_way:
-            parts.append(f"not finished: {name(list(self.under_way))}")
+            parts.append(f"not finished: {join_addresses(list(self.under_way))}")
         return f"{'; '.join(parts)}."
 
 
-def name(addresses: list[str]) -> str:
+def join_addresses(addresses: list[str]) -> str:
     more = len(addresses) - MOST_NAMED
     return ", ".join(addresses[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

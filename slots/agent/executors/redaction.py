@@ -1,22 +1,20 @@
-"""What Terraform marks as sensitive does not leave this machine; nor do secrets by value.
+"""Redacts the JSON of a plan: values that Terraform marks as sensitive, and the values of secrets.
 
-The JSON keeps the form of `show -json`. Configuration is left out: it may hold literals that
-nothing marks.
+The JSON keeps the form of `show -json`. The configuration is left out, because it may contain
+unmarked literals.
 
-Secrets are masked in values only. Keys, actions, addresses and types stay as they are, whatever a
-secret's value is: an approver who reads the plan must see every change, and a secret with the value
-"delete" must not hide one.
+Secrets are masked in values only. Keys, actions, addresses and types stay: an approver must see
+every change, and a secret with the value "delete" must not hide a change.
 """
 
 from __future__ import annotations
 
-from typing import Any, Container
+from typing import Container, Dict
 
 from ..logs.masking import mask_text, sort_secrets, spell
 
 SENSITIVE = "(sensitive value)"
-# Nothing else is let through: what a newer version adds may hold values that we do not know how
-# to redact.
+# All other keys are removed: no rule here redacts the values that a newer version adds.
 KEPT = (
     "format_version",
     "terraform_version",
@@ -34,7 +32,7 @@ KEPT = (
     "errored",
 )
 
-# What says which resource a change is of, and what happens to it. Secrets are masked in none of it.
+# Keys that identify a resource and its change. Secrets are not masked in their values.
 OF_RESOURCE = frozenset({
     "action_reason", "address", "deposed", "deposed_key", "depends_on", "index", "mode",
     "module_address", "name", "previous_address", "provider_name", "resource", "schema_version",
@@ -45,13 +43,14 @@ OF_CHANGE = frozenset(
 )
 OF_VALUES = frozenset({"sensitive", "sensitive_values", "type"})
 CHANGED = " (changed)"  # behind a value that differs only where it is masked
-
-# Characters of a sensitive variable's value that is looked for elsewhere; shorter ones
-# stand everywhere.
+# Fewest characters of a sensitive value that is masked in other places, too. Shorter values occur
+# by chance.
 SHORTEST = 6
 
+Json = Dict[str, object]
 
-def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+
+def redact_plan(plan: Json, secrets: list[bytes]) -> Json:
     hidden = sensitive_variables(plan)
     given = as_dict(plan.get("variables"))
     values = {
@@ -88,7 +87,7 @@ def redact_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     return mask_plan(kept, secrets) if secrets else kept
 
 
-def redact_resource_change(entry: Any) -> dict[str, Any]:
+def redact_resource_change(entry: object) -> Json:
     entry = as_dict(entry)
     return (
         {**entry, "change": redact_change(as_dict(entry.get("change")))}
@@ -97,7 +96,7 @@ def redact_resource_change(entry: Any) -> dict[str, Any]:
     )
 
 
-def redact_change(change: dict[str, Any]) -> dict[str, Any]:
+def redact_change(change: Json) -> Json:
     kept = dict(change)
     before, after = change.get("before_sensitive", False), change.get("after_sensitive", False)
     for key, marks in (("before", before), ("after", after)):
@@ -108,45 +107,41 @@ def redact_change(change: dict[str, Any]) -> dict[str, Any]:
             key: value for key, value in as_dict(kept["importing"]).items() if key == "id"
         }
     kept.pop("generated_config", None)
-    # An identity repeats attributes, without marks: shown only where nothing of the resource
-    # is marked.
+    # An identity repeats attributes without marks, so any mark of the resource hides it.
     for key, marks in (("before_identity", before), ("after_identity", after)):
         if key in kept and has_mark(marks):
             kept[key] = SENSITIVE
     return kept
 
 
-def redact_by(value: Any, marks: Any) -> Any:
-    """`marks` has the form of the value, with true where it is sensitive; one true covers
-    all below it.
-
-    A form that does not fit the value says that something is sensitive but not what: all of it
-    is hidden.
+def redact_by(value: object, marks: object) -> object:
+    """The value with its marked parts hidden. `marks` has the form of the value; true covers all
+    values below it. If the forms differ and a mark exists, the whole value is hidden.
     """
     if marks is True:
         return None if value is None else SENSITIVE
     if not marks or value is None:
         return value
     if isinstance(value, dict) and isinstance(marks, dict):
-        return {key: redact_by(one, marks.get(key, False)) for key, one in value.items()}
+        return {key: redact_by(each, marks.get(key, False)) for key, each in value.items()}
     if isinstance(value, list) and isinstance(marks, list):
         return [
-            redact_by(one, marks[number] if number < len(marks) else False)
-            for number, one in enumerate(value)
+            redact_by(each, marks[number] if number < len(marks) else False)
+            for number, each in enumerate(value)
         ]
     return SENSITIVE if has_mark(marks) else value
 
 
-def has_mark(marks: Any) -> bool:
+def has_mark(marks: object) -> bool:
     if isinstance(marks, dict):
-        return any(has_mark(one) for one in marks.values())
+        return any(map(has_mark, marks.values()))
     if isinstance(marks, list):
-        return any(has_mark(one) for one in marks)
+        return any(map(has_mark, marks))
     return bool(marks)
 
 
-def redact_values(values: dict[str, Any]) -> dict[str, Any]:
-    """planned_values, and the values of a state."""
+def redact_values(values: Json) -> Json:
+    """Redact `planned_values` or the values of a state."""
     kept = dict(values)
     if "outputs" in kept:
         kept["outputs"] = {
@@ -158,13 +153,13 @@ def redact_values(values: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def redact_output(output: dict[str, Any]) -> dict[str, Any]:
+def redact_output(output: Json) -> Json:
     return (
         {**output, "value": SENSITIVE} if output.get("sensitive") and "value" in output else output
     )
 
 
-def redact_module(module: dict[str, Any]) -> dict[str, Any]:
+def redact_module(module: Json) -> Json:
     kept = dict(module)
     if "resources" in kept:
         kept["resources"] = [
@@ -182,7 +177,7 @@ def redact_module(module: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def redact_resource(resource: dict[str, Any]) -> dict[str, Any]:
+def redact_resource(resource: Json) -> Json:
     kept = dict(resource)
     marks = kept.get("sensitive_values", False)
     if "values" in kept:
@@ -192,7 +187,7 @@ def redact_resource(resource: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def sensitive_variables(plan: dict[str, Any]) -> set[str]:
+def sensitive_variables(plan: Json) -> set[str]:
     root = as_dict(as_dict(plan.get("configuration")).get("root_module"))
     declared = {
         name
@@ -207,20 +202,18 @@ def sensitive_variables(plan: dict[str, Any]) -> set[str]:
     return declared | marked
 
 
-def list_texts(value: Any) -> list[str]:
-    """All texts and numbers in it. What a provider makes of a sensitive variable, it
-    need not mark.
-    """
+def list_texts(value: object) -> list[str]:
+    """All strings and numbers in a value. Providers may derive unmarked values from them."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return [str(value)]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for one in inner for text in list_texts(one)]
+    return [text for each in inner for text in list_texts(each)]
 
 
-def mask_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
-    """The secrets masked in every value of a redacted plan, and nowhere else."""
+def mask_plan(plan: Json, secrets: list[bytes]) -> Json:
+    """A redacted plan with the secrets masked in every value."""
     kept = dict(plan)
     for part in ("resource_changes", "resource_drift"):
         if part in kept:
@@ -250,14 +243,14 @@ def mask_plan(plan: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     return kept
 
 
-def mask_resource_change(entry: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+def mask_resource_change(entry: Json, secrets: list[bytes]) -> Json:
     kept = mask_except({*OF_RESOURCE, "change"}, entry, secrets)
     if "change" in entry:
         kept["change"] = mask_change(as_dict(entry["change"]), secrets)
     return kept
 
 
-def mask_change(change: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+def mask_change(change: Json, secrets: list[bytes]) -> Json:
     kept = mask_except(OF_CHANGE, change, secrets)
     if "before" in kept and "after" in kept:
         kept["after"] = mark_changed(
@@ -266,21 +259,22 @@ def mask_change(change: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     return kept
 
 
-def mark_changed(before: Any, after: Any, masked_before: Any, masked_after: Any) -> Any:
-    """`masked_after`, where what differs and looks alike once it is masked says that it changes."""
+def mark_changed(
+    before: object, after: object, masked_before: object, masked_after: object
+) -> object:
+    """`masked_after`, with a note on each value that changes and looks unchanged when masked."""
     if masked_before != masked_after or before == after:
-        return masked_after  # looks different already, or does not change
+        return masked_after  # the change is visible, or there is none
     if isinstance(before, dict) and isinstance(after, dict):
-        return {
-            key: mark_changed(before[key], after[key], masked_before[key], masked_after[key])
-            for key in after
-        }
+        old, new = as_dict(masked_before), as_dict(masked_after)
+        return {key: mark_changed(before[key], after[key], old[key], new[key]) for key in after}
     if isinstance(before, list) and isinstance(after, list):
-        return [mark_changed(*each) for each in zip(before, after, masked_before, masked_after)]
+        masked = as_list(masked_before), as_list(masked_after)
+        return [mark_changed(*each) for each in zip(before, after, *masked)]
     return f"{masked_after}{CHANGED}"
 
 
-def mask_module_values(values: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+def mask_module_values(values: Json, secrets: list[bytes]) -> Json:
     kept = mask_except(("outputs", "root_module"), values, secrets)
     if "outputs" in kept:
         kept["outputs"] = mask_outputs(as_dict(kept["outputs"]), secrets)
@@ -289,7 +283,7 @@ def mask_module_values(values: dict[str, Any], secrets: list[bytes]) -> dict[str
     return kept
 
 
-def mask_module(module: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+def mask_module(module: Json, secrets: list[bytes]) -> Json:
     kept = mask_except(("address", "resources", "child_modules", "outputs"), module, secrets)
     if "resources" in kept:
         kept["resources"] = [
@@ -305,13 +299,13 @@ def mask_module(module: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     return kept
 
 
-def mask_outputs(outputs: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+def mask_outputs(outputs: Json, secrets: list[bytes]) -> Json:
     return {
         name: mask_except(OF_VALUES, as_dict(output), secrets) for name, output in outputs.items()
     }
 
 
-def mask_check(check: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
+def mask_check(check: Json, secrets: list[bytes]) -> Json:
     kept = dict(check)
     if "instances" in kept:
         instances = [as_dict(each) for each in as_list(kept["instances"])]
@@ -321,38 +315,32 @@ def mask_check(check: dict[str, Any], secrets: list[bytes]) -> dict[str, Any]:
     return kept
 
 
-def mask_except(
-    names: Container[str], given: dict[str, Any], secrets: list[bytes]
-) -> dict[str, Any]:
-    """What stands below other names is masked: also below those that a newer version adds."""
+def mask_except(names: Container[str], given: Json, secrets: list[bytes]) -> Json:
+    """Mask the values of all keys except `names`, also of keys that a newer version adds."""
     return {
         key: value if key in names else mask_below(value, secrets) for key, value in given.items()
     }
 
 
-def mask_below(value: Any, secrets: list[bytes]) -> Any:
-    """Texts and numbers. Keys stay: two that were masked would become one, and the name of an
-    attribute is no secret.
+def mask_below(value: object, secrets: list[bytes]) -> object:
+    """Mask strings and numbers. Keys stay: two masked keys would become one, and attribute names
+    are not secret.
     """
     if isinstance(value, str):
         return mask_text(value, secrets)
     if isinstance(value, dict):
-        return {key: mask_below(one, secrets) for key, one in value.items()}
+        return {key: mask_below(each, secrets) for key, each in value.items()}
     if isinstance(value, list):
-        return [mask_below(one, secrets) for one in value]
+        return [mask_below(each, secrets) for each in value]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return mask_number(value, secrets)
+        # A secret of digits may be a number in the JSON.
+        return "***" if str(value).encode() in secrets else value
     return value
 
 
-def mask_number(value: float, secrets: list[bytes]) -> Any:
-    """A secret of digits may stand in the JSON as a number."""
-    return "***" if str(value).encode() in secrets else value
-
-
-def as_dict(value: Any) -> dict[str, Any]:
+def as_dict(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []

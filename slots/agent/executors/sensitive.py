@@ -1,5 +1,5 @@
-"""The values of sensitive variables, known before Terraform runs: its log shows what a provider
-derives from them without a mark.
+"""Finds the values of sensitive variables before Terraform runs, because its log shows values that
+a provider derives from them.
 """
 
 from __future__ import annotations
@@ -7,27 +7,26 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Iterator, Mapping
 
 from .hcl import LINE, HclToken, list_literals, read_assignments, read_variables, tokenize
-from .redaction import SHORTEST, as_dict, as_list, list_texts
+from .redaction import SHORTEST, Json, as_dict, as_list, list_texts
 
 CONFIGURATION = (".tf", ".tofu")
 VALUES = (".auto.tfvars", ".auto.tfvars.json")
 ALWAYS = ("terraform.tfvars", "terraform.tfvars.json")
 IN_ENVIRONMENT = "TF_VAR_"
 LARGEST = 1_000_000  # characters of a file
-MOST = 4_000_000  # of all of them
+MOST = 4_000_000  # characters of all files
 
 
 def find_sensitive(
-    folder: Path, top: Path, variables: dict[str, Any], environment: dict[str, str]
+    folder: Path, top: Path, variables: Mapping[str, object], environment: dict[str, str]
 ) -> list[str]:
-    """Values that a log must not show, of the variables that the root module in `folder` declares
-    as sensitive.
+    """Values of the variables that the root module in `folder` declares as sensitive.
 
-    They come from the task's `variables`, from `environment`, from defaults and from files of
-    values. `top`: nothing above it is read.
+    The values come from the task's `variables`, from `environment`, from defaults and from variable
+    files. Files outside of `top` are not read.
     """
     defaults: dict[str, list[str]] = {}
     assigned: dict[str, list[str]] = {}
@@ -71,28 +70,25 @@ def is_true(tokens: list[HclToken]) -> bool:
 
 
 def collect_json_variables(text: str, defaults: dict[str, list[str]]) -> None:
-    """Blocks may be written one by one or as lists of them."""
+    """Add the sensitive variables of a JSON file. Blocks are objects or lists of objects."""
     for part in as_items(parse(text)):
         for blocks in as_items(part.get("variable")):
             for name, block in blocks.items():
-                for one in as_items(block):
-                    if one.get("sensitive") in (True, "true"):
-                        defaults.setdefault(name, []).extend(list_texts(one.get("default")))
+                for each in as_items(block):
+                    if each.get("sensitive") in (True, "true"):
+                        defaults.setdefault(name, []).extend(list_texts(each.get("default")))
 
 
-def as_items(value: Any) -> list[dict[str, Any]]:
-    return (
-        [value]
-        if isinstance(value, dict)
-        else [one for one in as_list(value) if isinstance(one, dict)]
-    )
+def as_items(value: object) -> list[Json]:
+    items = [value] if isinstance(value, dict) else as_list(value)
+    return [each for each in items if isinstance(each, dict)]
 
 
-def parse(text: str) -> Any:
+def parse(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return None  # Terraform says so itself
+        return None  # Terraform reports the error itself
 
 
 def read_files(folder: Path, top: Path) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Brings a task's files into its folder, whatever they come from, and says what exactly they are."""  # noqa: E501
+"""Fetches the source of a task into its folder and identifies it by a digest."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 @dataclass(frozen=True)
 class SourceOrigin:
-    digest: str  # of the archive; of commit and path
+    digest: str  # of the archive, or of commit and path
     commit: str = ""
-    inside: str = ""  # the folder in it where the task works
+    inside: str = ""  # the folder in the source where the task works
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"source_digest": self.digest, **({"commit": self.commit} if self.commit else {})}
 
 
 def fetch_source(job: Job, client: BerthClient, commit: str = "") -> SourceOrigin:
-    """`commit`: the one that was planned, when this is for its apply."""
+    """Fetch the source of the task; for an apply, the `commit` of its plan."""
     source = job.work.source
     inside = check_path(source.path)
     job.folder.make()
@@ -65,16 +69,13 @@ def enter_folder(job: Job, inside: str) -> None:
 def fetch_archive(job: Job, client: BerthClient) -> str:
     source, work = job.work.source, job.work
     if not DIGEST.match(source.digest):
-        raise TaskFailed("source_refused", "The server names no digest for the archive.")
+        raise TaskFailed("source_refused", "The server gave no digest of the archive.")
     packed = job.folder.top / "source.tar.gz"
     found = download(job, client, f"{job.record.path}source/", packed, work.limits.source_bytes)
     if found != source.digest:
         raise TaskFailed(
             "source_refused",
-            (
-                f"The archive that came is another one: {found[:12]}… instead of "
-                f"{source.digest[:12]}…."
-            ),
+            f"The digest of the archive is {found[:12]}… instead of {source.digest[:12]}….",
         )
     try:
         unpack(packed, job.folder.source)
@@ -89,19 +90,19 @@ def fetch_archive(job: Job, client: BerthClient) -> str:
 
 
 def download(job: Job, client: BerthClient, path: str, file: Path, most: int) -> str:
-    """Tried again while the server is away, as long as the task may take."""
+    """Download a file from the server; returns its digest. Retries while the server is away, until
+    the timeout of the task.
+    """
     pauses = list(PAUSES)
     while True:
         job.check_time()
         try:
             return client.download(path, file, most)
         except RequestRefused as error:
-            raise TaskFailed("source_failed", f"The server does not give it: {error}") from error
+            raise TaskFailed("source_failed", f"The server refuses the file: {error}") from error
         except AnswerTooLarge as error:
-            raise TaskFailed(
-                "source_refused", f"What comes from the server is over the limit: {error}"
-            ) from error
+            raise TaskFailed("source_refused", f"The file is over the limit: {error}") from error
         except (ServerUnavailable, TokenRejected) as error:
             job.stop.event.wait(pauses[0] if len(pauses) == 1 else pauses.pop(0))
             job.stop.check()
-            job.say(f"Berth: not there yet, {error}")
+            job.say(f"Berth: the download failed and is repeated: {error}")

@@ -1,5 +1,7 @@
-"""The state that a backend did not take: the program leaves it in its folder, which goes. It is
-the only copy of what is true now.
+"""Rescues a Terraform state that the backend did not accept.
+
+Terraform leaves the state in the folder of the task, which is deleted later. The file is the only
+copy of the current state.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.state import Record
+from ..common.state import Record, open_private
 from ..workdir.folders import PLAIN, open_subfolder, rescued_file
 
 if TYPE_CHECKING:
@@ -22,12 +24,12 @@ PIECE = 1 << 20
 
 
 class NotPlain(Exception):
-    """What lies there is no plain file of one name."""
+    """The entry is not a regular file with one name."""
 
 
 def mark_state(job: Job) -> None:
-    """Before the apply: where it would lie, and whether one lies there already. Written down
-    with the process that begins.
+    """Note, before the apply, where Terraform would leave a state and which file is there already.
+    The record is saved when the process starts.
     """
     source = os.path.realpath(job.folder.source)
     inside = os.path.relpath(os.path.realpath(job.cwd), source)
@@ -35,21 +37,21 @@ def mark_state(job: Job) -> None:
 
 
 def rescue_state(state: Path, record: Record) -> str:
-    """Where it is kept from here on; empty: there is none. The task may have planted a link
-    there: only a plain file of one name counts.
+    """Copy a state that the apply left to the agent's folder; returns its path, or "" without a
+    state. Only a regular file with one name counts, because the task may have planted a link.
     """
     source, inside, before = record.extra.get("state") or ("", "", "")
     if not source or stamp_of(Path(source), inside) in ("", before):
         return ""
     kept = rescued_file(state, record.name)
-    # What bears the final name is whole, and is uploaded.
+    # A file with the final name is complete and is uploaded.
     partial = kept.with_name(f"{record.name}.part")
     is_whole = False
     with contextlib.suppress(OSError, NotPlain), open_subfolder(Path(source), inside) as folder:
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             copy(folder, partial)
-        except OSError:  # a full disk has room for a name
+        except OSError:  # the disk may be full; a rename needs no room
             take(folder, partial)
         is_whole = True
     if not is_whole:
@@ -62,8 +64,8 @@ def rescue_state(state: Path, record: Record) -> str:
 
 
 def is_left_behind(state: Path, record: Record) -> bool:
-    """A failed apply has left a state in its folder that could not be rescued yet: the folder
-    must stay.
+    """Whether a failed apply left a state that could not be rescued yet, so its folder must
+    stay.
     """
     source, inside, before = record.extra.get("state") or ("", "", "")
     is_applied = (record.result or {}).get("outcome") == "applied"
@@ -78,8 +80,8 @@ def is_left_behind(state: Path, record: Record) -> bool:
 
 
 def copy(folder: int, kept: Path) -> None:
-    """As large as it is when it is opened: what is left of the task may still write to it, or
-    put another in its place.
+    """Copy the state in the size that it has when it is opened: processes left of the task may
+    still write to the file or replace it.
     """
     handle = os.open(RESCUED, PLAIN, dir_fd=folder)
     about = os.fstat(handle)
@@ -87,9 +89,7 @@ def copy(folder: int, kept: Path) -> None:
         os.close(handle)
         raise NotPlain
     with open(handle, "rb") as data:
-        with open(
-            os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
-        ) as into:
+        with open_private(kept) as into:
             left = about.st_size
             while left > 0 and (piece := data.read(min(left, PIECE))):
                 into.write(piece)
@@ -99,7 +99,7 @@ def copy(folder: int, kept: Path) -> None:
 
 
 def take(folder: int, kept: Path) -> None:
-    kept.unlink(missing_ok=True)  # half of it would look like all of it
+    kept.unlink(missing_ok=True)  # remove the incomplete copy
     os.replace(RESCUED, kept, src_dir_fd=folder)
     if not is_plain(kept.lstat()):
         kept.unlink()
@@ -107,7 +107,7 @@ def take(folder: int, kept: Path) -> None:
 
 
 def stamp_of(source: Path, inside: str) -> str:
-    """Which file it is; empty: there is none that could be one."""
+    """Identifies the state file by inode, time and size; "" without a regular file."""
     with contextlib.suppress(OSError), open_subfolder(source, inside) as folder:
         found = os.stat(RESCUED, dir_fd=folder, follow_symlinks=False)
         if is_plain(found):

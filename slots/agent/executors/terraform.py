@@ -1,5 +1,5 @@
-"""The `terraform` executor: a `tofu` or `terraform` binary plans into a file, and applies that
-file and nothing else.
+"""The `terraform` executor: a `tofu` or `terraform` binary plans into a file and applies exactly
+that file.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ..server.client import BerthClient
 from ..workdir.folders import digest_file
 from .backend import check_backend
 from .job import Job
-from .kept_plan import check_facts, fetch_plan, find_kept_plan
+from .kept_plan import check_facts, fetch_plan, open_source
 from .outcome import StepOutcome, find_errors, name_platform, strip_ansi
 from .plan_json import PlanJson, most_raw, save_plan_json
 from .progress import Progress
 from .sensitive import find_sensitive
-from .sources import SourceOrigin, enter_folder, fetch_source
+from .sources import SourceOrigin, fetch_source
 from .state_rescue import mark_state, rescue_state
 
 BINARIES = ("tofu", "terraform")
@@ -26,9 +26,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z")
 LOCK = ".terraform.lock.hcl"
 VARIABLES = "berth.auto.tfvars.json"
 LOCK_TIMEOUT = "-lock-timeout=20s"
-NOTHING, SOMETHING = 0, 2  # exit codes of `plan -detailed-exitcode`
+UNCHANGED, CHANGES = 0, 2  # exit codes of `plan -detailed-exitcode`
 LARGEST_VERSION = 1_000_000
-# A backend that is slow says "Acquiring state lock" each time.
+# "Acquiring state lock" is no sign: slow backends always print it.
 LOCKED = ("Error acquiring the state lock", "Error locking state")
 UNSAVED = (
     "Failed to save state",
@@ -57,11 +57,7 @@ def plan(job: Job, client: BerthClient) -> StepOutcome:
     origin = fetch_source(job, client)
     hide_sensitive(job)
     binary = find_binary(job)
-    facts = {
-        **read_version(job, binary),
-        "source_digest": origin.digest,
-        **({"commit": origin.commit} if origin.commit else {}),
-    }
+    facts = {**read_version(job, binary), **origin.facts}
     prepare(job, binary, origin)
     facts.update(check_backend(job, origin.inside))
     is_drift = job.work.task == "drift_check"
@@ -76,17 +72,17 @@ def plan(job: Job, client: BerthClient) -> StepOutcome:
         f"-out={out}",
     ]
     code = job.run(argv, "plan", ENVIRONMENT)
-    if code not in (NOTHING, SOMETHING):
+    if code not in (UNCHANGED, CHANGES):
         raise failure(job, "plan", code)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
-    made = StepOutcome("no_changes" if code == NOTHING else "planned", code, facts=facts)
+    made = StepOutcome("no_changes" if code == UNCHANGED else "planned", code, facts=facts)
     size = job.folder.take_out(
         "plan", job.folder.saved_plan, job.work.limits.plan_bytes, "saved plan", "plan_too_large"
     )
     if size < 0:
         raise TaskFailed(
             "exit_code",
-            f"{job.work.binary or binary} says that it planned, but there is no saved plan.",
+            f"{job.work.binary or binary} reported a plan, but saved none.",
             code,
         )
     made.digest = digest_file(job.folder.saved_plan)
@@ -100,25 +96,13 @@ def plan(job: Job, client: BerthClient) -> StepOutcome:
 def apply(job: Job, client: BerthClient) -> StepOutcome:
     saved = job.work.plan
     assert saved is not None
-    kept = find_kept_plan(job)
-    if kept is not None:
-        origin = SourceOrigin(
-            str(saved.facts.get("source_digest") or ""), str(saved.facts.get("commit") or ""), kept
-        )
-        enter_folder(job, kept)
-    else:
-        origin = fetch_source(job, client, str(saved.facts.get("commit") or ""))
-        check_facts(saved, {"source_digest": origin.digest})
+    origin, is_kept = open_source(job, client, saved)
     hide_sensitive(job)
     binary = find_binary(job)
-    facts = {
-        **read_version(job, binary),
-        "source_digest": origin.digest,
-        **({"commit": origin.commit} if origin.commit else {}),
-    }
+    facts = {**read_version(job, binary), **origin.facts}
     check_facts(saved, facts)
     fetch_plan(job, client, saved)
-    if kept is None:
+    if not is_kept:
         prepare(job, binary, origin)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
     check_facts(saved, facts)
@@ -134,8 +118,8 @@ def apply(job: Job, client: BerthClient) -> StepOutcome:
 
 
 def run_apply(job: Job, argv: list[str]) -> int:
-    """One that is told to end, or runs out of time, may do so because its backend does not take
-    the state.
+    """Run the apply and rescue its state if it fails. A backend that does not accept the state may
+    also be the cause of a stop or a timeout.
     """
     mark_state(job)
     job.progress = Progress(job.work.plan.summary if job.work.plan else {})
@@ -159,7 +143,7 @@ def where_rescued(job: Job) -> str:
 
 
 def hide_sensitive(job: Job) -> None:
-    """Before the first program runs that may print them."""
+    """Mask sensitive values before the first program runs that may print them."""
     job.hide(find_sensitive(job.cwd, job.folder.source, job.work.variables, job.environment))
 
 
@@ -168,8 +152,7 @@ def prepare(job: Job, binary: str, origin: SourceOrigin) -> None:
         job.folder.write(origin.inside, VARIABLES, json.dumps(job.work.variables).encode())
         job.folder.chown(job.user)
     has_lock = bool(job.folder.digest_of(origin.inside, LOCK))
-    # A lock file that came with the source says which providers are meant: it is followed,
-    # not rewritten.
+    # A lock file in the source pins the providers, so init must not change it.
     argv = [binary, "init", "-input=false", *(["-lockfile=readonly"] if has_lock else [])]
     code = job.run(argv, "init", ENVIRONMENT)
     if code != 0:
@@ -195,7 +178,7 @@ def find_binary(job: Job) -> str:
     if wanted and not NAME.match(wanted) and not wanted.startswith("/"):
         raise TaskFailed(
             "command_not_found",
-            f"{wanted[:100]!r} is no name of a program. Give one like tofu or terraform.",
+            f"{wanted[:100]!r} is not the name of a program. Use a name like tofu or terraform.",
         )
     for name in (wanted,) if wanted else BINARIES:
         found = shutil.which(name, path=job.environment["PATH"])
@@ -231,25 +214,25 @@ def read_version(job: Job, binary: str) -> dict[str, str]:
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
     text, said = strip_ansi(job.tail), job.clean(find_errors(job.tail))
-    # Many errors may have pushed what says so out of the tail.
+    # A rescued state is a sign, too: many errors may have pushed the message out of the tail.
     where = where_rescued(job) if stage == "apply" else ""
     if where or (stage == "apply" and any(sign in text for sign in UNSAVED)):
         return TaskFailed(
             "state_not_saved",
-            f"The apply changed resources, and the backend did not take the state{where}: {said}",
+            f"The apply changed resources, and the backend did not accept the state{where}: {said}",
             code,
         )
     if stage == "apply" and any(sign in text for sign in STALE):
         return TaskFailed(
             "stale_plan",
-            f"The state has changed since this was planned; nothing was applied: {said}",
+            f"The state has changed since the plan; no change was applied: {said}",
             code,
         )
     if any(sign in text for sign in CRASHED):
         return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
     if any(sign in text for sign in LOCKED):
         return TaskFailed(
-            "state_locked", f"Somebody else holds the lock of the state: {said}", code
+            "state_locked", f"Another process holds the lock of the state: {said}", code
         )
     if "no space left on device" in text.lower():
         return TaskFailed("disk_full", f"The disk is full: {said}", code)

@@ -1,8 +1,7 @@
-"""Process 1 of a container: the agent runs as its child.
+"""Process 1 of a container, with the agent as its child.
 
-Process 1 adopts whatever loses its parent, and the container ends with it. So it collects what
-has ended, passes signals on, and outlives an agent that was killed until the reapers of its tasks
-have ended.
+Process 1 adopts all orphans, and the container ends with it. So it collects ended processes,
+forwards signals, and outlives a killed agent until the reapers of its tasks have ended.
 """
 
 from __future__ import annotations
@@ -10,30 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Any
 
-from .process_table import PROC, list_children
+from .isolation import FORWARDED
+from .process_table import list_children, read_command
 from .program import START
 
-FORWARDED = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 REAPER = START.partition("from {}")[2].encode()
 
 
 class Init:
     def __init__(self) -> None:
-        self.agent = 0  # its number, while it runs
-        self.early: list[int] = []  # signals that came before it did
+        self.agent = 0  # pid, while the agent runs
+        self.early: list[int] = []  # signals before the agent was started
 
     def split(self) -> int | None:
-        """Returns twice: None in the process that is to be the agent; in process 1 the exit
-        code, once everything has ended.
+        """Fork. Returns None in the child, which becomes the agent, and in process 1 the exit code
+        after all processes have ended.
         """
         before = {number: signal.signal(number, self._forward) for number in FORWARDED}
         pid = os.fork()
@@ -57,7 +48,7 @@ class Init:
                 )
         return code
 
-    def _forward(self, number: int, frame: Any) -> None:
+    def _forward(self, number: int, frame: object) -> None:
         if not self.agent:
             self.early.append(number)
             return
@@ -66,12 +57,5 @@ class Init:
 
 
 def has_reapers() -> bool:
-    """Other children are not waited for: what was started with `kubectl exec` may stay for ever."""
-    return any(is_reaper(pid) for pid in list_children(os.getpid()))
-
-
-def is_reaper(pid: int) -> bool:
-    try:
-        return REAPER in (PROC / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return False
+    """Whether reapers run. Other children may stay for ever, like those of `kubectl exec`."""
+    return any(REAPER in read_command(pid) for pid in list_children(os.getpid()))

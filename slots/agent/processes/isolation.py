@@ -1,17 +1,16 @@
-"""Namespaces of a task's own, where the agent is an ordinary user. The task runs as the same user
-as the agent and as Berth itself, so file modes keep nothing from it. In these namespaces it sees
+"""Namespaces for the tasks of an agent that is an ordinary user. Such a task runs as the user of
+the agent and of Berth itself, so file modes protect no file from it. In its namespaces a task sees
 
-- its own folder and the folders in `writable`, where it may write; /tmp, which is its own;
-  everything else read-only
-- nothing of the folders in `hidden`: Berth's state, with its passwords, keys and tokens
-- no process but its own: no environment, no memory, no descriptor of another process, and nothing
-  to signal or trace
-- no sockets of the user's session (/run/user, /tmp) and no container engine, through which code
-  would run outside
+- its own folder and the folders in `writable`, where it may write; its own /tmp; all other folders
+  read-only
+- no folder in `hidden`: Berth's state contains passwords, keys and tokens
+- only its own processes: it cannot read, signal or trace another process
+- no sockets of the user's session (/run/user, /tmp) and of container engines, which would run code
+  outside
 
-Three processes: the relay stays where the agent sees it, passes signals on and ends as the program
-ends; `init` is number 1 of the new process namespace and collects orphans; the program is what the
-caller goes on to be. Linux only, standard library only, Python 3.8.
+Three processes take part. The relay stays in the agent's namespaces, forwards signals and ends like
+the program. `init` is process 1 of the new pid namespace and collects orphans. The calling process
+becomes the program. Linux only, standard library only, Python 3.8.
 """
 
 from __future__ import annotations
@@ -26,7 +25,9 @@ import stat
 import struct
 import sys
 from pathlib import Path
-from typing import Any, Iterable, Mapping, NamedTuple, NoReturn
+from typing import Collection, Iterable, Mapping, NamedTuple, NoReturn
+
+from .process_table import list_children
 
 try:
     import ctypes
@@ -35,7 +36,7 @@ except ImportError:  # a Python built without it
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 MS_PRIVATE = 1 << 18
-# A remount may not drop them.
+# A remount must keep these flags.
 KEPT_FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x20000, 0x8000000, 0x10000000, 0x20000000
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
@@ -60,43 +61,33 @@ FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-# Variables that name files for a task.
+# Environment variables with paths of files that a task needs.
 FILES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "TF_CLI_CONFIG_FILE")
-# Of the program: its wait status, and whether processes are left behind it.
-RESULT = struct.Struct("=i?")
+RESULT = struct.Struct("=i?")  # wait status of the program; whether it left processes
 
 
-IS_KNOWN = sys.platform.startswith("linux") and ctypes is not None  # of this system and Python
+IS_KNOWN = sys.platform.startswith("linux") and ctypes is not None
 
 
 class View(NamedTuple):
-    """What a task sees of the file system."""
+    """The file system as a task sees it."""
 
-    hidden: tuple[str, ...]  # folders and files that are not there for it
-    writable: tuple[str, ...]  # folders that it may write to, also inside of hidden ones
-    readable: tuple[str, ...]  # programs that it needs, should they lie where it would not see them
-    temporary: str  # its own /tmp
-
-    @classmethod
-    def read(cls, given: dict[str, Any]) -> View:
-        return cls(
-            tuple(given["hidden"]),
-            tuple(given["writable"]),
-            tuple(given["readable"]),
-            given["temporary"],
-        )
+    hidden: Collection[str]  # folders and files that the task does not see
+    writable: Collection[str]  # folders that the task may write to, also inside of hidden folders
+    readable: Collection[str]  # programs that the task needs, also inside of replaced folders
+    temporary: str  # the folder that becomes /tmp
 
 
 class Isolation(NamedTuple):
-    """What holds for all tasks of an agent."""
+    """Settings for all tasks of an agent."""
 
     hidden: tuple[str, ...]
     writable: tuple[str, ...]
 
     def view(
         self, parts: Iterable[Path], temporary: Path, env: Mapping[str, str], program: str
-    ) -> dict[str, Any]:
-        """Of one program of a task: `parts` is its folder. As JSON."""
+    ) -> View:
+        """The view of one program of a task. `parts` are the folders of the task."""
         folders = env.get("PATH", "").split(os.pathsep)
         files = [program, os.path.realpath(program), *(env[name] for name in FILES if name in env)]
         beside = [str(Path(each).parent) for each in files[:2]]
@@ -106,16 +97,11 @@ class Isolation(NamedTuple):
             if each.startswith("/")
         ]
         writable = [*map(str, parts), *self.writable]
-        return {
-            "hidden": list(self.hidden),
-            "writable": writable,
-            "readable": readable,
-            "temporary": str(temporary),
-        }
+        return View(self.hidden, writable, readable, str(temporary))
 
 
 class NotPossible(Exception):
-    """The kernel, or what confines this process, does not allow such namespaces."""
+    """The kernel or the container does not allow such namespaces."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(f"Namespaces for tasks: {text}")
@@ -123,8 +109,8 @@ class NotPossible(Exception):
 
 
 def enter(view: View, cwd: str) -> None:
-    """Returns in the process that is to become the program. The calling process stays behind as
-    its relay and never returns.
+    """Enter new namespaces. Returns in a new process, which becomes the program; the calling
+    process becomes its relay and never returns.
     """
     reader, writer = os.pipe()
     unshare()
@@ -132,8 +118,7 @@ def enter(view: View, cwd: str) -> None:
         build_view(view)
     except OSError as error:
         raise NotPossible(str(error)) from error
-    # Now: /proc is the new process namespace's as soon as its first process has mounted it.
-    handles = list_handles()
+    handles = list_handles()  # before the new namespace mounts its own /proc
     child = fork("relay")
     if child:
         relay(child, reader, handles)
@@ -153,20 +138,20 @@ def enter(view: View, cwd: str) -> None:
 
 
 def fork(name: str) -> int:
-    """Signals wait until both sides can hear them."""
+    """Fork with signals blocked until both sides handle them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (*FORWARDED, signal.SIGCHLD))
     try:
         return os.fork()
     except OSError as error:
-        raise NotPossible(f"no process for {name}: {error.strerror}") from error
+        raise NotPossible(f"cannot start the process {name}: {error.strerror}") from error
 
 
 # -- the processes beside the program --------------------------------------------------------------
 
 
 def relay(child: int, reader: int, handles: list[int]) -> NoReturn:
-    """What the agent knows as the program: passes signals on to `init`, and ends as the program
-    has ended.
+    """The process that the agent sees as the program: forwards signals to `init` and ends with the
+    status of the program.
     """
     drop_capabilities()
     ear = watch_signals({*handles} - {reader})
@@ -179,40 +164,38 @@ def relay(child: int, reader: int, handles: list[int]) -> NoReturn:
                         os.kill(child, number)
         if reader in readable:
             break
-    told = os.read(reader, RESULT.size)
-    if len(told) < RESULT.size:  # init was killed, and all of its namespace with it
+    result = os.read(reader, RESULT.size)
+    if len(result) < RESULT.size:  # init was killed, and all processes of its namespace with it
         end_as(signal.SIGKILL)
-    status, has_left = RESULT.unpack(told)
+    status, has_left = RESULT.unpack(result)
     if not has_left:
-        os.waitpid(child, 0)  # so that nobody takes it for something that the program left
+        os.waitpid(child, 0)  # else the reaper would count init as left by the program
     end_as(status)
 
 
 def become_init(program: int, writer: int, handles: list[int]) -> NoReturn:
-    """Collects what has ended. When the program has, the others stay until they end or are
-    ended; without children it ends, too.
-    """
-    # What this process still remembers of the agent is out of the program's reach.
+    """Collect ended processes. `init` outlives the program until its last child has ended."""
+    # The program must not read the memory of this process, which is a copy of the agent's.
     call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     ear = watch_signals({*handles} - {writer})
-    is_told = False
+    has_reported = False
     while True:
         for number in os.read(ear, 512):
             if number in FORWARDED:
-                for pid in [program] if not is_told else list_children():
+                for pid in list_children(os.getpid()) if has_reported else [program]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
         status, has_left = collect(program)
-        if status is not None and not is_told:
-            is_told = True
+        if status is not None and not has_reported:
+            has_reported = True
             os.write(writer, RESULT.pack(status, has_left))
             os.close(writer)
-        if is_told and not has_left:
+        if has_reported and not has_left:
             os._exit(0)
 
 
 def collect(program: int) -> tuple[int | None, bool]:
-    """How the program has ended, if it has just now; and whether there are children still."""
+    """Wait status of the program if it has ended now, and whether children are left."""
     found = None
     while True:
         try:
@@ -225,20 +208,9 @@ def collect(program: int) -> tuple[int | None, bool]:
             found = status
 
 
-def list_children() -> list[int]:
-    """Of `init`: orphans of the program."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            text = (entry / "stat").read_bytes() if entry.name.isdigit() else b""
-            if int(text[text.rindex(b")") + 2 :].split()[1]) == os.getpid():
-                found.append(int(entry.name))
-    return found
-
-
 def watch_signals(closed: Iterable[int]) -> int:
-    """A pipe that says which signals came. What the program has open is closed here: no reader
-    waits for this process.
+    """A pipe with the numbers of received signals. Closes the program's descriptors, so that no
+    reader of its output waits for this process.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for handle in (0, 1, 2):
@@ -274,7 +246,7 @@ def end_as(status: int) -> NoReturn:
 
 
 def unshare() -> None:
-    """The same user in new namespaces, in which this process may mount."""
+    """Enter new namespaces as the same user, with the right to mount."""
     uid, gid = os.geteuid(), os.getegid()
     call("unshare", CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
     for name, text in (
@@ -314,8 +286,8 @@ def build_view(view: View) -> None:
         os.close(handle)
 
 
-def open_all(paths: Any) -> dict[str, int]:
-    """By the path without links; what does not exist is left out."""
+def open_all(paths: Iterable[str]) -> dict[str, int]:
+    """Descriptors by real path, without missing files."""
     found: dict[str, int] = {}
     for path in paths:
         real = os.path.realpath(path)
@@ -325,17 +297,17 @@ def open_all(paths: Any) -> dict[str, int]:
 
 
 def is_there(path: str) -> bool:
-    """False also where this user cannot get to, and so no task can."""
-    return os.path.exists(path)  # noqa: PTH110  (Path.exists raises for a folder that is shut)
+    """Whether the file exists and is accessible to this user, and so to the task."""
+    return os.path.exists(path)  # noqa: PTH110  (Path.exists raises for an inaccessible folder)
 
 
-def is_within(path: str, folders: Any) -> bool:
+def is_within(path: str, folders: Iterable[str]) -> bool:
     real = os.path.realpath(path)
     return any(is_below(real, folder) for folder in map(os.path.realpath, folders))
 
 
 def hide(path: str) -> None:
-    if not os.path.lexists(path):  # it was in a folder that is hidden as a whole
+    if not os.path.lexists(path):  # inside of a folder that is already hidden
         return
     if Path(path).is_dir():
         mount(
@@ -350,9 +322,7 @@ def hide(path: str) -> None:
 
 
 def list_aliases(path: str) -> list[str]:
-    """Other paths that lead to the same folder or file, where its file system is mounted more
-    than once.
-    """
+    """Other paths of the same file or folder, if its file system is mounted more than once."""
     mounts = [line.split(b" ") for line in Path("/proc/self/mountinfo").read_bytes().splitlines()]
     places = [(fields[2], unescape(fields[3]), unescape(fields[4])) for fields in mounts]
     above = [place for place in places if is_below(path, place[2])]
@@ -373,14 +343,14 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def unescape(text: bytes) -> str:
-    """Of mountinfo, where a space is \\040."""
+    """Decode a path of mountinfo, where a space is \\040."""
     return os.fsdecode(
         re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found.group(1), 8)]), text)
     )
 
 
 def restore_path(handle: int, path: str) -> None:
-    """What was opened before, at its own path, which may lie in an empty folder now."""
+    """Mount an open file or folder at its path, which may be in a replaced folder now."""
     if not os.path.lexists(path):
         if stat.S_ISDIR(os.fstat(handle).st_mode):
             Path(path).mkdir(parents=True, exist_ok=True)
@@ -391,7 +361,7 @@ def restore_path(handle: int, path: str) -> None:
 
 
 def renew_terminals() -> None:
-    """Other terminals of this user are not there to be read or written."""
+    """Hide the other terminals of this user."""
     if Path("/dev/pts").is_dir():
         mount(
             "devpts",
@@ -404,14 +374,14 @@ def renew_terminals() -> None:
             mount("/dev/pts/ptmx", "/dev/ptmx", None, MS_BIND)
 
 
-def make_read_only(kept: Any) -> None:
+def make_read_only(kept: Collection[str]) -> None:
     for path, flags in list_mounts():
         if path in kept:
             continue
         try:
             mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
         except NotPossible as error:
-            # Out of this user's reach, or below another mount.
+            # The mount is not accessible to this user, or below another mount.
             if error.code not in (errno.EACCES, errno.ENOENT, errno.EINVAL):
                 raise
 
@@ -440,7 +410,7 @@ def drop_capabilities() -> None:
     call("capset", header, bytes(24))
 
 
-def call(name: str, *given: Any, about: str = "") -> None:
+def call(name: str, *given: object, about: str = "") -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*given) != 0:
         number = ctypes.get_errno()

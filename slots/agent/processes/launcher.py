@@ -1,4 +1,4 @@
-"""Becomes a task's program: the last steps of its process, between fork and exec."""
+"""Turns a forked process into a task's program: the steps between fork and exec."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import resource
 import signal
 
-# os.execvpe asks for it, when Python's own folder may be out of the user's reach.
+# os.execvpe imports it, when the task's user may have no access to Python's folder.
 import warnings  # noqa: F401
-from typing import Any
+from typing import Any, TypedDict
 
 from .isolation import View, enter
 from .process_table import adopt_orphans
@@ -17,10 +17,26 @@ from .process_table import adopt_orphans
 DEFAULTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGCHLD")
 
 
-def launch(order: dict[str, Any], out: int, err: int, failed: int) -> None:
-    """Does not return. What keeps the program from starting is written to `failed`, which
-    exec closes.
-    """
+class LaunchOrder(TypedDict):
+    """The agent's order to a reaper, as JSON."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    uid: int | None
+    gid: int | None
+    view: dict[str, Any] | None  # of View; None: the task sees the whole machine
+    users: list[int]
+    limits: list[tuple[str, int, int]]
+    mark: str
+    wait_s: float
+    grace_s: float
+    secrets: list[str]
+    log: str
+
+
+def launch(order: LaunchOrder, out: int, err: int, failed: int) -> None:
+    """Start the program; does not return. An error is written to `failed`, which exec closes."""
     try:
         os.setsid()
         os.dup2(out, 1)
@@ -30,13 +46,13 @@ def launch(order: dict[str, Any], out: int, err: int, failed: int) -> None:
         become(order)
         leave_out_shut(order["env"])
         os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
-    except BaseException as error:  # whatever it is, nothing after this runs in the child
+    except BaseException as error:  # no other code may run in the child
         os.write(failed, json.dumps([getattr(error, "errno", 0), str(error)]).encode())
     finally:
         os._exit(127)
 
 
-def become(order: dict[str, Any]) -> None:
+def become(order: LaunchOrder) -> None:
     os.umask(0o077)
     for name, soft, hard in order["limits"]:
         number = getattr(resource, name, None)
@@ -48,24 +64,24 @@ def become(order: dict[str, Any]) -> None:
             ]
             resource.setrlimit(number, (fits[0], fits[1]))
     try:
-        # Short of memory, the task goes and not the agent.
+        # If the machine is short of memory, the kernel kills the task and not the agent.
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
     except OSError:
         pass
     os.chdir(order["cwd"])
-    if order["uid"] is not None:
+    if order["uid"] is not None and order["gid"] is not None:
         os.setgroups([])
         os.setgid(order["gid"])
         os.setuid(order["uid"])
-    adopt_orphans()  # what it lets go of stays below it
+    adopt_orphans()  # orphans of the program stay its descendants
     if order["view"] is not None:
-        enter(View.read(order["view"]), order["cwd"])
+        enter(View(**order["view"]), order["cwd"])
 
 
 def leave_out_shut(env: dict[str, str]) -> None:
-    """A shell that looks into a folder it may not enter calls a program that is nowhere
-    `Permission denied`.
+    """Remove inaccessible folders from PATH. With such a folder, a shell reports a missing program
+    as `Permission denied`.
     """
     folders = env.get("PATH", "").split(os.pathsep)
     env["PATH"] = (

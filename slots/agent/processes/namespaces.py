@@ -1,6 +1,6 @@
-"""Whether tasks can have namespaces of their own on this machine, found out by trying.
+"""Tests whether tasks can have their own namespaces on this machine.
 
-`python -m slots.agent.processes.namespaces FOLDER` says why they cannot. Nothing: they can.
+`python -m slots.agent.processes.namespaces FOLDER` prints the reason if they cannot.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from .isolation import IS_KNOWN, View, enter
 
 
 def why_not(temporary: str) -> str:
-    """Why a task cannot have namespaces of its own here; empty: it can. Tried in a child, with a
-    folder that is hidden.
+    """Why a task cannot have its own namespaces here; empty: it can. A child process tries it with
+    a hidden folder.
     """
     if not IS_KNOWN:
         return "this Python or system has no namespaces"
@@ -24,14 +24,14 @@ def why_not(temporary: str) -> str:
     try:
         child = os.fork()
     except OSError as error:
-        return f"no process to try it: {error.strerror}"
+        return f"the test cannot start a process: {error.strerror}"
     if not child:
         probe_namespaces(Path(temporary), writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         told = stream.read().decode("utf-8", "replace")
     _, status = os.waitpid(child, 0)
-    return told or ("" if status == 0 else f"the process that tried ended with status {status}")
+    return told or ("" if status == 0 else f"the test process ended with status {status}")
 
 
 def probe_namespaces(temporary: Path, writer: int) -> NoReturn:
@@ -48,7 +48,7 @@ def probe_namespaces(temporary: Path, writer: int) -> NoReturn:
             if entry.name.isdigit() and int(entry.name) not in (1, os.getpid())
         ]
         if (secret / "file").exists() or others:
-            os.write(writer, b"what is to be hidden is seen")
+            os.write(writer, b"hidden files or processes are visible")
     except BaseException as error:
         os.write(writer, (str(error) or repr(error)).encode())
         os._exit(1)

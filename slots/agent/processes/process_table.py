@@ -1,5 +1,5 @@
-"""What runs on this machine: told apart by number and start, and by the mark that every process
-of a task inherits.
+"""Finds and ends processes. A pid and a start time identify a process; a mark in the environment,
+which every process of a task inherits, identifies the task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Container, Iterable, Iterator, NamedTuple
+from typing import IO, Callable, Container, Iterable, Iterator, NamedTuple, Sequence
 
 try:
     import ctypes
@@ -25,60 +25,77 @@ PROC = Path("/proc")
 LOOK_EVERY = 0.05
 PAUSING = 1.0  # seconds
 RUNNING = ([b"R"], [b"S"], [b"D"])
-ENDED = (b"Z", b"X")  # states of a process that is only a name, waiting to be collected
+ENDED = (b"Z", b"X")  # states of a zombie
 SHELLS = ("sh", "dash", "bash", "ash", "busybox", "ksh", "mksh", "zsh")
-KILLING = 5.0  # seconds; it may be stopped by those it is to kill
+KILLING = 5.0  # seconds; the processes to be killed may stop the killer
 BECOME = (
     "import os, sys; u, g = map(int, sys.argv[1:]); os.setgroups([]); os.setgid(g); os.setuid(u)"
 )
-# All of that user, at once, and never of root.
+# Kills all processes of a user at once, and never those of root.
 KILL = f"{BECOME}; os.getuid() == os.geteuid() == u > 999 and os.kill(-1, 9)"
 
 
 class Owned(NamedTuple):
     pid: int
     uid: int
-    # In a container of this machine, where another agent may give out the same numbers.
-    is_elsewhere: bool
+    is_elsewhere: bool  # in a container, where another agent may use the same user ids
 
 
 class Children:
-    """Processes in sessions of their own that this agent has started itself. Whoever else in
-    another session is its child was let go of by a task whose program has ended: while that runs,
-    they are that program's."""
+    """Processes that this agent has started, each in its own session. Any other child in another
+    session is an orphan of a task: while the program of the task runs, its orphans are its own
+    descendants.
+    """
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
         self.known: set[int] = set()
-        # Not even KILL ends them, and who waits for them knows that; with their start.
-        self.left: dict[int, str] = {}
+        self.left: dict[int, str] = {}  # processes that not even KILL ended: pid -> start
         self.is_adopting = os.getpid() == 1
 
     def adopt(self) -> None:
-        """What a task lets go of comes back to its program, then to its reaper, and after that to
-        us, whatever session or environment it has by then."""
+        """Adopt orphans. An orphan of a task becomes a child of its program, later of its reaper,
+        and then of this agent, whatever its session and environment are.
+        """
         self.is_adopting = adopt_orphans() or self.is_adopting
 
-    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        with self.guard:  # nobody looks between its first moment and our knowing it
-            process = subprocess.Popen(command, start_new_session=True, **options)
+    def start(
+        self,
+        command: list[str],
+        *,
+        env: dict[str, str],
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.DEVNULL,
+        stderr: int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> subprocess.Popen[bytes]:
+        with self.guard:  # list_strays must not see the process before `known` has it
+            process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=pass_fds,
+                cwd="/",
+                start_new_session=True,
+            )
             self.known.add(process.pid)
         return process
 
     def forget(self, pid: int) -> None:
-        """Once it was waited for."""
+        """Call this after the process was waited for."""
         with self.guard:
             self.known.discard(pid)
 
     def give_up(self, left: Iterable[tuple[int, str]]) -> None:
-        """They are one task's: the next one that ends does not wait for them as well."""
+        """Ignore processes that cannot be ended, so that the next task does not wait for them."""
         with self.guard:
             kept = {pid: since for pid, since in self.left.items() if started_at(pid) == since}
             self.left = {**kept, **{pid: since for pid, since in left if since}}
 
     def list_strays(self) -> set[int]:
-        # Then children that we do not know are no task's: somebody else in this process has
-        # started them.
+        # Without adoption, an unknown child was started by other code of this process.
         if not self.is_adopting:
             return set()
         with self.guard:
@@ -97,9 +114,7 @@ children = Children()
 
 
 def adopt_orphans() -> bool:
-    """Descendants whose parents have ended become children of this process. False: the system
-    has no such call.
-    """
+    """Make this process the parent of its orphaned descendants. False: the system cannot do it."""
     if ctypes is None:
         return False
     try:
@@ -120,32 +135,26 @@ def list_dead_children() -> set[int]:
 
 
 def ignores_interrupt(pid: int) -> bool:
-    """Whether SIGINT would have no effect, as on what a shell starts in the background."""
-    try:
-        status = (PROC / str(pid) / "status").read_bytes()
-    except OSError:
-        return False
-    ignored = next(
-        (line.split()[1] for line in status.splitlines() if line.startswith(b"SigIgn:")), b"0"
-    )
+    """Whether SIGINT has no effect, as on programs that a shell starts in the background."""
+    ignored = read_status(pid).get(b"SigIgn", [b"0"])[0]
     return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
 
 
 def is_shell(pid: int) -> bool:
-    """By its program: a script's own name is no help."""
+    """Whether the executable is a shell; the name of a script does not tell."""
     return os.path.realpath(str(PROC / str(pid) / "exe")).rpartition("/")[2] in SHELLS
 
 
 def list_copies(pids: Iterable[int]) -> set[int]:
-    """Those that run the same command as an older one of them: forks that have not started a
-    command of their own.
-    """
+    """Processes with the same command as an older one: forks that have not yet called exec."""
     eldest: dict[bytes, int] = {}
     return {pid for pid in sorted(pids) if eldest.setdefault(read_command(pid), pid) != pid}
 
 
 def pause_all(pids: Iterable[int]) -> None:
-    """Returns when they have stopped, or after a moment: one that waits for a disk stops later."""
+    """Stop processes and wait for that, but not long: a process that waits for a disk stops
+    later.
+    """
     waiting = set(pids)
     for pid in waiting:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -158,33 +167,42 @@ def pause_all(pids: Iterable[int]) -> None:
         time.sleep(LOOK_EVERY / 10)
 
 
-def read_stat(pid: int) -> list[bytes]:
-    """The fields of /proc/<pid>/stat from the state on, see proc(5). Empty: there is no such
-    process.
-    """
+def list_pids() -> Iterator[int]:
+    entries = PROC.iterdir() if PROC.is_dir() else iter(())
+    return (int(entry.name) for entry in entries if entry.name.isdigit())
+
+
+def read_proc(pid: int, name: str) -> bytes:
+    """A file of /proc/<pid>; empty if it cannot be read."""
     try:
-        stat = (PROC / str(pid) / "stat").read_bytes()
-    except OSError:
-        return []
-    return stat[stat.rindex(b")") + 2 :].split()
-
-
-def list_stats() -> Iterator[tuple[int, list[bytes]]]:
-    """Of every process: its number and `read_stat`."""
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        if entry.name.isdigit() and (fields := read_stat(int(entry.name))):
-            yield int(entry.name), fields
-
-
-def read_command(pid: int) -> bytes:
-    try:
-        return (PROC / str(pid) / "cmdline").read_bytes()
+        return (PROC / str(pid) / name).read_bytes()
     except OSError:
         return b""
 
 
+def read_stat(pid: int) -> list[bytes]:
+    """The fields of /proc/<pid>/stat from the state on, see proc(5). Empty without the process."""
+    stat = read_proc(pid, "stat")
+    return stat[stat.rindex(b")") + 2 :].split() if stat else []
+
+
+def read_status(pid: int) -> dict[bytes, list[bytes]]:
+    """The fields of /proc/<pid>/status. Empty without the process."""
+    lines = (line.partition(b":") for line in read_proc(pid, "status").splitlines())
+    return {name: value.split() for name, _, value in lines}
+
+
+def list_stats() -> Iterator[tuple[int, list[bytes]]]:
+    """Every process with its `read_stat`."""
+    return ((pid, fields) for pid in list_pids() if (fields := read_stat(pid)))
+
+
+def read_command(pid: int) -> bytes:
+    return read_proc(pid, "cmdline")
+
+
 def list_tree(root: int) -> set[int]:
-    """Who descends from this process."""
+    """Descendants of this process."""
     return list_descendants({root}, read_parents())
 
 
@@ -200,7 +218,7 @@ def list_descendants(roots: set[int], parents: dict[int, tuple[int, int]]) -> se
 
 
 def read_parents() -> dict[int, tuple[int, int]]:
-    """Of all that live: parent and session."""
+    """Parent and session of all living processes."""
     return {
         pid: (int(fields[1]), int(fields[3]))
         for pid, fields in list_stats()
@@ -208,13 +226,9 @@ def read_parents() -> dict[int, tuple[int, int]]:
     }
 
 
-def no_processes() -> set[int]:
-    return set()
-
-
 def started_at(pid: int) -> str:
-    """Since when this process is that process: its start, and which boot of the machine. Empty:
-    there is none.
+    """Start of a process and id of the machine's boot, which identify it together with its pid.
+    Empty without the process.
     """
     fields = read_stat(pid)
     if not fields:
@@ -243,24 +257,21 @@ def boot_of_machine() -> str:
 
 
 def list_marked(ending: str) -> list[int]:
-    """Processes whose mark ends so: one run's, or all of one agent's."""
-    sign, needle, found = f"{MARK}=".encode(), ending.encode(), []
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if any(
-            value.startswith(sign) and value.endswith(needle) for value in environment.split(b"\0")
-        ):
-            found.append(int(entry.name))
-    return found
+    """Processes with a mark that ends so: those of a run, or all of an agent."""
+    sign, needle = f"{MARK}=".encode(), ending.encode()
+    return [
+        pid
+        for pid in list_pids()
+        if pid != os.getpid()
+        and any(
+            value.startswith(sign) and value.endswith(needle)
+            for value in read_proc(pid, "environ").split(b"\0")
+        )
+    ]
 
 
 def list_group(group: int) -> list[int]:
-    """Members of the process group that are more than a name waiting to be collected."""
+    """Members of a process group, without zombies."""
     found = [
         pid for pid, fields in list_stats() if int(fields[2]) == group and fields[0] not in ENDED
     ]
@@ -270,40 +281,33 @@ def list_group(group: int) -> list[int]:
 
 
 def list_owned(users: Container[int]) -> Iterator[Owned]:
-    """Living processes of these users, as who they are or were: what such a user may kill."""
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        if not entry.name.isdigit():
+    """Living processes with a real or saved id of these users, which such a user may kill."""
+    for pid in list_pids():
+        fields = read_status(pid)
+        if not fields:
             continue
-        try:
-            status = (entry / "status").read_bytes()
-        except OSError:
-            continue
-        fields = {
-            name: value.split()
-            for name, _, value in (line.partition(b":") for line in status.splitlines())
-        }
         real, _effective, saved = map(int, fields[b"Uid"][:3])
         if (real in users or saved in users) and fields[b"State"][0] not in ENDED:
             is_nested = len(fields.get(b"NSpid", ())) > 1
             yield Owned(
-                int(entry.name),
+                pid,
                 real if real in users else saved,
-                is_nested and is_in_our_user_namespace(entry),
+                is_nested and is_in_our_user_namespace(pid),
             )
 
 
-def is_in_our_user_namespace(entry: Path) -> bool:
-    """What a task makes for itself, to hide there, has another one: only root makes a
-    container without.
+def is_in_our_user_namespace(pid: int) -> bool:
+    """Whether a process in another pid namespace belongs to a container that root made. A task that
+    makes a pid namespace to hide there also needs a user namespace.
     """
     try:
-        return (entry / "ns/user").stat().st_ino == (PROC / "self/ns/user").stat().st_ino
+        return (PROC / str(pid) / "ns/user").stat().st_ino == (PROC / "self/ns/user").stat().st_ino
     except OSError:
         return True
 
 
 def kill_user(number: int) -> None:
-    """Everything of this user at once, however fast it multiplies."""
+    """Kill all processes of a user at once, however fast they fork."""
     command = [sys.executable, "-I", "-S", "-c", KILL, str(number), str(number)]
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -315,14 +319,13 @@ def kill_user(number: int) -> None:
             env=environment,
             timeout=KILLING,
             check=False,
-        )  # where there is nobody it fails
+        )  # fails if the user has no process
 
 
 def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
-    """Where this process is the container's first, what tasks left becomes its child: the dead ones
-    are taken off the list of processes.
+    """Collect zombies that tasks left, which this process has adopted; returns the zombies of now.
 
-    Only those seen dead before, and never one that a run waits for. Returns the dead ones of now.
+    A zombie is collected at its second sight, and never if a run waits for it (`own`).
     """
     dead = list_dead_children()
     for pid in (dead & seen) - own:
@@ -331,22 +334,8 @@ def collect_orphans(own: set[int], seen: set[int]) -> set[int]:
     return dead
 
 
-def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without collecting it, where the system can: until that, nobody else gets its number, nor
-    its group's.
-    """
-    if not PROC.is_dir() or not hasattr(os, "waitid"):
-        return process.poll() is not None
-    if process.returncode is not None:
-        return True
-    try:
-        return has_child_ended(process.pid)
-    except ChildProcessError:
-        return process.poll() is not None
-
-
 def has_child_ended(pid: int) -> bool:
-    """Without collecting it: its number is not given out again."""
+    """Whether a child has ended. It is not collected, so that its pid is not used again."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -365,7 +354,7 @@ def signal_all(
     mark: str,
     number: int,
     users: frozenset[int] = frozenset(),
-    others: Callable[[], set[int]] = no_processes,
+    others: Callable[[], set[int]] = set,
 ) -> None:
     if group is not None and group > 1:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -375,28 +364,28 @@ def signal_all(
             os.kill(pid, number)
     owned = list(list_owned(users)) if users else []
     if number == signal.SIGKILL:
-        for user in {one.uid for one in owned} - {one.uid for one in owned if one.is_elsewhere}:
+        shared = {each.uid for each in owned if each.is_elsewhere}
+        for user in {each.uid for each in owned} - shared:
             kill_user(user)
-    for one in owned:
-        if not one.is_elsewhere:
+    for each in owned:
+        if not each.is_elsewhere:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(one.pid, number)
+                os.kill(each.pid, number)
 
 
 def list_remaining(
     group: int | None,
     mark: str,
     users: frozenset[int] = frozenset(),
-    others: Callable[[], set[int]] = no_processes,
+    others: Callable[[], set[int]] = set,
 ) -> list[int]:
     found = {
         *(list_group(group) if group is not None and group > 1 else ()),
         *(list_marked(mark) if mark else ()),
         *others(),
     }
-    return sorted(
-        found | {one.pid for one in (list_owned(users) if users else ()) if not one.is_elsewhere}
-    )
+    owned = list_owned(users) if users else ()
+    return sorted(found | {each.pid for each in owned if not each.is_elsewhere})
 
 
 def end_all(
@@ -406,13 +395,13 @@ def end_all(
     patience: float = 10.0,
     pause: Callable[[float], None] = time.sleep,
     users: frozenset[int] = frozenset(),
-    others: Callable[[], set[int]] = no_processes,
+    others: Callable[[], set[int]] = set,
 ) -> bool:
-    """TERM, some grace, KILL, until nobody is left. False: somebody cannot be killed (not
-    even by KILL).
+    """Send TERM, wait for `grace` seconds, then send KILL until no process is left. False: not even
+    KILL ended all of them.
 
-    `users`: numbers that are this task's alone. What it let go of all marks is known by them.
-    `others`: who else is meant, at each look.
+    `users` are user ids that only this task has; they find processes without a mark. `others`
+    returns further processes and is called at each look.
     """
     if not list_remaining(group, mark, users, others):
         return True

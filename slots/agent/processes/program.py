@@ -1,5 +1,5 @@
-"""One program of a task, seen from the agent: started through its reaper, told to end,
-and heard of.
+"""The agent's side of one program of a task: starts the program through its reaper, sends the order
+to end and reads the reaper's messages.
 """
 
 from __future__ import annotations
@@ -10,28 +10,41 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Iterable
+from typing import IO, TYPE_CHECKING, Callable, Iterable, Mapping, TypedDict
 
 from ..common.errors import TaskFailed
 from .process_table import children
 
+if TYPE_CHECKING:
+    from .launcher import LaunchOrder
+
 PIECE = 1 << 16
 NOT_FOUND, NOT_ALLOWED = 2, 13  # errno
 PACKAGE = __name__.rpartition(".")[0]  # an older zipimport sets __package__ later
-# Where the package is imported from: a folder, or the one file.
+# The folder or the one-file agent from which the package is imported.
 ROOT = Path(__file__).resolve().parents[len(PACKAGE.split("."))]
 START = "import sys; sys.path.insert(0, sys.argv[1]); from {}.reaper import main; main()"
 
 
+class ReaperMessage(TypedDict, total=False):
+    """A message of the reaper, see reaper.py."""
+
+    began: int
+    error: tuple[int, str]
+    phase: str
+    ended: int | None
+    left: list[tuple[int, str]]
+
+
 class Program:
     def __init__(self, target: IO[bytes] | None, held: Iterable[int] = ()) -> None:
-        """Starts the reaper, which does nothing before `begin`. `held`: locks that last as long
-        as it lives.
+        """Start the reaper, which waits for `begin`. It keeps the descriptors `held`, which are
+        locks, open until it ends.
         """
         self.received = b""
-        self.is_over = False  # it has ended, with all that it started, or its reaper has
+        self.is_over = False  # the program and all its processes have ended, or the reaper has
         self.code: int | None = None
-        # What not even KILL ends. None: the reaper did not say.
+        # Processes that not even KILL ended. None: the reaper did not report.
         self.left: list[tuple[int, str]] | None = None
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             order, control = os.pipe()
@@ -46,10 +59,7 @@ class Program:
             try:
                 self.process = children.start(
                     [*python(), "-c", START.format(PACKAGE), str(ROOT), *map(str, passed)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
                     pass_fds=passed,
-                    cwd="/",
                     env={"PATH": os.environ.get("PATH", os.defpath)},
                 )
             except OSError as error:
@@ -58,41 +68,41 @@ class Program:
                 ) from error
             self.handles = ours.pop_all()
 
-    def begin(self, order: dict[str, Any]) -> None:
+    def begin(self, order: LaunchOrder) -> None:
         self._write(order)
         while not self.is_over:
-            heard = self._hear()
+            heard = self._read_message()
             if "began" in heard:
                 return
             if "error" in heard:
                 number, text = heard["error"]
                 raise TaskFailed(
-                    "command_not_found", f"{order['argv'][0]} {why_not(number, text)}.", 127
+                    "command_not_found",
+                    f"{order['argv'][0]} {describe_failure(number, text)}.",
+                    127,
                 )
 
     def end(self, wait_s: float) -> None:
-        """One SIGINT, and so long to finish what it began."""
+        """Interrupt the program; it has `wait_s` to finish its work."""
         with contextlib.suppress(OSError):
             self._write({"stop": {"wait_s": wait_s}})
 
-    def hear(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        """What the reaper has said. Waits where it has said nothing."""
+    def read_messages(self, handle: Callable[[ReaperMessage], None]) -> None:
+        """Handle all received messages of the reaper; waits for the first."""
         while True:
-            heard = self._hear()
+            heard = self._read_message()
             if heard:
-                tell(heard)
+                handle(heard)
             if "ended" in heard:
-                self.code, self.left = (
-                    heard["ended"],
-                    [(pid, since) for pid, since in heard["left"]],
-                )
+                self.code = heard["ended"]
+                self.left = [(pid, since) for pid, since in heard["left"]]
                 self.is_over = True
-            if self.is_over or not self.has_said_more:
+            if self.is_over or not self.has_message:
                 return
 
     @property
-    def has_said_more(self) -> bool:
-        """What came with what was heard last: the pipe is not readable for it."""
+    def has_message(self) -> bool:
+        """Whether a message was received already, so that the pipe need not be readable."""
         return b"\n" in self.received
 
     def close(self) -> None:
@@ -101,30 +111,30 @@ class Program:
             self.process.wait(5)
             children.forget(self.process.pid)
 
-    def _hear(self) -> dict[str, Any]:
-        while not self.has_said_more:
+    def _read_message(self) -> ReaperMessage:
+        while not self.has_message:
             data = os.read(self.said, PIECE)
             if not data:
                 self.is_over = True
                 return {}
             self.received += data
         line, _, self.received = self.received.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
+        found: ReaperMessage = json.loads(line)
         return found
 
-    def _write(self, words: dict[str, Any]) -> None:
-        data = json.dumps(words).encode() + b"\n"
+    def _write(self, message: Mapping[str, object]) -> None:
+        data = json.dumps(message).encode() + b"\n"
         while data:
             data = data[os.write(self.control, data) :]
 
 
 def python() -> list[str]:
-    """This one, without anything that the environment or its folders add."""
+    """This Python, isolated from the environment and from site packages."""
     prefix = ["-X", f"pycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
     return [sys.executable, "-I", "-S", "-B", *prefix]
 
 
-def why_not(number: int, text: str) -> str:
+def describe_failure(number: int, text: str) -> str:
     if number == NOT_FOUND:
         return "is not on this agent"
     return (

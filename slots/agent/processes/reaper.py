@@ -1,14 +1,15 @@
 """The process between the agent and one program of a task. It starts the program, ends it gently
-and collects what the program leaves behind. It outlives the agent: a program whose agent has died
-is ended in the same way as one that is cancelled.
+and collects the processes that the program leaves. It outlives the agent: if the agent dies, it
+ends the program like a cancelled one.
 
-    {"stop": {"wait_s": 600}}     agent to reaper, after the order. The end of this pipe means that
-                                  the agent has died
-    {"began": 41} | {"error": [2, "..."]}, {"phase": "terminating"}, {"ended": 0, "left": []}     reaper to agent
+    agent to reaper: {"stop": {"wait_s": 600}}, after the order. The end of this pipe means that the
+    agent has died.
+    reaper to agent: {"began": 41} | {"error": [2, "..."]}, {"phase": "terminating"},
+    {"ended": 0, "left": []}
 
-Ending is one SIGINT to the program alone and a wait until it has finished what it began; then TERM
-to all that is left; then KILL.
-"""  # noqa: E501
+To end a program, the reaper sends SIGINT to the program alone and waits until it has finished its
+work; then it sends TERM to all remaining processes, and then KILL.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..logs.log_buffer import LogBuffer
 from ..logs.masking import Masker
@@ -41,26 +42,29 @@ from .process_table import (
     started_at,
 )
 
+if TYPE_CHECKING:
+    from .launcher import LaunchOrder
+    from .program import ReaperMessage
+
 PIECE = 1 << 16
-LOOK = 0.5  # seconds between two looks; the end of a child wakes the reaper at once
+LOOK = 0.5  # seconds between two checks; the end of a child wakes the reaper at once
 SHORTEST_REST = 4  # bytes of a secret
-DRAIN = 2.0  # seconds for output that is left in the pipe after everything has ended
-IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # for the agent, not for its reapers
+DRAIN = 2.0  # seconds for output in the pipe after all processes have ended
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for the agent
 
 
 class Reaper:
-    def __init__(self, order: dict[str, Any], control: int, said: int, output: int) -> None:
+    def __init__(self, order: LaunchOrder, control: int, said: int, output: int) -> None:
         self.order, self.control, self.said, self.output = order, control, said, output
         self.users = frozenset(order["users"])
         self.pid = 0
         self.code: int | None = None
         self.received = b""
-        self.wait_s: float | None = None  # set: the program is to end, and has this long
-        # Copies of a shell that had not started their own command when they were interrupted.
-        self.forked: set[int] = set()
+        self.wait_s: float | None = None  # set: the program must end within this time
+        self.forked: set[int] = set()  # interrupted forks of a shell that had not called exec
         self.spool: LogBuffer | None = None  # set: the agent has died, and the reaper keeps the log
         self.secrets = [secret.encode("latin-1") for secret in order["secrets"]]
-        # Set: the begin of what the agent has not read, until its first line is whole.
+        # Set: the first output that the agent did not read, until its first line is complete.
         self.first: bytes | None = None
         self.ear, mouth = os.pipe()
         os.set_blocking(self.ear, False)
@@ -94,7 +98,7 @@ class Reaper:
             else list_remaining(self.pid, self.order["mark"], self.users, self._others)
         )
         self._collect()
-        self._report({"ended": self.code, "left": [[pid, started_at(pid)] for pid in left]})
+        self._report({"ended": self.code, "left": [(pid, started_at(pid)) for pid in left]})
         self._close_log()
 
     def _begin(self, out: int, err: int) -> bool:
@@ -115,9 +119,10 @@ class Reaper:
         return True
 
     def _interrupt(self, wait_s: float) -> None:
-        """One SIGINT each, and only to those that run now: the second one makes Terraform drop what
-        it knows. Shells stand still meanwhile: a program that a shell starts after the look would
-        not be interrupted, and the shell would wait for its end."""
+        """Send one SIGINT to each running program: a second one would make Terraform drop its
+        state. Shells are stopped meanwhile, because a program that a shell starts later would not
+        be interrupted, and the shell would wait for its end.
+        """
         until = time.monotonic() + wait_s
         paused: set[int] = set()
         try:
@@ -135,9 +140,10 @@ class Reaper:
             self._listen(min(LOOK, left))
 
     def _list_interrupted(self, paused: set[int]) -> dict[int, str]:
-        """The program, with its start. Not its children: the provider processes of Terraform end
-        when Terraform does. But a shell waits for the end of what it runs before it obeys, so that
-        is told as well."""
+        """Programs to interrupt, with their start. Children of a program are left out: the
+        providers of Terraform end with it. A shell reacts only after its command has ended, so
+        commands of shells are included.
+        """
         if not PROC.is_dir():
             return {} if self._has_ended() else {self.pid: started_at(self.pid)}
         found: set[int] = set()
@@ -152,9 +158,7 @@ class Reaper:
         return {pid: started_at(pid) for pid in found if not ignores_interrupt(pid)}
 
     def _list_roots(self) -> set[int]:
-        """The program, and what has lost its parent. In namespaces of its own the program stands
-        below a relay and an init.
-        """
+        """The program and its orphans. In namespaces, the program is below a relay and an init."""
         roots = list_children(os.getpid())
         if self.order["view"] is None or self.pid not in roots:
             return roots
@@ -162,9 +166,10 @@ class Reaper:
         return (roots - {self.pid}) | (inside or {self.pid})
 
     def _runs(self, pid: int, since: str) -> bool:
-        """Whether an interrupted process still has something to finish. A shell forks a background
-        job first and ignores SIGINT in the copy a moment later: a copy that ignores SIGINT by now
-        has lost the signal, and would be waited for in vain."""
+        """Whether an interrupted process still finishes its work. A shell that starts a background
+        job forks first and ignores SIGINT in the fork a moment later: a fork that ignores SIGINT by
+        now has lost the signal and is not waited for.
+        """
         if pid in self.forked and ignores_interrupt(pid):
             return False
         return not self._has_ended() if pid == self.pid else started_at(pid) == since != ""
@@ -179,8 +184,8 @@ class Reaper:
         return has_child_ended(self.pid)
 
     def _collect(self) -> None:
-        """Only when all has ended: until then the number of the program, and of its group,
-        stays its own.
+        """Collect the program, only after all processes have ended: until then its pid and group
+        must not be used again.
         """
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -190,7 +195,7 @@ class Reaper:
                 )
 
     def _listen(self, seconds: float) -> None:
-        """Waits, and hears the agent, the ends of children and, where the agent has died, the
+        """Wait, and handle orders of the agent, ended children and, after the agent's death, the
         program's output.
         """
         until = time.monotonic() + seconds
@@ -226,8 +231,8 @@ class Reaper:
             self.wait_s = wait_s
 
     def _on_agent_death(self) -> None:
-        """The agent has died. Its pipes stay open here, because a program that writes to a
-        closed one is killed by that.
+        """Stop the program and keep its log. The pipes stay open, because a write to a closed pipe
+        would kill the program.
         """
         self._stop(self.order["wait_s"])
         quiet = os.open(os.devnull, os.O_WRONLY)
@@ -244,7 +249,7 @@ class Reaper:
         self.ready.register(self.output, select.POLLIN)
 
     def _keep_output(self) -> bool:
-        """False at its end."""
+        """Write output of the program to the log. False: end of the output."""
         try:
             data = os.read(self.output, PIECE)
         except BlockingIOError:
@@ -272,14 +277,15 @@ class Reaper:
                 break
         self.spool.close()
 
-    def _report(self, words: dict[str, Any]) -> None:
+    def _report(self, message: ReaperMessage) -> None:
         with contextlib.suppress(OSError):  # the agent has died
-            os.write(self.said, json.dumps(words).encode() + b"\n")
+            os.write(self.said, json.dumps(message).encode() + b"\n")
 
 
 def leave_out_rest(data: bytes, secrets: list[bytes]) -> bytes:
-    """Without its first line where that begins with the rest of a secret: the agent held back what
-    came before, and half a secret is not masked."""
+    """The data without a first line that begins with the rest of a secret: the agent held back its
+    first half, and masking does not find half a secret.
+    """
     line, newline, others = data.partition(b"\n")
     rests = (secret[at:] for secret in secrets for at in range(1, len(secret) - SHORTEST_REST + 1))
     return (
@@ -290,7 +296,7 @@ def leave_out_rest(data: bytes, secrets: list[bytes]) -> bytes:
 
 
 def read_line(handle: int) -> bytes:
-    """Empty where the agent died before it had written all of it."""
+    """Read one line; empty if the agent died before it was complete."""
     found = b""
     while not found.endswith(b"\n"):
         data = os.read(handle, PIECE)
@@ -302,7 +308,7 @@ def read_line(handle: int) -> bytes:
 
 def main() -> None:
     control, said, output, out, err, *held = map(int, sys.argv[2:])
-    # `held`: locks that last as long as this process.
+    # `held` are locks that must stay until this process ends.
     for handle in (control, said, output, out, err, *held):
         os.set_inheritable(handle, False)
     for number in IGNORED:

@@ -1,6 +1,4 @@
-"""Which system user a task runs as. Where the agent is root, each running task has one
-of its own.
-"""
+"""System users of tasks. If the agent is root, each running task has its own user id."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ from typing import NamedTuple
 from ..common.errors import Unusable
 from .process_table import BECOME, end_all, kill_user, list_owned
 
-# Below 65,536, so that they exist in containers with their own range of users.
+# Below 65,536, so that the ids exist in containers with their own range of users.
 FIRST, LAST = 64_200, 65_199
-# Whose it is is checked before it is used.
+# find_locks checks the owner of the folder.
 LOCKS = (Path("/run/berth-agent-users"), Path("/var/tmp/berth-agent-users"))  # noqa: S108
 AUTO, SAME = "auto", "same"
 STRAY_GRACE = 10.0
@@ -29,18 +27,18 @@ STRAY_GRACE = 10.0
 class User(NamedTuple):
     uid: int
     gid: int
-    is_its_own: bool = False  # one task's, while it runs: all that this user has is the task's
-    lock: int = -1  # held as long as it is, also by reapers that outlive the agent
+    is_its_own: bool = False  # only one running task has this user
+    lock: int = -1  # descriptor; reapers that outlive the agent hold it, too
 
 
 class TaskUsers:
-    """`auto`: a number nobody else has while the task runs, on all agents of this machine. `same`:
-    the agent's own.
-    Or one user for all tasks, by name or number."""
+    """Users for tasks. `auto`: each task has an id that no other task on this machine has, also of
+    other agents. `same`: the user of the agent. Otherwise one user for all tasks, by name or id.
+    """
 
     def __init__(self, option: str) -> None:
         self.lock = threading.Lock()
-        self.taken: dict[int, int] = {}  # number: the lock that says so to other agents
+        self.taken: dict[int, int] = {}  # user id -> descriptor of its lock
         is_root = os.geteuid() == 0
         option = option or (AUTO if is_root else SAME)
         self.is_auto = option == AUTO
@@ -76,16 +74,18 @@ class TaskUsers:
                 )
                 if handle is None:
                     continue
-                # Left by an agent that died, or in a container with an agent of its own.
+                # Processes may be left by a dead agent, or run in a container with its own agent.
                 if not any(list_owned((number,))):
-                    kill_user(number)  # whoever forks too fast to be seen
+                    kill_user(number)  # processes that fork too fast for list_owned
                     self.taken[number] = handle
                     return User(number, number, is_its_own=True, lock=handle)
                 os.close(handle)
         raise Unusable(f"No user is free for a task: all numbers from {FIRST} to {LAST} are taken.")
 
     def check(self) -> None:
-        """Not every container lets root become somebody else, or knows these numbers."""
+        """Test whether a process can change to a task's user. Some containers forbid it or lack
+        these ids.
+        """
         if self.is_auto:
             end_strays()
         user = self.take()
@@ -104,16 +104,16 @@ class TaskUsers:
             self.release(user)
         if done.returncode:
             why = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-            text = f"Tasks cannot run as user {user.uid} here ({''.join(why)[:200]})."
             raise Unusable(
-                f"{text} Allow it (SETUID, SETGID, CHOWN), or say --task-user same: they could "
-                "read the agent's token then."
+                f"Tasks cannot run as user {user.uid} here ({''.join(why)[:200]}). Allow the "
+                "capabilities SETUID, SETGID and CHOWN, or use --task-user same; tasks can then "
+                "read the agent's token."
             )
 
     def release(self, user: User | None) -> None:
         if user is None or user.uid not in self.taken:
             return
-        # Else they cannot be killed, or it is a container's too: who takes it next will see.
+        # Remaining processes cannot be killed, or belong to a container; `take` checks that again.
         if not any(list_owned((user.uid,))):
             kill_user(user.uid)
         with self.lock:
@@ -121,9 +121,7 @@ class TaskUsers:
 
 
 def find_locks() -> Path:
-    """The folder with the locks of all agents of this machine. Agents that see different ones do
-    not know of each other.
-    """
+    """The folder with the locks of all agents of this machine. Raises Unusable without one."""
     reasons = []
     for place in LOCKS:
         try:
@@ -134,19 +132,21 @@ def find_locks() -> Path:
             reasons.append(f"{place}: {error.strerror}")
             continue
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            reasons.append(f"{place} is not this user's own folder, shut to others")
+            reasons.append(f"{place} is not a folder of this user with mode 700")
         elif not os.access(place, os.W_OK):
             reasons.append(f"{place} cannot be written to")
         else:
             return place
     raise Unusable(
-        f"Agents cannot tell each other which users their tasks have: {'; '.join(reasons)}. Or "
-        "give --task-user one user."
+        f"The agent cannot lock user ids for tasks: {'; '.join(reasons)}. Repair one of the "
+        "folders, or name one user in --task-user."
     )
 
 
 def lock_number(locks: Path, number: int) -> int | None:
-    """None: another agent has it. The file stays: who removed it would let two have it."""
+    """Lock a user id; None: another agent has it. The file is never removed, because a removal
+    would let two agents lock the same id.
+    """
     handle = os.open(
         locks / str(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
     )
@@ -159,19 +159,19 @@ def lock_number(locks: Path, number: int) -> int | None:
 
 
 def end_strays(grace: float = STRAY_GRACE) -> bool:
-    """What still runs of tasks whose agents have died, whatever it did to be forgotten: nobody
-    holds its number. False: some stays.
+    """End processes of tasks of dead agents: no agent or reaper holds the lock of their user.
+    False: processes remain.
     """
     if os.geteuid() != 0:
         return True
     try:
         locks = find_locks()
     except Unusable:
-        return True  # then nobody has had such numbers
+        return True  # without locks, no task had its own user
     held: dict[int, int] = {}
     try:
         for number in sorted(
-            {one.uid for one in list_owned(range(FIRST, LAST + 1)) if not one.is_elsewhere}
+            {each.uid for each in list_owned(range(FIRST, LAST + 1)) if not each.is_elsewhere}
         ):
             handle = None if is_known(number) else lock_number(locks, number)
             if handle is not None:
@@ -198,8 +198,8 @@ def find_user(option: str) -> User:
     except KeyError:
         if not name.isdigit():
             raise Unusable(
-                f"--task-user {option}: this machine knows no such user. Give one that it "
-                "knows, or a number."
+                f"--task-user {option}: this machine has no such user. Name another user, or give "
+                "a user id."
             ) from None
         uid = gid = int(name)
     if group:
@@ -208,7 +208,6 @@ def find_user(option: str) -> User:
         gid = int(group)
     if uid == 0 or gid == 0:
         raise Unusable(
-            "--task-user: tasks of a root agent never run as root by that option. For that, say "
-            "--task-user same."
+            "--task-user: this option does not run tasks as root. Use --task-user same for that."
         )
     return User(uid, gid)

@@ -1,6 +1,4 @@
-"""Unpacks an archive from elsewhere: nothing leaves the folder, only files, folders and links
-inside, no more than was agreed.
-"""
+"""Unpacks an untrusted archive: only files, folders and links inside of the folder, within limits."""
 
 from __future__ import annotations
 
@@ -15,17 +13,15 @@ from .tar_headers import CheckedTarInfo
 
 MOST_FILES = 50_000
 MOST_BYTES = 512_000_000
-FREE_BYTES = 20_000_000  # a small archive may unpack to this whatever its ratio
-HIGHEST_RATIO = 400  # the server looks closer, and may have packed it anew
+FREE_BYTES = 20_000_000  # allowed size of any archive's contents, independent of the ratio
+HIGHEST_RATIO = 400  # looser than the server's limit, because the server may repack an archive
 LONGEST_NAME = 1024
 DEEPEST = 64
 PIECE = 1 << 16
 
 
 class BoundedGzip:
-    """What comes out of gzip, up to a limit: a bomb ends here and not on the disk. More than that
-    raises `error`.
-    """
+    """Reads gzip up to a limit and raises `error` beyond, before a bomb fills the disk."""
 
     def __init__(self, stream: gzip.GzipFile, most: int, error: Exception) -> None:
         self.stream, self.left, self.error = stream, most, error
@@ -39,7 +35,9 @@ class BoundedGzip:
 
 
 def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Into an empty folder. Links are made last, so that nothing is written through one."""
+    """Unpack into an empty folder. Links are created last, so that no file is written through a
+    link.
+    """
     most = min(most_bytes, max(FREE_BYTES, archive.stat().st_size * HIGHEST_RATIO))
     too_large = TaskFailed("source_refused", "The archive unpacks to more than is allowed.")
     links: list[tuple[list[str], str]] = []
@@ -62,10 +60,8 @@ def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
                 else:
                     raise TaskFailed(
                         "source_refused",
-                        (
-                            f"{member.name[:200]!r} in the archive is neither file, folder nor "
-                            "symbolic link."
-                        ),
+                        f"{member.name[:200]!r} in the archive is neither file, folder nor "
+                        "symbolic link.",
                     )
     except (
         tarfile.TarError,
@@ -76,10 +72,10 @@ def unpack(archive: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         OverflowError,
         RecursionError,
     ) as error:
-        raise TaskFailed("source_refused", f"The archive is no whole tar.gz: {error}") from error
+        raise TaskFailed("source_refused", f"The archive is not a valid tar.gz: {error}") from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise TaskFailed(
-            "source_refused", f"The archive names something twice: {error.filename}"
+            "source_refused", f"The archive contains a path twice: {error.filename}"
         ) from error
     for parts, target in links:
         make_link(folder, parts, target)
@@ -113,8 +109,8 @@ def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
 
 
 def make_link(folder: Path, parts: list[str], target: str) -> None:
-    """Upwards first, downwards then, and never above the folder: such a link stays inside
-    whatever other links it meets.
+    """Create a link. Its target goes up first and then down, and never above the folder, so it
+    stays inside whatever other links exist.
     """
     steps = [step for step in target.split("/") if step not in ("", ".")]
     up = 0

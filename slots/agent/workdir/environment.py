@@ -1,5 +1,5 @@
-"""What a task finds in its environment: an allow-list, the pool's, its secrets, and the agent's
-own words. Never the agent's token.
+"""The environment of a task: an allow-list of the agent's, the variables and secrets of the pool,
+and facts about the run. The agent's token is not part of it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,13 @@ from .folders import Folder
 
 INHERITED = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-    *(
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "ALL_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-        "all_proxy",
-    ),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
+    *("http_proxy", "https_proxy", "no_proxy", "all_proxy"),
 )
-# Where Terraform's providers make their Unix sockets (go-plugin). Without it they use TMPDIR, whose
-# path may be too long.
+# The folder for Unix sockets of Terraform's providers (go-plugin). The default, TMPDIR, may have
+# too long a path.
 SOCKETS = "PLUGIN_UNIX_SOCKET_DIR"
-# They change what `plan` and `apply` are told to do, or where they look, behind the
-# executor's back.
+# These would change the options and folders that the executor gives to `plan` and `apply`.
 REFUSED = ("TF_CLI_ARGS", "TF_DATA_DIR", "TF_INPUT", "TF_WORKSPACE", "BERTH_")
 
 
@@ -64,6 +55,6 @@ def task_environment(work: WorkOrder, folder: Folder, user: User | None) -> dict
 
 
 def isolated_tmp(environment: dict[str, str], folder: Folder) -> dict[str, str]:
-    """What changes for a program in namespaces: the folder's `tmp` is its own /tmp there."""
+    """Changed variables of a program in namespaces, where the task's `tmp` is mounted as /tmp."""
     own = {"TMPDIR": str(folder.tmp), SOCKETS: folder.name_sockets()}
     return {name: "/tmp" for name, value in own.items() if value and environment.get(name) == value}  # noqa: S108

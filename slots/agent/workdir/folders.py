@@ -1,9 +1,8 @@
-"""A task's folder. Its top and what lies beside belong to the agent, so that nothing a task puts in
-its way is followed or read by mistake.
+"""Folders of tasks. The agent never follows links that a task has made.
 
-<claim>-<generation>/    agent's; entered by the task, not listed; locked once the task is over
-    src/ home/ tmp/ out/ the task's own
-    saved-plan plan.json the agent's copies
+<claim>-<generation>/      the agent's; the task may enter but not list it; locked after the task
+    src/ home/ tmp/ out/   the task's
+    saved-plan plan.json   the agent's copies
 """
 
 from __future__ import annotations
@@ -19,19 +18,20 @@ from pathlib import Path
 from typing import IO, Iterator
 
 from ..common.errors import TaskFailed, Unusable
+from ..common.state import open_private
 from ..processes.users import User
 
 PARTS = ("src", "home", "tmp", "out")
 PIECE = 1 << 20
-DEEPEST = 128  # folders in folders of a source: as many are open at once
-MOST_ROUNDS = 1_000_000  # of a removal, should somebody add what it removes
+DEEPEST = 128  # nested folders of a source; as many are open at once
+MOST_ROUNDS = 1_000_000  # of a removal, if a process adds files all the time
 LONGEST_TMP = 80  # characters: the path of a Unix socket in it has at most 107
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def choose_base(state: Path, option: str, is_separate: bool) -> Path:
-    """Where tasks work: beside the state, unless their user could not get there."""
+    """The folder for tasks: in the state folder, unless the users of tasks have no access to it."""
     base = Path(option) if option else state / "work"
     if (
         is_separate
@@ -48,7 +48,7 @@ def choose_base(state: Path, option: str, is_separate: bool) -> Path:
         ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise Unusable(
-            f"{base} is not this agent's own folder. Remove it, or give another one in --work."
+            f"{base} belongs to another user. Remove it, or give another folder in --work."
         )
     if is_separate:
         base.chmod(0o711)
@@ -56,15 +56,15 @@ def choose_base(state: Path, option: str, is_separate: bool) -> Path:
         shut = [str(folder) for folder in base.resolve().parents if not is_open(folder)]
         if shut:
             raise Unusable(
-                f"Users of tasks cannot enter {shut[0]}. Give a folder in --work that "
-                "they can get to."
+                f"Users of tasks cannot enter {shut[0]}. Give a folder in --work that they can "
+                "enter."
             )
     return base
 
 
 def base_elsewhere(state: Path) -> Path:
     name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
-    # Whose it is is checked before it is used.
+    # choose_base checks the owner.
     return Path(os.environ.get("BERTH_WORK") or "/var/tmp") / f"berth-agent-{name}"  # noqa: S108
 
 
@@ -84,15 +84,15 @@ class Folder:
         return self.source.is_dir()
 
     def name_sockets(self) -> str:
-        """A short link to `tmp` where the path of a Unix socket in `tmp` itself would be too
-        long; else empty.
+        """A short link to `tmp`, if the path of a Unix socket in `tmp` would be too long; else
+        empty.
         """
         if len(str(self.tmp)) <= LONGEST_TMP:
             return ""
         link = link_for(self.top)
         with contextlib.suppress(OSError):
             link.symlink_to(self.tmp)
-        with contextlib.suppress(OSError):  # the name may be another user's
+        with contextlib.suppress(OSError):  # the link may be another user's
             if link.lstat().st_uid == os.geteuid() and os.path.realpath(link) == os.path.realpath(
                 self.tmp
             ):
@@ -104,10 +104,10 @@ class Folder:
         self.top.mkdir(mode=0o711)
         for part in PARTS:
             (self.top / part).mkdir(mode=0o700)
-        self.name_sockets()  # the removal above took the link along
+        self.name_sockets()  # `remove` also removed the link
 
     def chown(self, user: User | None) -> None:
-        """All of it is this user's from here on."""
+        """Give the task's folders and files to this user."""
         self.top.chmod(0o711)
         if user is None:
             return
@@ -124,16 +124,12 @@ class Folder:
             self.top.chmod(0o700)
 
     def write(self, inside: str, name: str, data: bytes) -> None:
-        """A new file in the source, never through a link."""
-        with open_subfolder(self.source, inside) as handle:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=handle)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(name, flags, 0o600, dir_fd=handle), "wb") as file:
-                file.write(data)
+        """Write a new file in the source, never through a link."""
+        with open_subfolder(self.source, inside) as handle, open_new(name, handle) as file:
+            file.write(data)
 
     def digest_of(self, inside: str, name: str) -> str:
-        """Of a file in the source. Empty: there is none."""
+        """The digest of a file in the source; empty without the file."""
         try:
             with open_subfolder(self.source, inside) as handle, open_plain(name, handle) as file:
                 return digest(file)
@@ -141,9 +137,9 @@ class Folder:
             return ""
 
     def take_out(self, name: str, to: Path, most: int, what: str, code: str) -> int:
-        """What the task left in `out`, copied for the agent. -1: there is none."""
+        """Copy a file that the task left in `out`; returns its size, or -1 without the file."""
         try:
-            handle = os.open(self.out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = os.open(self.out, FOLDER)
         except OSError:
             return -1
         try:
@@ -153,9 +149,7 @@ class Folder:
                     raise TaskFailed(
                         code, f"The {what} has {size:,} bytes, the limit of this pool is {most:,}."
                     )
-                with open(
-                    os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
-                ) as copy:
+                with open_private(to) as copy:
                     return copy_most(file, copy, size)
         except (FileNotFoundError, NotADirectoryError):
             return -1
@@ -163,31 +157,22 @@ class Folder:
             os.close(handle)
 
     def lay_out(self, name: str, source: Path, user: User | None) -> None:
-        """The agent's copy, for the task to read."""
-        handle = os.open(self.out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=handle)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with source.open("rb") as file, open(
-                os.open(name, flags, 0o600, dir_fd=handle), "wb"
-            ) as copy:
-                shutil.copyfileobj(file, copy, PIECE)
-                if user:
-                    os.fchown(copy.fileno(), user.uid, user.gid)
-        finally:
-            os.close(handle)
+        """Copy a file of the agent into `out` for the task."""
+        with open_subfolder(self.out, "") as handle, source.open("rb") as file, open_new(
+            name, handle
+        ) as copy:
+            shutil.copyfileobj(file, copy, PIECE)
+            if user:
+                os.fchown(copy.fileno(), user.uid, user.gid)
 
 
 @contextlib.contextmanager
 def open_subfolder(base: Path, inside: str) -> Iterator[int]:
-    """The folder `inside` of `base`, step by step, through no link."""
-    handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Open the folder `inside` of `base` step by step, through no link."""
+    handle = os.open(base, FOLDER)
     try:
         for part in [part for part in inside.split("/") if part not in ("", ".")]:
-            below = os.open(
-                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle
-            )
+            below = os.open(part, FOLDER, dir_fd=handle)
             os.close(handle)
             handle = below
         yield handle
@@ -195,22 +180,26 @@ def open_subfolder(base: Path, inside: str) -> Iterator[int]:
         os.close(handle)
 
 
+def open_new(name: str, folder: int) -> IO[bytes]:
+    """A new file in an open folder, which replaces a file or link of this name."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(name, flags, 0o600, dir_fd=folder), "wb")
+
+
 def open_plain(name: str, folder: int) -> IO[bytes]:
-    """A plain file with one name: not a link to somebody else's, and nothing that waits
-    when read.
-    """
+    """Open a regular file with one name: no link to another user's file, and no pipe or device."""
     try:
-        handle = os.open(
-            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
-        )
+        handle = os.open(name, PLAIN, dir_fd=folder)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise TaskFailed("exit_code", f"{name} is no plain file: {error.strerror}.") from error
+        raise TaskFailed("exit_code", f"{name} is not a regular file: {error.strerror}.") from error
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(handle)
-        raise TaskFailed("exit_code", f"{name} is no plain file.")
+        raise TaskFailed("exit_code", f"{name} is not a regular file.")
     return open(handle, "rb")
 
 
@@ -242,12 +231,12 @@ def digest_file(path: Path) -> str:
 def chown_folder(
     handle: int, user: User, names: dict[tuple[int, int], int], depth: int = 0
 ) -> None:
-    """What lies in it, too, and nothing else: through no link, and no file that has a name
-    elsewhere as well.
+    """Give a folder and its contents to a user: through no link, and no file that also has a name
+    elsewhere.
     """
     if depth >= DEEPEST:
         raise TaskFailed(
-            "source_refused", f"Its folders lie more than {DEEPEST} deep in each other."
+            "source_refused", f"The folders of the source are nested more than {DEEPEST} deep."
         )
     os.fchown(handle, user.uid, user.gid)
     for name in os.listdir(handle):
@@ -269,7 +258,9 @@ def chown_folder(
 
 
 def chown_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None:
-    """Once all of its names were met. Until then it may be somebody else's, put there by a task."""
+    """Change the owner once all names of the file were seen. Until then the file may belong to
+    another user, hard-linked by a task.
+    """
     found = os.fstat(file)
     key = found.st_dev, found.st_ino
     names[key] = names.get(key, 0) + 1 if found.st_nlink > 1 else 1
@@ -278,8 +269,8 @@ def chown_file(file: int, user: User, names: dict[tuple[int, int], int]) -> None
 
 
 def link_for(top: Path) -> Path:
-    """The short name of a task's `tmp`. It is the same each time, so the next start of the agent
-    removes it with the folder.
+    """The path of the short link to a task's `tmp`. It depends only on the folder, so the next
+    start of the agent finds and removes it.
     """
     return (
         Path(tempfile.gettempdir()) / f"berth-{hashlib.sha256(str(top).encode()).hexdigest()[:16]}"
@@ -287,12 +278,10 @@ def link_for(top: Path) -> Path:
 
 
 def remove(folder: Path) -> bool:
-    """Whatever a task made of it: folders without rights to enter, and any number of them in
-    each other. False: something of it stays.
-    """
+    """Remove a folder, also with inaccessible and deeply nested folders. False: files remain."""
     with contextlib.suppress(OSError):
         link = link_for(folder)
-        # Another user's is kept by the sticky bit of its folder.
+        # The sticky bit of the folder protects another user's link.
         if stat.S_ISLNK(link.lstat().st_mode):
             link.unlink()
     try:
@@ -311,8 +300,8 @@ def remove(folder: Path) -> bool:
 
 
 def empty(top: int) -> None:
-    """Folders in folders are moved up to the top first: there is no depth then, and two of them
-    are open at most.
+    """Remove the contents of a folder. Nested folders are moved to the top first, so that at most
+    two folders are open.
     """
     prefix, number, most = f".gone-{os.urandom(8).hex()}-", 0, MOST_ROUNDS
     is_going = True
@@ -321,7 +310,7 @@ def empty(top: int) -> None:
         with os.scandir(top) as listed:
             entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed]
         for name, is_folder in entries:
-            with contextlib.suppress(OSError):  # the others go all the same
+            with contextlib.suppress(OSError):  # go on with the next entry
                 if not is_folder:
                     os.unlink(name, dir_fd=top)
                     continue
@@ -334,7 +323,7 @@ def empty(top: int) -> None:
                     for below, is_below in inside:
                         with contextlib.suppress(OSError):
                             if is_below:
-                                # Who may not write to a folder may not move it.
+                                # A move needs the right to write to the moved folder.
                                 os.close(open_to_empty(below, handle))
                                 number += 1
                                 os.rename(
@@ -349,7 +338,7 @@ def empty(top: int) -> None:
 
 
 def open_to_empty(name: str, inside: int | None) -> int:
-    """A folder, opened through no link and with the rights to remove what lies in it."""
+    """Open a folder, through no link, and add the rights to remove its contents."""
     try:
         handle = os.open(name, FOLDER, dir_fd=inside)
     except PermissionError:
@@ -362,11 +351,9 @@ def open_to_empty(name: str, inside: int | None) -> int:
 
 
 def unlock(name: str, inside: int | None) -> None:
-    """One's own folder that one may not open. Never what a link of this name leads to."""
+    """Add the rights to enter an own folder, never through a link."""
     if hasattr(os, "O_PATH"):
-        handle = os.open(
-            name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside
-        )
+        handle = os.open(name, os.O_PATH | FOLDER, dir_fd=inside)
         try:
             Path(f"/proc/self/fd/{handle}").chmod(0o700)
         finally:
@@ -380,10 +367,10 @@ def rescued_folder(state: Path) -> Path:
 
 
 def rescued_file(state: Path, name: str) -> Path:
-    """`name`: of a run, as claim-generation."""
+    """`name` is that of a run: <claim>-<generation>."""
     return rescued_folder(state) / f"{name}.tfstate"
 
 
-# For others who have such folders: python -m slots.agent.workdir.folders <folder>
+# Removes a folder: python -m slots.agent.workdir.folders <folder>
 if __name__ == "__main__":
     sys.exit(0 if remove(Path(sys.argv[1])) else 1)

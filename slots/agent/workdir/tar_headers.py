@@ -1,7 +1,7 @@
 """Headers of a tar archive, checked before `tarfile` interprets them.
 
-Older `tarfile` (CVE-2024-6232) takes time that grows with the square of a header's length, and
-appends to a sparse map without end.
+Older versions of `tarfile` (CVE-2024-6232) need quadratic time for long headers and extend a sparse
+map without limit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class BadHeader(tarfile.TarError):
 
 
 class CheckedTarInfo(tarfile.TarInfo):
-    """Raises BadHeader for a header that is long, malformed, or of a sparse file. For
-    `tarfile.open(..., tarinfo=CheckedTarInfo)`.
+    """For `tarfile.open(..., tarinfo=CheckedTarInfo)`. Raises BadHeader for a header that is long,
+    malformed, or of a sparse file.
     """
 
-    def _proc_member(self, tar: Any) -> Any:  # where tarfile tells the kinds of headers apart
+    def _proc_member(self, tar: Any) -> Any:  # tarfile dispatches on the type of the header here
         if self.type == tarfile.GNUTYPE_SPARSE:
             raise BadHeader("it holds a sparse file")
         if self.type in LONG and not 0 <= self.size <= LONGEST_HEADER:
@@ -42,9 +42,7 @@ class CheckedTarInfo(tarfile.TarInfo):
 
 
 class ReadAgain:
-    """Stands in for the stream of an archive during one read, which gets what was read from
-    it already.
-    """
+    """Replaces the stream of an archive for one read and returns data that was read before."""
 
     def __init__(self, tar: Any, data: bytes) -> None:
         self.tar, self.stream, self.data = tar, tar.fileobj, data
@@ -59,7 +57,7 @@ class ReadAgain:
 
 
 def check_pax(data: bytes) -> None:
-    """Records of `length keyword=value\\n`, one after the other, to the end."""
+    """Check a sequence of records `length keyword=value\\n`."""
     if DIGITS.search(data):
         raise BadHeader("a header in it holds a number that is too long")
     at = 0

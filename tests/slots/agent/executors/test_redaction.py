@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slots.agent.executors.plan_summary import changes_anything, count_drift, summarize_plan
+from slots.agent.executors.plan_summary import count_drift, has_changes, summarize_plan
 from slots.agent.executors.redaction import SENSITIVE, redact_by, redact_plan
 from slots.agent.logs.masking import spell
 
@@ -298,7 +298,7 @@ def test_secrets_in_states_outputs_variables_and_checks_are_masked() -> None:
 def test_malformed_plan_json_does_not_crash_redaction(broken: dict[str, Any]) -> None:
     redact_plan(broken, spell(["abc"]))
     summarize_plan(broken)
-    changes_anything(broken)
+    has_changes(broken)
 
 
 @pytest.mark.parametrize(
@@ -327,8 +327,8 @@ def test_plan_summary_counts_actions(actions: list[str], kind: str) -> None:
 
 def test_drift_counts_what_differs() -> None:
     assert count_drift(plan()) == 1
-    assert changes_anything({"output_changes": {"a": {"actions": ["create"]}}})
-    assert not changes_anything({"resource_changes": [{"change": {"actions": ["no-op"]}}]})
+    assert has_changes({"output_changes": {"a": {"actions": ["create"]}}})
+    assert not has_changes({"resource_changes": [{"change": {"actions": ["no-op"]}}]})
 
 
 @pytest.mark.parametrize("given", ["hunter2-of-a-variable", {"db": ["hunter2-of-a-variable"]}])

@@ -222,7 +222,7 @@ def test_second_agent_on_a_folder_is_refused(server: Server, agent: Agent) -> No
     first = agent.process
     agent.start()
     assert agent.process.wait(20) == 4
-    assert f"Another agent (process {pid}) works with the state folder" in agent.log
+    assert f"Another agent (process {pid}) uses the state folder" in agent.log
     agent.process = first
 
 

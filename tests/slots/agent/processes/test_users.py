@@ -14,7 +14,7 @@ import pytest
 
 from slots.agent.common.errors import Unusable
 from slots.agent.processes import users
-from slots.agent.processes.process_table import has_ended, kill_user, list_marked, list_owned
+from slots.agent.processes.process_table import has_child_ended, kill_user, list_marked, list_owned
 from slots.agent.processes.users import FIRST, LAST, TaskUsers, User, end_strays
 from tests.slots.agent.conftest import Agent
 from tests.slots.agent.executors.test_tofu import pack
@@ -297,11 +297,11 @@ def test_all_processes_of_a_task_user_are_killed_and_never_root() -> None:
 
 def test_ended_process_keeps_its_id_until_it_is_waited_for() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        assert not has_ended(process)
+        assert not has_child_ended(process.pid)
         process.kill()
-        wait_until(lambda: has_ended(process))
+        wait_until(lambda: has_child_ended(process.pid))
         os.kill(process.pid, 0)  # still there
-        assert process.wait() == -9 and has_ended(process)
+        assert process.wait() == -9
 
 
 def test_mark_is_not_hidden_by_another_before_it() -> None:
