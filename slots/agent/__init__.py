@@ -1,5 +1,5 @@
-"""The Berth agent: runs tasks in the slots of one member. Standard library only, Python
-3.8 or newer.
+"""The Berth agent: runs tasks in the slots of one member. It needs Python 3.8 or newer and only the
+standard library.
 
-Imports inside are relative, because the package has another name in the one-file agent.
+Imports are relative, because the package has another name in the one-file agent.
 """

@@ -1,4 +1,4 @@
-"""Options of the agent, and its start."""
+"""Options and start of the agent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 from .common.errors import Unusable
 from .common.log import Journal
 from .common.state import State
 from .earlier_runs import Leftovers
-from .loop import Agent
+from .loop import Agent, Message
 from .processes.init import Init
 from .processes.isolation import Isolation
 from .processes.namespaces import why_not
@@ -29,7 +29,7 @@ from .version import name_version
 from .workdir.folders import choose_base, is_open
 
 TOKEN = re.compile(r"[\x21-\x7e]{8,1000}\Z")
-STRAY_GRACE = 5.0  # who let go of its mark; a sweep may take 40 s in all
+STRAY_GRACE = 5.0  # seconds for processes without a mark; a sweep takes at most 40 s
 SWEEP_GRACE = 10.0
 SWEEP_WAIT = 5.0
 STILL_ENDING = 5  # exit code
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         default=os.environ.get("BERTH_URL", ""),
-        help="where Berth answers: https://berth.example (or BERTH_URL)",
+        help="address of Berth, like https://berth.example (or BERTH_URL)",
     )
     parser.add_argument(
         "--token-file",
@@ -58,17 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
         default=os.environ.get("BERTH_AGENT_STATE", ""),
-        help="folder of this agent's own; kept over its restarts (or BERTH_AGENT_STATE)",
+        help="state folder of this agent, kept over restarts (or BERTH_AGENT_STATE)",
     )
     parser.add_argument(
-        "--work", default="", help="folder for the tasks' files (default: beside the state)"
+        "--work", default="", help="folder for the files of tasks (default: in the state folder)"
     )
     parser.add_argument(
         "--task-user",
         default="",
         help=(
-            "who tasks run as, where the agent is root: auto (default: a number each), a name, a "
-            "number, or same"
+            "user of tasks, if the agent is root: auto (default: a user id for each task), a name, "
+            "an id, or same"
         ),
     )
     parser.add_argument(
@@ -76,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("none", "namespaces"),
         default="none",
         help=(
-            "namespaces: each task sees no other processes, its own /tmp, and nothing of this "
-            "agent's state; it writes to its own folder"
+            "namespaces: each task sees only its own processes, has its own /tmp, does not see the "
+            "agent's state, and writes only to its own folder"
         ),
     )
     parser.add_argument(
@@ -85,33 +85,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="with namespaces: not there for tasks",
+        help="with namespaces: path that tasks do not see",
     )
     parser.add_argument(
         "--writable",
         action="append",
         default=[],
         metavar="FOLDER",
-        help="with namespaces: tasks may write there, too",
+        help="with namespaces: further folder that tasks may write to",
     )
     parser.add_argument(
         "--ca-file",
         default=None,
-        help="certificates that the server's is checked against, instead of the system's",
+        help="CA certificates for the server's certificate, instead of the system's",
     )
     parser.add_argument(
         "--exit-when-away",
         type=float,
         default=0,
         metavar="SECONDS",
-        help="end when the server is away this long and nothing runs",
+        help="end when the server is away this long and no task runs",
     )
     parser.add_argument(
         "--give-up",
         type=float,
         default=600,
         metavar="SECONDS",
-        help="end (3) when the token is refused this long and nothing runs",
+        help="end with code 3 when the token is refused this long and no task runs",
     )
     parser.add_argument(
         "--end-within",
@@ -119,14 +119,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=read_seconds("BERTH_AGENT_END_WITHIN"),
         metavar="SECONDS",
         help=(
-            "end this long after TERM at the latest: tasks that still run are interrupted in time "
-            "for that (or BERTH_AGENT_END_WITHIN)"
+            "end at most this long after TERM: tasks that still run are interrupted in time (or "
+            "BERTH_AGENT_END_WITHIN)"
         ),
     )
     parser.add_argument(
         "--sweep",
         action="store_true",
-        help="only end the processes that a dead agent of this state folder left",
+        help="only end processes that a dead agent of this state folder left",
     )
     parser.add_argument(
         "--sweep-wait",
@@ -134,14 +134,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=SWEEP_WAIT,
         metavar="SECONDS",
         help=(
-            "with --sweep: exit with 5 when a program that was interrupted needs longer than this "
-            "to finish what it began"
+            "with --sweep: exit with code 5 when an interrupted program needs longer than this to "
+            "finish its work"
         ),
     )
 
 
 def read_seconds(name: str) -> float:
-    """0: nothing is said."""
+    """Seconds of an environment variable; 0 if unset or invalid."""
     try:
         return max(0.0, float(os.environ.get(name) or 0))
     except ValueError:
@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return start(build_parser().parse_args(argv))
 
 
-def start(options: Any) -> int:
+def start(options: argparse.Namespace) -> int:
     if os.getpid() == 1 and not options.sweep:
         code = Init().split()
         if code is not None:
@@ -160,7 +160,7 @@ def start(options: Any) -> int:
     journal = Journal()
     try:
         if not options.state:
-            raise Unusable("Give the agent a folder of its own in --state.")
+            raise Unusable("Give the state folder of the agent in --state.")
         state = State(Path(options.state).absolute())
         if options.sweep:
             return sweep(state, options.sweep_wait)
@@ -176,10 +176,10 @@ def start(options: Any) -> int:
         isolation = read_isolation(options, state, base)
         if not users.is_separate and isolation is None:
             journal.note(
-                "tasks run as this agent's own user, who can read its token: run it as root, or on "
-                "a machine of its own"
+                "tasks run as the agent's user and can read its token: run the agent as root, or "
+                "on a separate machine"
             )
-        inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         context = Context(
             client,
             state,
@@ -201,13 +201,13 @@ def start(options: Any) -> int:
     return Agent(context, options.exit_when_away, options.give_up, inbox, options.end_within).run()
 
 
-def read_isolation(options: Any, state: State, base: Path) -> Isolation | None:
+def read_isolation(options: argparse.Namespace, state: State, base: Path) -> Isolation | None:
     if options.isolation == "none":
         return None
     if os.geteuid() == 0:
         raise Unusable(
-            "--isolation namespaces is for an agent that is not root: tasks of a root agent have "
-            "users of their own."
+            "--isolation namespaces is only for an agent that is not root: tasks of a root agent "
+            "have separate users."
         )
     with tempfile.TemporaryDirectory(dir=str(base)) as scratch:
         if why := why_not(scratch):
@@ -217,43 +217,41 @@ def read_isolation(options: Any, state: State, base: Path) -> Isolation | None:
 
 
 def sweep(state: State, wait_s: float = SWEEP_WAIT) -> int:
-    """Ends what is left. Folders stay: plans wait in them, and what is not yet reported; whoever
-    removes the state removes them, too.
+    """End processes that a dead agent left; returns the exit code. Folders stay, because they have
+    plans and unreported runs; they are removed with the state folder.
     """
     state.lock()
     state.load()
     leftovers = Leftovers(state, state.identify())
     leftovers.find()
-    is_clean = leftovers.end_others(SWEEP_GRACE)
-    still = [record.name for record in leftovers.wait(wait_s)]
-    if still:
-        names = ", ".join(still)
+    is_clean = leftovers.end_unattended(SWEEP_GRACE)
+    if names := ", ".join(record.name for record in leftovers.wait(wait_s)):
         sys.stderr.write(
-            f"berth-agent: {names} was interrupted and has not finished what it began yet. Try "
-            "again later.\n"
+            f"berth-agent: {names} was interrupted and has not finished its work yet. Try again "
+            "later.\n"
         )
         return STILL_ENDING
     return 0 if end_strays(STRAY_GRACE) and is_clean else 1
 
 
 def check_shut(token: Path) -> None:
-    """Tasks run as others so that they do not get the token: then it must not lie open to them."""
+    """Refuse a token file that other users can read, if tasks run as other users."""
     is_readable = bool(token.stat().st_mode & 0o004) and all(
         is_open(folder) for folder in token.resolve().parents
     )
     if is_readable:
         raise Unusable(
-            f"Every user of this machine can read the token file {token}, tasks too. Close it: "
-            f"chmod 600 {token}"
+            f"All users of this machine, also those of tasks, can read the token file {token}. "
+            f"Protect it: chmod 600 {token}"
         )
 
 
 def token_reader(path: str) -> Callable[[], str]:
-    """The file is read again when the token is refused: it may have been rotated."""
+    """A function that reads the token; called again when the token is refused."""
     if not path:
         raise Unusable(
-            "Give the file with the member's token in --token-file. The token itself never stands "
-            "in a command line."
+            "Give the file with the member's token in --token-file. The token itself is not "
+            "accepted on the command line."
         )
 
     def read() -> str:
@@ -262,7 +260,7 @@ def token_reader(path: str) -> Callable[[], str]:
         except (OSError, ValueError) as error:
             raise Unusable(f"The token file {path} cannot be read: {error}.") from error
         if not TOKEN.match(token):
-            raise Unusable(f"The token file {path} holds no token.")
+            raise Unusable(f"The token file {path} contains no token.")
         return token
 
     return read

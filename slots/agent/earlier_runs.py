@@ -1,11 +1,10 @@
-"""Runs of an earlier start of the agent that their reapers still end: they are waited for, and
-ended by nobody else.
+"""Runs of an earlier start of the agent with a reaper that still ends them. The agent waits for
+these runs and does not end them itself.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Callable, Iterable
 
 from .common.state import FINISHED, REPORTED, Record, State
 from .processes.process_table import LOOK_EVERY, end_all, list_marked, started_at
@@ -25,8 +24,8 @@ class Leftovers:
             if record.phase not in (FINISHED, REPORTED) and is_reaper_alive(record)
         ]
 
-    def end_others(self, grace: float) -> bool:
-        """What no reaper looks after. False: something cannot be ended."""
+    def end_unattended(self, grace: float) -> bool:
+        """End processes without a reaper. False: processes remain."""
         return end_all(
             None,
             "",
@@ -38,7 +37,7 @@ class Leftovers:
         return [record for record in self.ending if not is_reaper_alive(record)]
 
     def remove(self, record: Record) -> None:
-        self.ending = [other for other in self.ending if other is not record]
+        self.ending = [each for each in self.ending if each is not record]
 
     def holds(self, stop: StopOrder) -> bool:
         return any(
@@ -46,14 +45,14 @@ class Leftovers:
             for record in self.ending
         )
 
-    def wait(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> Iterable[Record]:
-        """Those that still end after this time."""
+    def wait(self, seconds: float) -> list[Record]:
+        """Wait for the runs; returns those that have not ended after this time."""
         until = time.monotonic() + seconds
-        while still := [record for record in self.ending if is_reaper_alive(record)]:
+        while left := [record for record in self.ending if is_reaper_alive(record)]:
             if time.monotonic() >= until:
                 break
-            pause(LOOK_EVERY)
-        return still
+            time.sleep(LOOK_EVERY)
+        return left
 
     def _list_ending(self) -> set[int]:
         marks = [f"{record.claim}.{record.generation}.{self.identity}" for record in self.ending]

@@ -1,5 +1,5 @@
-"""Tells the server, for the page of a task, that its program was interrupted and what the
-program still has to finish.
+"""Reports to the server, for the page of a task, that its program was interrupted and which changes
+it still has to finish.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .executors.job import Job
     from .runner import Context
 
-EVERY = 2.0  # seconds between two looks
+EVERY = 2.0  # seconds between two checks
 MOST_NAMED = 20
 LONGEST = 300
 
@@ -27,18 +27,18 @@ class InterruptReport(threading.Thread):
         self.until = time.monotonic() + wait_s
 
     def run(self) -> None:
-        """One call for each change of what is under way. A call that fails is repeated; the
-        ending itself waits for none.
+        """Send one report for each change of the list. A failed call is repeated; the end of the
+        program never waits for a report.
         """
-        told = None
+        sent = None
         try:
             while not self.job.has_ended.is_set() and not self.context.quit_now.is_set():
                 waits_for = self.job.list_under_way()
-                if waits_for != told:
-                    told = waits_for if self._send(waits_for) else None
+                if waits_for != sent:
+                    sent = waits_for if self._send(waits_for) else None
                 self.job.has_ended.wait(EVERY)
         except RequestRefused:
-            return  # a server that does not know this call
+            return  # an older server without this call
         finally:
             self.context.client.close()
 

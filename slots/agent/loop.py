@@ -1,5 +1,5 @@
-"""The agent itself: what the server wants here, against what runs here. Runs are threads; this
-one only decides.
+"""The main loop of the agent: compares the server's orders with the running tasks. Each run has its
+own thread; this one only decides.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import queue
 import shutil
 import socket
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Tuple, TypeVar
 
-from .common.errors import AgentError, RequestRefused, ServerUnavailable, TokenRejected
+from .common.errors import AgentError, TokenRejected
+from .common.json_types import Json
 from .common.log import Journal
 from .common.state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .earlier_runs import Leftovers
@@ -29,17 +30,20 @@ from .version import name_version
 from .workdir.folders import base_elsewhere, remove, rescued_folder
 
 TICK = 1.0
-MOST_AT_ONCE = 100  # tasks, whatever a server says
+MOST_AT_ONCE = 100  # tasks
 COLLECT_EVERY = 30.0
-SAY_AGAIN = 5.0  # seconds until a slot that is still said to drain is answered once more
-BEGIN_AGAIN = 5.0  # until an order that was refused at its begin, and still stands, is tried again
-REFUSED_LONG = 60.0  # with a token that is refused, tasks go on this long: it may be rotating
-LAST_WORDS = 5.0  # for results that wait for a server that is away, once the agent is to end
-LONGEST_WORDS = 30.0  # for results whose reporting fails on this machine, which the next start does
+SAY_AGAIN = 5.0  # seconds until a stopped slot that the server still lists is reported again
+BEGIN_AGAIN = 5.0  # seconds until an order that could not start is tried again
+REFUSED_LONG = 60.0  # seconds that tasks go on with a refused token, which may be rotating
+LAST_WORDS = 5.0  # seconds at the end for results, while the server is away
+LONGEST_WORDS = 30.0  # seconds at the end for results that fail on this machine
 LEFT_OVER_GRACE = 10.0
-END_MARGIN = 20.0  # seconds to kill what does not even obey TERM, and for last words
-REPORT_AGAIN = 10.0  # until a result whose reporting failed on this machine is tried again
-LET_GO = 2  # further lists that do not name a folder either, until it is removed
+END_MARGIN = 20.0  # seconds at the end for KILL and the last results
+REPORT_AGAIN = 10.0  # seconds until a report that failed on this machine is repeated
+UNLISTED = 2  # further lists without a claim after which the folder of its plan is removed
+
+Message = Tuple[str, Any]  # ("orders", Orders), ("told", lost records), ("away", error), ...
+T = TypeVar("T")
 
 
 class Agent:
@@ -48,13 +52,13 @@ class Agent:
         context: Context,
         exit_when_away: float = 0,
         give_up: float = 600,
-        inbox: Any = None,
+        inbox: queue.SimpleQueue[Message] | None = None,
         end_within: float = 0,
     ) -> None:
         self.context = context
         self.exit_when_away, self.give_up, self.end_within = exit_when_away, give_up, end_within
         self.end_asked_at = 0.0
-        self.inbox: queue.SimpleQueue[Any] = inbox or queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Message] = inbox or queue.SimpleQueue()
         self.runs: dict[tuple[int, int], TaskThread] = {}
         self.lost: list[Record] = []
         self.unreported: dict[tuple[int, int], tuple[float, Record]] = {}  # when to try again
@@ -79,13 +83,14 @@ class Agent:
     # Start
 
     def recover(self) -> None:
-        """What an earlier start of this agent took on: what a reaper still ends is left to it, what
-        else may run is ended, what ended is reported, what began is lost."""
+        """Take over the runs of an earlier start. A run with a living reaper is left to it, all
+        other processes are ended; finished runs are reported, unfinished ones are lost.
+        """
         context = self.context
         for name in context.state.load():
-            self.journal.error("unreadable, taken as lost", file=name)
+            self.journal.error("unreadable record, its run counts as lost", file=name)
         self.leftovers.find()
-        if not self.leftovers.end_others(LEFT_OVER_GRACE):
+        if not self.leftovers.end_unattended(LEFT_OVER_GRACE):
             self.journal.error("processes of earlier tasks cannot be ended")
         for record in context.state.list_records():
             if record.phase == FINISHED:
@@ -97,14 +102,15 @@ class Agent:
         self._try(self._sweep)
 
     def _lose(self, record: Record) -> bool:
-        """What became of it is known as far as this folder tells, and no further. False: its state
-        cannot be rescued yet; the run is not lost before that, because its folder goes then."""
+        """Give up a run of an earlier start. False: its Terraform state cannot be rescued yet; the
+        run is not lost before that, because its folder is removed then.
+        """
         state = self.context.state.folder
         rescue_state(state, record)
         if is_left_behind(state, record):
             if not record.extra.get("is_left_behind"):
                 self.journal.error(
-                    "its state cannot be copied: make room there",
+                    "the state of the apply cannot be copied: free some space",
                     run=record.name,
                     folder=rescued_folder(state),
                 )
@@ -122,18 +128,19 @@ class Agent:
         return True
 
     def _collect_ended(self) -> None:
-        """Of an earlier start, too: its reaper has ended it meanwhile. A hello at any moment names
-        the run: until its state is rescued as running, from then on as lost."""
+        """Give up runs of an earlier start that their reapers have ended meanwhile. A hello lists
+        such a run as running until its state is rescued, and then as lost.
+        """
         for record in self.leftovers.list_ended():
             end_all(
                 None, f"{record.claim}.{record.generation}.{self.context.identity}", LEFT_OVER_GRACE
             )
             if self._lose(record):
                 self.leftovers.remove(record)
-                self.poller.say_hello()
+                self.poller.request_hello()
 
     def _sweep(self) -> None:
-        """Folders that no run here needs."""
+        """Remove folders that no run needs."""
         state = self.context.state
         state.sweep()
         known = {
@@ -150,35 +157,28 @@ class Agent:
             if folder.name not in known and not remove(folder):
                 self.journal.error("folder cannot be removed", folder=folder)
 
-    # Telling the server
+    # Reports to the server
 
     def hello(self) -> Hello:
-        told = [
+        """Announce the agent and its runs; called in the thread of the poller."""
+        listed = [
             (run.record, "finished" if run.record.phase == FINISHED else "running")
             for run in list(self.runs.values())
             if not run.is_done
         ]
-        told += [
+        listed += [
             (record, "finished")
             for _, record in list(self.unreported.values())
             if record.phase == FINISHED
         ]
-        # Before the lost ones: a record goes from here to there.
+        # Read before `lost`, because the loop moves records from one list to the other.
         ending = list(self.leftovers.ending)
         lost = list(self.lost)
-        told += [(record, "running") for record in ending if record not in lost]
+        listed += [(record, "running") for record in ending if record not in lost]
+        listed += [(record, record.status) for record in lost]
         runs = [
-            {"claim": one.claim, "generation": one.generation, "step": one.step, "status": status}
-            for one, status in told
-        ]
-        runs += [
-            {
-                "claim": one.claim,
-                "generation": one.generation,
-                "step": one.step,
-                "status": one.status,
-            }
-            for one in lost
+            {"claim": run.claim, "generation": run.generation, "step": run.step, "status": status}
+            for run, status in listed
         ]
         body = {
             "version": name_version(),
@@ -196,7 +196,7 @@ class Agent:
         self.journal.note("hello", member=answer.member, pool=answer.pool, runs=len(runs))
         return answer
 
-    def load(self) -> dict[str, Any]:
+    def load(self) -> Json:
         return {
             "running": sum(1 for run in self.runs.values() if run.is_executing),
             "disk_free": shutil.disk_usage(self.context.base).free,
@@ -221,15 +221,18 @@ class Agent:
             try:
                 message = self.inbox.get(timeout=TICK)
             except queue.Empty:
-                message = None
+                message = ("", None)
             code = self._try(self._handle_message, message)
             if code is not None:
                 return self._leave(code, says_goodbye=False)
-            for step in (
-                *(self._reap, self._collect_ended, self._end_in_time, self._report_again),
-                *(self._reconcile, self._delete_unused_plans, self._collect, self._send_states),
-            ):
-                self._try(step)
+            self._try(self._reap)
+            self._try(self._collect_ended)
+            self._try(self._end_in_time)
+            self._try(self._report_again)
+            self._try(self._reconcile)
+            self._try(self._delete_unused_plans)
+            self._try(self._collect)
+            self._try(self._send_states)
             if self.is_ending and not any(run.is_executing for run in self.runs.values()):
                 ended_at = ended_at or time.monotonic()
                 most = LAST_WORDS if self.is_away_since is not None else LONGEST_WORDS
@@ -239,9 +242,9 @@ class Agent:
                 ):
                     return self._leave(0, says_goodbye=True)
 
-    def _try(self, step: Callable[..., Any], *given: Any) -> Any:
-        """A full disk, or no more processes or files to be had, ends no task: the next turn
-        tries again.
+    def _try(self, step: Callable[..., T], *given: object) -> T | None:
+        """Run a step and log its error. A full disk or a lack of processes ends no task: the next
+        turn tries again.
         """
         try:
             return step(*given)
@@ -249,12 +252,10 @@ class Agent:
             self.journal.trace(f"{step.__name__.strip('_')} failed", error)
             return None
 
-    def _handle_message(self, message: tuple[str, Any] | None) -> int | None:
-        """Whatever woke us. An exit code where the agent is to end at once."""
+    def _handle_message(self, message: Message) -> int | None:
+        """Handle a message; returns an exit code if the agent has to end now."""
         now = time.monotonic()
-        kind: str
-        what: Any
-        kind, what = message or ("", None)
+        kind, what = message
         if kind == "orders":
             self.orders, self.is_away_since, self.refused_since = what, None, None
             self.heard += 1
@@ -267,17 +268,17 @@ class Agent:
             )
             if self.refused_since is not None and now - self.refused_since > REFUSED_LONG:
                 self._end_all(
-                    "the server refuses this agent's token: it has called them lost, and may run "
-                    "them elsewhere"
+                    "the server refuses this agent's token: it counts its tasks as lost and may "
+                    "run them elsewhere"
                 )
         elif kind == "signal":
-            self._hear_signal(what)
-        # What only waits to be reported stays on disk.
+            self._handle_signal(what)
+        # Unreported results stay on disk and do not keep the agent.
         if any(run.is_executing for run in self.runs.values()):
             return None
         if self.refused_since is not None and now - self.refused_since > self.give_up:
             self.journal.error(
-                "the server has refused this agent's token for too long: give it a new one",
+                "the server has refused this agent's token for too long: replace the token",
                 url=self.context.client.host,
             )
             return 3
@@ -286,11 +287,11 @@ class Agent:
             and self.is_away_since is not None
             and now - self.is_away_since > self.exit_when_away
         ):
-            self.journal.note("the server is away and nothing runs: this agent ends")
+            self.journal.note("the server is away and no task runs: this agent ends")
             return 0
         return None
 
-    def _hear_signal(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         if not self.is_ending:
             self.journal.note(
                 "ends when its tasks have ended", signal=number, running=len(self.runs)
@@ -300,7 +301,7 @@ class Agent:
             if number != 2:  # SIGINT does not wait
                 self._abandon_unbegun()
                 return
-        self._end_all("the agent was told to end at once")
+        self._end_all("the agent was ordered to end at once")
 
     def _end_all(self, why: str) -> None:
         for run in list(self.runs.values()):
@@ -309,8 +310,8 @@ class Agent:
                 run.stop.order(why, is_quit=True)
 
     def _end_in_time(self) -> None:
-        """Whoever sent TERM kills everything after `end_within`: what still runs is interrupted
-        early enough to finish what it began.
+        """Interrupt tasks in time to finish their work: the sender of TERM kills all processes
+        after `end_within`.
         """
         if not self.is_ending or not self.end_within:
             return
@@ -320,9 +321,7 @@ class Agent:
                 run.stop.order("the agent has to end", is_quit=True)
 
     def _abandon_unbegun(self) -> None:
-        """A task that has not begun needs the server to begin, and the server may stay
-        away for ever.
-        """
+        """Give up tasks that have not started: they need the server, which may stay away."""
         for run in list(self.runs.values()):
             if run.is_executing and run.record.phase == ACCEPTED:
                 run.stop.order("the agent ends", is_quit=True)
@@ -334,11 +333,11 @@ class Agent:
             self.lost.remove(record)
             if record.phase == ACCEPTED:
                 with contextlib.suppress(OSError):
-                    # The server hands it out anew, perhaps under the same number.
+                    # The server may give the run again, even with the same generation.
                     self.context.state.forget(record)
                 continue
             record.phase = REPORTED
-            with contextlib.suppress(OSError):  # told once more by the next start
+            with contextlib.suppress(OSError):  # the next start reports the run again
                 self.context.state.save(record)
             if record.status == LOST:
                 self._report(record)
@@ -357,13 +356,13 @@ class Agent:
             elif run.record.phase == REPORTED:
                 self._sweep_old()
             elif run.record.phase != FINISHED:
-                # Ended midway by us or by this machine: what it came to is not known.
+                # Ended early by the agent or by this machine, with an unknown outcome.
                 run.record.status = run.record.fate
                 self.lost.append(run.record)
-                self.poller.say_hello()
+                self.poller.request_hello()
 
     def _sweep_old(self) -> None:
-        """What this agent remembers and keeps does not grow for as long as it runs."""
+        """Limit the number of records and folders while the agent runs."""
         claims = {order.claim for order in self.orders.orders} if self.orders else set()
         claims |= {claim for claim, _ in (*self.runs, *self.unreported)} | {
             record.claim for record in self.leftovers.ending
@@ -373,7 +372,7 @@ class Agent:
                 self.journal.error("folder cannot be removed", folder=record.name)
 
     def _reconcile(self) -> None:
-        """Level by level: the same lists may come any number of times."""
+        """Start and stop runs so that they equal the last orders, which may be repeated."""
         if self.orders is None:
             return
         wanted = {(order.claim, order.generation): order for order in self.orders.orders}
@@ -382,9 +381,9 @@ class Agent:
             stop = StopOrder(run.record.slot, run.record.generation)
             if run.is_executing and (key not in wanted or stop in stops):
                 run.stop.order(
-                    "the server ended it"
+                    "the server ended the task"
                     if stop in stops
-                    else "the server does not know it any more"
+                    else "the server no longer lists the task"
                 )
         busy = {run.record.slot for run in self.runs.values() if run.is_executing}
         for key, order in wanted.items():
@@ -394,14 +393,14 @@ class Agent:
                 not self.is_ending
                 and order.slot not in busy
                 and key not in self.runs
-                and self._may_begin(order)
+                and self._begin(order)
             ):
                 busy.add(order.slot)
         self._report_stopped([stop for stop in stops if not self._runs_in(stop)])
 
     def _delete_unused_plans(self) -> None:
-        """Folders of plans that nobody waits for any more. Not at once: a list may be older
-        than the plan.
+        """Remove folders of plans that no claim needs. Several lists must lack the claim, because a
+        list may be older than the plan.
         """
         if self.orders is None or self.orders.keep is None:
             return
@@ -410,7 +409,7 @@ class Agent:
             | {order.claim for order in self.orders.orders}
             | {claim for claim, _ in self.runs}
         )
-        # An apply that its reaper still ends works in the folder of its plan.
+        # The reaper of an apply still works in the folder of its plan.
         wanted |= {record.claim for record in self.leftovers.ending}
         kept = {
             (record.claim, record.generation): record
@@ -421,7 +420,7 @@ class Agent:
             key: self.unwanted_since.get(key, self.heard) for key in kept if key[0] not in wanted
         }
         for key, since in list(self.unwanted_since.items()):
-            if self.heard - since > LET_GO:
+            if self.heard - since > UNLISTED:
                 record = kept[key]
                 record.keep = False
                 remove(self.context.base / record.name)
@@ -437,12 +436,12 @@ class Agent:
             )
 
     def _send_states(self) -> None:
-        """Once the server has heard the hello: it knows of them from then on."""
+        """Upload rescued states, after the server has received them in a hello."""
         if self.orders is not None and self.is_away_since is None:
             self.states.start(set(self.runs))
 
     def _is_left(self, stop: StopOrder) -> bool:
-        """Something of it that could not be ended: its slot is not free before that has gone."""
+        """Whether processes of a stopped run remain, so that its slot is still in use."""
         if self.leftovers.holds(stop) or list_marked(f".{stop.generation}.{self.context.identity}"):
             return True
         known = [
@@ -463,8 +462,10 @@ class Agent:
             for run in self.runs.values()
         )
 
-    def _may_begin(self, order: Order) -> bool:
-        """A generation that this folder knows has run, or was given up: it never begins again."""
+    def _begin(self, order: Order) -> bool:
+        """Start an order unless its generation is known here, as it then has run or was given up.
+        True: the run has started.
+        """
         key = order.claim, order.generation
         if (
             self.context.state.get(*key) is not None
@@ -477,7 +478,7 @@ class Agent:
         try:
             self._start(record, order)
         except Exception as error:
-            self.journal.trace("cannot take it on", error, run=record.name)
+            self.journal.trace("the run cannot start", error, run=record.name)
             self.not_begun[key] = time.monotonic()
             return False
         return True
@@ -500,14 +501,14 @@ class Agent:
         try:
             self._start(record, None)
         except Exception as error:
-            self.journal.trace("cannot be reported yet", error, run=record.name)
+            self.journal.trace("the run cannot be reported yet", error, run=record.name)
             self.unreported[record.claim, record.generation] = (
                 time.monotonic() + REPORT_AGAIN,
                 record,
             )
 
     def _report_again(self) -> None:
-        """It has ended, and how is on this disk: that is no loss, though the reporting failed."""
+        """Repeat failed reports. Their results are on disk, so these runs are not lost."""
         for key, (at, record) in list(self.unreported.items()):
             if time.monotonic() >= at:
                 self._report(record)
@@ -524,7 +525,7 @@ class Agent:
         due = [stop for stop in stops if now - self.stopped_at.get(stop, -SAY_AGAIN) >= SAY_AGAIN]
         self.stopped_at.update(dict.fromkeys(due, now))
         if free := [stop for stop in due if not self._is_left(stop)]:
-            self.poller.say_stopped(free)
+            self.poller.report_stopped(free)
 
     def _leave(self, code: int, says_goodbye: bool) -> int:
         self.context.quit_now.set()
@@ -536,16 +537,16 @@ class Agent:
                     for record in list(self.lost):
                         self._report_lost([record])
                 self.context.client.post("goodbye/", {}, timeout=5)
-            except (ServerUnavailable, TokenRejected, RequestRefused, AgentError) as error:
+            except AgentError as error:
                 self.journal.note("no goodbye", error=error)
         for run in list(self.runs.values()):
             run.join(2)
         self.context.client.close()
         if self.context.base == base_elsewhere(self.context.state.folder):
-            with contextlib.suppress(OSError):  # unless a plan waits there
+            with contextlib.suppress(OSError):  # the folder may have a plan
                 self.context.base.rmdir()
         why = "refused" if code else "asked" if self.is_ending else "away"
-        with contextlib.suppress(OSError):  # for whoever started us: an end on purpose is no crash
+        with contextlib.suppress(OSError):  # tells the provider that this end is no crash
             write_whole(
                 self.context.state.folder / "ended.json",
                 json.dumps({"why": why, "pid": os.getpid()}).encode(),

@@ -1,14 +1,16 @@
-"""Talks with the server while the loop decides: hello, then what the open connection says, or one
-long-poll after the other where there is none. Each of its calls is the agent's heartbeat."""
+"""The agent's calls to the server in a thread: first hello, then orders by WebSocket, or by long
+polls without one. Each call counts as a heartbeat.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 import urllib.parse
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
-from .common.errors import RequestRefused, ServerUnavailable, TokenRejected
+from .common.errors import AgentError, RequestRefused, ServerUnavailable, TokenRejected
+from .common.json_types import Json
 from .server.channel import TOKEN_CODES, Channel, ChannelOpener, ConnectionCut
 from .server.client import RetryDelay
 from .server.protocol import Hello, Orders, StopOrder, read_orders
@@ -17,22 +19,25 @@ if TYPE_CHECKING:
     from .runner import Context
 
 LOAD_EVERY = 60.0
-TOKEN_EVERY = 10.0  # seconds between two looks at the token's file
+TOKEN_EVERY = 10.0  # seconds between two reads of the token file
 LONGEST = 10.0  # seconds between two tries
-SLOW = 15.0  # between tries with a token that is refused
-AWAY_LONG = 10.0  # after this long, the agent announces itself anew
-LOOK = 1.0  # seconds: the agent may be told to say hello, or to end, while nothing comes
-# A server that answers at once, again and again, is asked no more often than this.
+SLOW = 15.0  # seconds between tries with a refused token
+AWAY_LONG = 10.0  # seconds without an answer after which the agent sends hello again
+LOOK = 1.0  # seconds of one wait: meanwhile the loop may ask for a hello, or end the agent
+# Seconds after which an answer is not quick, and quick answers in a row before polls slow down.
 QUICK, MOST_QUICK = 0.2, 5
 
 
 class Poller(threading.Thread):
     def __init__(
-        self, context: Context, tell: Callable[[Any], None], hello: Callable[[], Hello]
+        self,
+        context: Context,
+        put: Callable[[tuple[str, object]], None],
+        hello: Callable[[], Hello],
     ) -> None:
         super().__init__(name="poll", daemon=True)
-        self.context, self.tell, self.greet = context, tell, hello
-        self.load: Callable[[], dict[str, Any]] | None = None
+        self.context, self.put, self.hello = context, put, hello
+        self.load: Callable[[], Json] | None = None
         self.is_ending = False
         self.needs_hello = True
         self.version = ""
@@ -41,7 +46,7 @@ class Poller(threading.Thread):
         self.heard_at = time.monotonic()
         self.load_at = time.monotonic()
         self.token_at = time.monotonic()
-        self.door = ChannelOpener(context.client, context.journal)
+        self.opener = ChannelOpener(context.client, context.journal)
         self.channel: Channel | None = None
         self.lock = threading.Lock()
         self.stopped: list[StopOrder] = []
@@ -50,11 +55,11 @@ class Poller(threading.Thread):
         )
         self.stop_event = threading.Event()
 
-    def say_hello(self) -> None:
+    def request_hello(self) -> None:
         self.needs_hello = True
 
-    def say_stopped(self, stops: list[StopOrder]) -> None:
-        """In a thread beside: a poll may be open for a while yet."""
+    def report_stopped(self, stops: list[StopOrder]) -> None:
+        """Report stopped slots in another thread, because a poll may be open for a while."""
         with self.lock:
             self.stopped += [stop for stop in stops if stop not in self.stopped]
         self.stop_event.set()
@@ -77,17 +82,16 @@ class Poller(threading.Thread):
                 refusals.reset()
                 self.heard_at = time.monotonic()
                 continue
-            except TokenRejected as error:
-                delay, reason = refusals.next(), error
-            except (ServerUnavailable, RequestRefused) as error:
-                delay, reason = backoff.next(), error  # type: ignore[assignment]
-            except Exception as error:  # whatever it is, an agent goes on asking
+            except (TokenRejected, ServerUnavailable, RequestRefused) as error:
+                reason: AgentError = error
+            except Exception as error:  # no error may end the polls
                 self.context.journal.trace("poll failed", error)
-                delay, reason = backoff.next(), ServerUnavailable(str(error))  # type: ignore[assignment]
+                reason = ServerUnavailable(str(error))
+            delay = (refusals if isinstance(reason, TokenRejected) else backoff).next()
             if time.monotonic() - self.heard_at > AWAY_LONG:
                 self.needs_hello = True
             self.context.journal.note("no orders", error=reason, again_s=round(delay, 1))
-            self.tell(("away", reason))
+            self.put(("away", reason))
             quit_now.wait(delay)
         if self.channel is not None:
             self.channel.close()
@@ -97,26 +101,26 @@ class Poller(threading.Thread):
         if self.needs_hello:
             self.needs_hello = False
             try:
-                answer = self.greet()
+                answer = self.hello()
             except Exception:
                 self.needs_hello = True
                 raise
-            self.wait_s, self.door.beat_s = answer.wait_s, answer.beat_s
+            self.wait_s, self.opener.beat_s = answer.wait_s, answer.beat_s
             self._accept_orders(answer.orders)
             return
         if time.monotonic() - self.token_at > TOKEN_EVERY:
             self.token_at = time.monotonic()
             if self.load is not None and self.context.client.renew(self.load()):
-                self.context.journal.note("takes another token")
-        self.channel = self.channel or self.door.take()
+                self.context.journal.note("uses a new token")
+        self.channel = self.channel or self.opener.take()
         if self.channel is not None:
             self._listen(self.channel)
         else:
             self._poll()
 
     def _poll(self) -> None:
-        # Not for long beside a connection that is about to be there.
-        wait = min(self.wait_s, max(LOOK, self.door.until_look))
+        # A short poll while a connection is being opened.
+        wait = min(self.wait_s, max(LOOK, self.opener.until_look))
         have = urllib.parse.quote(self.version, safe="")
         orders = read_orders(
             self.context.client.get(f"orders/?wait={wait:g}&have={have}", timeout=wait + 15)
@@ -126,32 +130,32 @@ class Poller(threading.Thread):
             self.context.client.post("heartbeat/", {"load": load})
 
     def _listen(self, channel: Channel) -> None:
-        """Until something comes, or it is to be looked elsewhere for a moment. What breaks here
-        is asked by the next poll.
+        """Wait for a message of the connection, but not long. After an error the next poll asks for
+        the orders.
         """
         try:
             if channel.until_beat <= 0:
                 channel.beat(self.version, self._due_load())
-            said = channel.receive(max(0.05, min(LOOK, channel.until_beat)))
-            orders = read_orders(said) if said is not None and "orders" in said else None
+            message = channel.receive(max(0.05, min(LOOK, channel.until_beat))) or {}
+            orders = read_orders(message) if "orders" in message else None
         except (ConnectionCut, ServerUnavailable) as error:
             self.channel = None
             if isinstance(error, ConnectionCut) and error.code in TOKEN_CODES:
-                self.token_at = -TOKEN_EVERY  # its file is looked at before anything else is asked
-            self.door.lose(
+                self.token_at = -TOKEN_EVERY  # read the token file before the next call
+            self.opener.lose(
                 channel, error if isinstance(error, ConnectionCut) else ConnectionCut(str(error))
             )
             return
         if orders is not None:
             self._accept_orders(orders)
-        elif said is not None and self.orders is not None and said.get("version") == self.version:
-            self._accept_orders(self.orders)  # said once more, as a poll would
+        elif self.orders is not None and message.get("version") == self.version:
+            self._accept_orders(self.orders)  # repeat the orders, as a poll does
 
     def _accept_orders(self, orders: Orders) -> None:
         self.orders, self.version = orders, orders.version
-        self.tell(("orders", orders))
+        self.put(("orders", orders))
 
-    def _due_load(self) -> dict[str, Any] | None:
+    def _due_load(self) -> Json | None:
         if self.load is None or time.monotonic() - self.load_at <= LOAD_EVERY:
             return None
         self.load_at = time.monotonic()
@@ -164,21 +168,15 @@ class Poller(threading.Thread):
             self.stop_event.clear()
             while self.stopped and not self.context.quit_now.is_set():
                 with self.lock:
-                    told = list(self.stopped)
+                    stops = list(self.stopped)
+                slots = [{"slot": stop.slot, "generation": stop.generation} for stop in stops]
                 try:
-                    self.context.client.post(
-                        "stopped/",
-                        {
-                            "slots": [
-                                {"slot": stop.slot, "generation": stop.generation} for stop in told
-                            ]
-                        },
-                    )
+                    self.context.client.post("stopped/", {"slots": slots})
                     backoff.reset()
                 except RequestRefused as error:
                     self.context.journal.note("stopped, refused", error=error)
                 except Exception as error:
-                    # Whatever it is: a slot that nobody calls clean is never used again.
+                    # Every error is retried, because an unreported slot is never used again.
                     if isinstance(error, (ServerUnavailable, TokenRejected)):
                         self.context.journal.note("stopped, not sent", error=error)
                     else:
@@ -186,5 +184,5 @@ class Poller(threading.Thread):
                     self.context.quit_now.wait(backoff.next())
                     continue
                 with self.lock:
-                    self.stopped = [stop for stop in self.stopped if stop not in told]
+                    self.stopped = [stop for stop in self.stopped if stop not in stops]
         self.context.client.close()

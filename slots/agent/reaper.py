@@ -1,5 +1,5 @@
-"""Where agents that were started by an earlier release find this program. Leave out once no such
-agent runs.
+"""The former module of the reaper, which running agents of an earlier release start. Remove it once
+no such agent runs.
 """
 
 from __future__ import annotations

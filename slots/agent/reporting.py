@@ -1,5 +1,5 @@
-"""Hands a finished run to the server: its log, its files, then its result, which is taken once.
-Survives any end of this process.
+"""Reports a finished run to the server: its log, its files, then its result. The next start of the
+agent continues an interrupted report; the server accepts a result once.
 """
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .common.errors import RequestRefused, ServerUnavailable, TokenRejected
+from .common.json_types import Json
 from .common.state import REPORTED, Record
 from .executors.state_rescue import is_left_behind, rescue_state
 from .logs.log_buffer import LogBuffer
@@ -36,7 +37,7 @@ class Reporter:
         backoff = RetryDelay()
         try:
             self._ship_log()
-        except Exception as error:  # how it ended matters more
+        except Exception as error:  # the result matters more than the log
             self.context.journal.trace("log not sent", error, run=self.record.name)
         while not quit_now.is_set():
             try:
@@ -54,7 +55,7 @@ class Reporter:
         self._clear()
 
     def report_lost(self) -> None:
-        """Its end is known to the server; the log that exists is kept."""
+        """Upload the log of a lost run. The server knows of its end already."""
         is_rescued = bool(self.record.extra.get("rescued"))
         self._ship_log(
             "Berth: the state was not saved; the agent rescued it and uploads it"
@@ -65,10 +66,10 @@ class Reporter:
             self._clear()
 
     def _ship_log(self, last_words: str = "") -> None:
-        """What an earlier start of the agent, or the thread beside the run, has not sent."""
+        """Upload the rest of the log."""
         if not self.spool_folder.is_dir():
             return
-        spool = LogBuffer.again(self.spool_folder)
+        spool = LogBuffer.reopen(self.spool_folder)
         if last_words:
             spool.say(last_words)
         spool.end()
@@ -90,7 +91,7 @@ class Reporter:
 
     def _send(self) -> None:
         record = self.record
-        result: dict[str, Any] = record.result or {
+        result: Json = record.result or {
             "outcome": "failed",
             "code": "killed",
             "reason": "The agent lost its result.",
@@ -126,21 +127,21 @@ class Reporter:
             record.keep = False
         record.phase = REPORTED
 
-    def _post(self, path: str, result: dict[str, Any]) -> dict[str, Any]:
-        """A server that does not take all of it hears at least how it ended."""
+    def _post(self, path: str, result: Json) -> Json:
+        """Post the result; if the server rejects its form, post only the required fields."""
         try:
             return self.context.client.post(path, result, timeout=30)
         except RequestRefused as error:
             if error.status not in (400, 422):
                 raise
-            self.context.journal.error("result not understood", run=self.record.name, error=error)
+            self.context.journal.error("result rejected", run=self.record.name, error=error)
             return self.context.client.post(
                 path, {name: result.get(name) for name in BARE}, timeout=30
             )
 
     def _put(self, name: str, file: Path, kind: str, code: str, has_digest: bool = False) -> None:
-        """What the server does not take makes the plan fail: nobody could approve what
-        nobody has.
+        """Upload a file of the plan. If the server refuses it, the task fails, because an approver
+        could not see the plan.
         """
         record = self.record
         try:
@@ -150,15 +151,15 @@ class Reporter:
             if error.code == "digest_differs":
                 raise ServerUnavailable("the plan did not arrive whole") from error
             if "stale" in error.code or error.status == 404:
-                return  # the result says so, too, and is kept as an event
+                return  # the server also refuses the result, and records that
             code = "plan_too_large" if error.status == TOO_LARGE else code
-            self._fail(code, f"The server does not take the plan: {error.detail or error.code}")
+            self._fail(code, f"The server refuses the plan: {error.detail or error.code}")
         except FileNotFoundError:
             self._fail("disk_full", "The plan is no longer on the agent's disk.")
 
     def _put_state(self) -> None:
-        """Before the result, which frees the slot. Where the server refuses the state, the
-        result says that only this agent has it.
+        """Upload a rescued state before the result, which frees the slot. If the server refuses the
+        state, the result says that only this agent has it.
         """
         record = self.record
         self._rescue_again()
@@ -186,16 +187,17 @@ class Reporter:
             self._save(record)
 
     def _rescue_again(self) -> None:
-        """Nothing is reported before the state is rescued, because the folder that holds it goes
-        after the report. The log has been sent, and its copy here makes room."""
+        """Rescue a state that could not be copied before. The result waits for that, because the
+        folder is removed after the report. The uploaded log is removed to make room.
+        """
         state = self.context.state.folder
         if not is_left_behind(state, self.record):
             return
         shutil.rmtree(self.spool_folder, ignore_errors=True)
         if not rescue_state(state, self.record):
             raise ServerUnavailable(
-                f"the state that the apply left cannot be copied to {rescued_folder(state)}: "
-                "make room there"
+                f"the state of the apply cannot be copied to {rescued_folder(state)}: free some "
+                "space there"
             )
         self._save(self.record)
 
@@ -210,30 +212,30 @@ class Reporter:
         self._save(self.record)
 
     def _save(self, record: Record) -> None:
-        """What is only known here is enough until this process ends: the next start says it
-        once more.
+        """Save the record. After an error, the memory of this process has the facts, and the next
+        start repeats the report.
         """
         try:
             self.context.state.save(record)
         except OSError as error:
-            self.context.journal.error("not written down", run=record.name, error=error)
+            self.context.journal.error("record not saved", run=record.name, error=error)
 
     def _clear(self) -> None:
         shutil.rmtree(self.spool_folder, ignore_errors=True)
-        others = [
-            other for other in self.context.state.list_records() if other.claim == self.record.claim
+        records = [
+            each for each in self.context.state.list_records() if each.claim == self.record.claim
         ]
-        is_newest = all(other.generation <= self.record.generation for other in others)
+        is_newest = all(each.generation <= self.record.generation for each in records)
         if not self.record.keep:
             remove(self.context.base / self.record.name)
             if is_newest:
                 remove(self.folder.top)
-        # An earlier plan of the claim, or the one that was applied now; a newer one may be in it.
-        for other in others if is_newest else ():
-            if other.keep and other.generation < self.record.generation:
-                other.keep = False
-                remove(self.context.base / other.name)
-                self._save(other)
+        # Folders of earlier plans of the claim go, unless a newer run may work there.
+        for each in records if is_newest else ():
+            if each.keep and each.generation < self.record.generation:
+                each.keep = False
+                remove(self.context.base / each.name)
+                self._save(each)
 
 
 def size_of(file: Path) -> int:

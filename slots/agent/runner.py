@@ -1,6 +1,4 @@
-"""One generation on this agent: from its order until the server has its log, its files and its
-result. Each in a thread of its own.
-"""
+"""Runs one order in a thread, until the server has its log, files and result."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from .server.client import BerthClient, RetryDelay
 from .server.protocol import Order, UploadLimits, WorkOrder, read_work
 from .workdir.folders import Folder, remove, rescued_file
 
-LAST_WORDS = 5.0  # seconds for the log of what the agent ends itself
+LAST_WORDS = 5.0  # seconds for the log of a run that the agent ends itself
 NOT_HERE = "not_here"
 EXECUTORS: dict[str, dict[str, Callable[[Job, BerthClient], StepOutcome]]] = {
     "command": {"plan": command.plan, "apply": command.apply},
@@ -46,11 +44,11 @@ EXECUTORS: dict[str, dict[str, Callable[[Job, BerthClient], StepOutcome]]] = {
 
 @dataclass
 class Context:
-    """What all runs of one agent share."""
+    """Settings and objects that all runs of one agent share."""
 
     client: BerthClient
     state: State
-    base: Path  # of the tasks' folders
+    base: Path  # the folder with the folders of tasks
     users: TaskUsers
     boot: str
     identity: str
@@ -59,13 +57,12 @@ class Context:
     limits: UploadLimits = field(default_factory=UploadLimits)
     isolation: Isolation | None = None
     grace_s: float = 20.0
-    # Nothing is reported any more: this process ends.
-    quit_now: threading.Event = field(default_factory=threading.Event)
+    quit_now: threading.Event = field(default_factory=threading.Event)  # the process ends
 
 
 class TaskThread(threading.Thread):
     def __init__(self, context: Context, record: Record, order: Order | None) -> None:
-        """Without an order it only reports what an earlier start of the agent left."""
+        """Without an order, the thread only reports a run of an earlier start of the agent."""
         super().__init__(name=f"run {record.name}", daemon=True)
         self.context, self.record, self.order = context, record, order
         self.stop = Cancellation()
@@ -76,8 +73,8 @@ class TaskThread(threading.Thread):
 
     @property
     def needs_slot(self) -> bool:
-        """Its program runs, or its state is on the way to the server: a slot that is free lets
-        the member be removed.
+        """Whether the program runs or its state is not uploaded yet. A free slot would let the
+        member be removed.
         """
         state = self.context.state.folder
         has_state = rescued_file(state, self.record.name).is_file() or is_left_behind(
@@ -96,7 +93,7 @@ class TaskThread(threading.Thread):
                 Reporter(self.context, record).report_lost()
         except OSError as error:
             journal.error("run failed on this machine", run=record.name, error=error)
-        except Exception as error:  # the others go on; this one is taken up again by the next start
+        except Exception as error:  # other runs go on; the next start repeats the report
             journal.trace("run failed", run=record.name, error=error)
         finally:
             self.is_executing = False
@@ -120,8 +117,8 @@ class TaskThread(threading.Thread):
             self.context.wake()
 
     def _begin(self, order: Order) -> WorkOrder | None:
-        """Asks what to do, and says that it begins. None: it is not to begin (any more), and
-        nothing has.
+        """Fetch the work and report its start. None: the run does not start, and no program has
+        run.
         """
         context, record, backoff = self.context, self.record, RetryDelay()
         while not context.quit_now.is_set():
@@ -131,7 +128,7 @@ class TaskThread(threading.Thread):
                 self.stop.check()
                 context.client.post(f"{record.path}started/", {"boot": context.boot})
                 if self.stop.is_quit:
-                    return None  # nothing has run, and the server is told so
+                    return None  # the loop reports that no program has run
                 context.journal.note(
                     "started",
                     run=record.name,
@@ -148,11 +145,11 @@ class TaskThread(threading.Thread):
                 self.stop.event.wait(delay)
             except (RequestRefused, Stopped) as error:
                 if self.stop.is_quit and isinstance(error, Stopped):
-                    # It may have been said to begin, with the answer lost: the server is told that
-                    # nothing has run.
+                    # The server may have received the start, so the loop reports that no program
+                    # has run.
                     return None
                 context.journal.note("not begun", run=record.name, reason=error)
-                # Nothing has run: should the order stand, it may be taken up again.
+                # No program has run, so a repeated order may start the run again.
                 context.state.forget(record)
                 record.phase, record.status = REPORTED, NOT_HERE
                 return None
@@ -195,26 +192,22 @@ class TaskThread(threading.Thread):
                 context, record.path, job, why, wait_s
             ).start()
             try:
-                made = self._perform(job)
+                result = self._perform(job)
             finally:
                 job.has_ended.set()
-            made.reason = job.clean(made.reason)[:LONGEST_REASON]
-            if made.reason:
-                spool.say(f"Berth: {made.reason}")
+            result.reason = job.clean(result.reason)[:LONGEST_REASON]
+            if result.reason:
+                spool.say(f"Berth: {result.reason}")
         finally:
             spool.end()
         folder.lock()
-        if self.stop.is_quit and made.outcome == "cancelled":
+        if self.stop.is_quit and result.outcome == "cancelled":
             shipper.join(LAST_WORDS)
-            return  # no result: half of it may have happened. The loop tells what became of it
-        if made.outcome not in ("planned", "no_changes"):
-            made.has_plan = made.has_json = False
-        record.phase, record.digest, record.has_plan, record.has_json = (
-            FINISHED,
-            made.digest,
-            made.has_plan,
-            made.has_json,
-        )
+            return  # no result: the apply may be incomplete. The loop reports the run as lost
+        is_planned = result.outcome in ("planned", "no_changes")
+        record.phase, record.digest = FINISHED, result.digest
+        record.has_plan = result.has_plan and is_planned
+        record.has_json = result.has_json and is_planned
         record.extra["folder"] = job.folder.top.name
         totals = {
             "next": 0,
@@ -224,13 +217,13 @@ class TaskThread(threading.Thread):
         }
         left = len(record.extra.get("left") or ())
         record.result = {
-            **made.as_result(),
+            **result.as_result(),
             "log": totals,
             **({"left_running": left} if left else {}),
         }
         self._save_result()
         context.journal.note(
-            "ended", run=record.name, outcome=made.outcome, code=made.code, reason=made.reason
+            "ended", run=record.name, outcome=result.outcome, code=result.code, reason=result.reason
         )
         self.is_executing = False
         context.wake()
@@ -252,38 +245,38 @@ class TaskThread(threading.Thread):
             return StepOutcome(
                 "cancelled",
                 code="killed",
-                reason=add_progress(job, f"It was ended before it was done: {error}."),
+                reason=add_progress(job, f"The task was ended early: {error}."),
             )
         except TaskFailed as error:
             if self.stop.event.is_set():
-                reason = add_progress(job, f"It was ended before it was done: {self.stop.reason}.")
+                reason = add_progress(job, f"The task was ended early: {self.stop.reason}.")
                 return StepOutcome("cancelled", code="killed", reason=reason)
             return StepOutcome(
                 error.outcome, error.exit_code, error.code, add_progress(job, error.reason)
             )
         except OSError as error:
             is_full = error.errno in (28, 122)  # no space, no quota
-            what = f"The agent's disk: {error}" if is_full else f"The agent cannot do it: {error}"
+            what = f"The agent's disk: {error}" if is_full else f"The agent failed: {error}"
             return StepOutcome("failed", code="disk_full" if is_full else "killed", reason=what)
         except AgentError as error:
             return StepOutcome("failed", code="source_failed", reason=str(error))
 
     def _save_result(self) -> None:
-        """A full disk must not make us forget what has run: then the largest of it goes first."""
+        """Save the record. On a full disk, remove the log and the folder first, because the record
+        of a run must not be lost.
+        """
         try:
             self.context.state.save(self.record)
         except OSError:
             shutil.rmtree(self.context.state.spools / self.record.name, ignore_errors=True)
             if not self.record.has_plan:
                 remove(self.context.base / self.record.name)
-            with contextlib.suppress(OSError):  # known here, and reported, while this process lives
+            with contextlib.suppress(OSError):  # this process still reports the run
                 self.context.state.save(self.record)
 
 
 def add_progress(job: Job, reason: str) -> str:
-    """How much of an apply was done stands behind the reason, which is cut to leave
-    room for that.
-    """
+    """Append the progress of an apply to the reason, which is cut to fit."""
     if job.progress is None:
         return reason
     said = job.clean(job.progress.describe())

@@ -1,8 +1,7 @@
-"""States that this agent has rescued and the server lacks: listed for its hello, uploaded, and
-removed once the server has them.
+"""Uploads rescued Terraform states, lists them for hello, and removes them once the server has
+them.
 
-The folder is the list: `rescued/<claim>-<generation>.tfstate`. A file whose name ends otherwise is
-still being written.
+Each state is a file `rescued/<claim>-<generation>.tfstate`. Other file names are incomplete copies.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Tuple
+from typing import TYPE_CHECKING, Tuple
 
 from .common.errors import RequestRefused, ServerUnavailable, TokenRejected
 from .server.client import BerthClient
@@ -40,7 +39,7 @@ def list_rescued(state: Path) -> dict[Key, Path]:
 
 
 def describe_rescued(state: Path) -> list[dict[str, int]]:
-    """For the hello of an agent."""
+    """The rescued states as the hello of the agent reports them."""
     found = []
     for (claim, generation), path in list_rescued(state).items():
         try:
@@ -51,8 +50,8 @@ def describe_rescued(state: Path) -> list[dict[str, int]]:
 
 
 def send_state(client: BerthClient, key: Key, file: Path) -> bool:
-    """Uploads one and removes it here. False: a person has given it up, and the server does
-    not keep it.
+    """Upload a state and remove the file. False: the server did not keep it, because an operator
+    has discarded it.
     """
     claim, generation = key
     digest = digest_file(file)
@@ -65,42 +64,38 @@ def send_state(client: BerthClient, key: Key, file: Path) -> bool:
         raise
     is_kept = answer.get("is_kept")
     if is_kept is not False and answer.get("digest") != digest:
-        raise ServerUnavailable("the server does not confirm that it has the state")
+        raise ServerUnavailable("the server does not confirm the state")
     file.unlink()
     return is_kept is not False
 
 
 class StateSender:
-    """Uploads what no run uploads with its result: what an earlier start of the agent left, and
-    what the server refused before.
+    """Uploads states that no run uploads with its result: those of an earlier start of the agent,
+    and those that the server refused before.
     """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.due: dict[Key, float] = {}
         self.failures: dict[Key, int] = {}
-        self.thread: Any = None
+        self.thread: threading.Thread | None = None
 
     @property
     def is_sending(self) -> bool:
         return self.thread is not None and self.thread.is_alive()
 
-    def list_left(self, but: set[Key]) -> dict[Key, Path]:
-        """`but`: runs that upload their own."""
-        return {
-            key: path
-            for key, path in list_rescued(self.context.state.folder).items()
-            if key not in but
-        }
+    def list_left(self, running: set[Key]) -> dict[Key, Path]:
+        """Rescued states without those of `running`, which these runs upload."""
+        rescued = list_rescued(self.context.state.folder).items()
+        return {key: path for key, path in rescued if key not in running}
 
-    def start(self, but: set[Key]) -> None:
+    def start(self, running: set[Key]) -> None:
         now = time.monotonic()
-        left = {
-            key: path for key, path in self.list_left(but).items() if self.due.get(key, 0.0) <= now
-        }
-        if left and not self.is_sending:
+        left = self.list_left(running).items()
+        due = {key: path for key, path in left if self.due.get(key, 0.0) <= now}
+        if due and not self.is_sending:
             self.thread = threading.Thread(
-                target=self._send_all, args=(left,), name="rescued states", daemon=True
+                target=self._send_all, args=(due,), name="rescued states", daemon=True
             )
             self.thread.start()
 
@@ -114,7 +109,7 @@ class StateSender:
                 try:
                     is_kept = send_state(self.context.client, key, path)
                     journal.note(
-                        "rescued state sent" if is_kept else "rescued state given up by a person",
+                        "rescued state sent" if is_kept else "rescued state discarded by order",
                         run=name,
                     )
                 except (ServerUnavailable, TokenRejected, RequestRefused, OSError) as error:

@@ -1,5 +1,5 @@
-"""Which agent this is: the same text from the repository and from the one-file agent, another
-one after any change.
+"""The version of the agent: equal for the repository and the one-file agent, different after any
+change of the code.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ MODULES = (
     "cli",
     "common/__init__",
     "common/errors",
+    "common/json_types",
     "common/log",
     "common/state",
     "earlier_runs",

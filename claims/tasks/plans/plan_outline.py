@@ -20,8 +20,8 @@ from typing import Any, TypeGuard
 
 from claims.tasks.plans.json_scan import Scan
 from project.kernel.errors import Invalid
+from slots.agent.common.json_types import as_list
 from slots.agent.executors.plan_summary import KINDS, name_actions
-from slots.agent.executors.redaction import as_list
 
 MAGIC = b"BPO1"
 LENGTH = struct.Struct(">I")

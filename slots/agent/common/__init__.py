@@ -1,1 +1,1 @@
-"""Errors, log and state folder, which every part of the agent uses."""
+"""Errors, JSON types, log and state folder, which every part of the agent uses."""

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..common.errors import TaskFailed
+from ..common.json_types import Json
 from ..processes.process_table import MARK, children
 from ..server.protocol import UploadLimits
 from .plan_summary import count_drift, has_changes, summarize_plan
-from .redaction import Json, redact_plan
+from .redaction import redact_plan
 
 if TYPE_CHECKING:
     from .job import Job

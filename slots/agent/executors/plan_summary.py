@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .redaction import Json, as_dict, as_list
+from ..common.json_types import Json, as_dict, as_list
 
 KINDS = ("add", "change", "destroy", "replace")
 

@@ -9,8 +9,9 @@ every change, and a secret with the value "delete" must not hide a change.
 
 from __future__ import annotations
 
-from typing import Container, Dict
+from typing import Container
 
+from ..common.json_types import Json, as_dict, as_list
 from ..logs.masking import mask_text, sort_secrets, spell
 
 SENSITIVE = "(sensitive value)"
@@ -46,8 +47,6 @@ CHANGED = " (changed)"  # behind a value that differs only where it is masked
 # Fewest characters of a sensitive value that is masked in other places, too. Shorter values occur
 # by chance.
 SHORTEST = 6
-
-Json = Dict[str, object]
 
 
 def redact_plan(plan: Json, secrets: list[bytes]) -> Json:
@@ -336,11 +335,3 @@ def mask_below(value: object, secrets: list[bytes]) -> object:
         # A secret of digits may be a number in the JSON.
         return "***" if str(value).encode() in secrets else value
     return value
-
-
-def as_dict(value: object) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def as_list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []

@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 from typing import Iterator, Mapping
 
+from ..common.json_types import Json, as_dict, as_list
 from .hcl import LINE, HclToken, list_literals, read_assignments, read_variables, tokenize
-from .redaction import SHORTEST, Json, as_dict, as_list, list_texts
+from .redaction import SHORTEST, list_texts
 
 CONFIGURATION = (".tf", ".tofu")
 VALUES = (".auto.tfvars", ".auto.tfvars.json")

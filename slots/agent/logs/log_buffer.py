@@ -1,8 +1,8 @@
-"""A run's log on disk, bounded: its head as it came, then a ring with its tail. What lies between
-is counted, not kept.
+"""The log of a run on disk, with a limit: the head in full, then a ring buffer with the tail. Bytes
+between are counted and dropped.
 
-Everything is there until the server has taken the result, so that a network cut, or an end of this
-process, loses nothing that fits.
+The log stays until the server has the result, so it survives network failures and the end of this
+process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ class Chunk(NamedTuple):
 
 
 class LogBuffer:
-    """Written by the thread that reads the task's output, read by the one that ships it.
+    """One thread writes the task's output, a second thread uploads it.
 
-    `head` holds text to be shipped, in order; `tail` is a ring whose first 8 bytes say how much
-    went in; `index` where
-    chunks begin, so that a number once sent means the same text for ever.
+    The file `head` has the text to upload. `tail` is the ring buffer behind a counter of 8 bytes.
+    `index` has the bounds of chunks, so that a sequence number always means the same text.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class LogBuffer:
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
-        with contextlib.suppress(OSError):  # said with the first bytes that the disk does not take
+        with contextlib.suppress(OSError):  # the first failed write of the log is reported
             (folder / "limits").write_text(f"{head_bytes} {tail_bytes}")
         self.head_bytes = head_bytes
         self.tail_bytes = tail_bytes
@@ -55,7 +54,7 @@ class LogBuffer:
         self.lock = threading.Lock()
         self.more = threading.Event()
         self.is_broken = False
-        self.lost = 0  # bytes that the disk did not take
+        self.lost = 0  # bytes that could not be written to the disk
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.head = os.open(folder / "head", flags, 0o600)
         self.index = os.open(folder / "index", flags, 0o600)
@@ -75,8 +74,8 @@ class LogBuffer:
         self.gap = int((folder / "ended").read_text() or 0) if self.is_ended else 0
 
     @classmethod
-    def again(cls, folder: Path, masker: Masker | None = None) -> LogBuffer:
-        """As an earlier start of the agent, or the thread that wrote it, left it."""
+    def reopen(cls, folder: Path, masker: Masker | None = None) -> LogBuffer:
+        """Open an existing log."""
         try:
             head_bytes, tail_bytes = map(int, (folder / "limits").read_text().split())
         except (OSError, ValueError):
@@ -86,17 +85,17 @@ class LogBuffer:
     # Writing
 
     def write(self, data: bytes) -> None:
-        """Output of the task."""
+        """Append output of the task."""
         with self.lock:
             self._write(self._as_text(self.masker.feed(data)))
 
     def hide(self, secrets: list[bytes]) -> None:
-        """These are masked from now on, instead of those before."""
+        """Replace the secrets that are masked from now on."""
         with self.lock:
             self.masker.secrets = secrets
 
     def say(self, text: str) -> None:
-        """A line of the agent's own, between the task's."""
+        """Append a line of the agent."""
         with self.lock:
             held = self._as_text(self.masker.end(), final=True)
             is_fresh = (held or self._last_byte()) in (b"", b"\n") or held.endswith(b"\n")
@@ -105,9 +104,7 @@ class LogBuffer:
             )
 
     def end(self) -> None:
-        """Nothing more comes: what was held back, and the tail behind a word about what
-        is missing.
-        """
+        """Finish the log: append held-back bytes, a note about dropped bytes, and the tail."""
         with self.lock:
             if self.is_ended:
                 return
@@ -116,16 +113,9 @@ class LogBuffer:
                 kept = self._read_tail() if self.tail is not None else b""
                 self.gap = self.through_tail - len(kept)
                 if self.left_out:
-                    why = (
-                        "the agent's disk took no more"
-                        if self.lost
-                        else "the log is longer than its limit"
-                    )
-                    notice = (
-                        f"\n\x1b[2m... {self.left_out:,} bytes are left out here: "
-                        f"{why} ...\x1b[0m\n"
-                    )
-                    self._append(notice.encode())
+                    why = "the agent's disk is full" if self.lost else "the log exceeds its limit"
+                    notice = f"... {self.left_out:,} bytes are left out here: {why} ..."
+                    self._append(f"\n\x1b[2m{notice}\x1b[0m\n".encode())
                 self._append(kept)
             self.is_ended = True
             try:
@@ -139,8 +129,8 @@ class LogBuffer:
         return masker.feed(text.encode("utf-8", "replace")) + masker.end()
 
     def _as_text(self, data: bytes, final: bool = False) -> bytes:
-        """As it will be sent, before it is counted: what is no text grows threefold when it
-        is replaced.
+        """The bytes as they will be uploaded. They are converted before they are counted, because a
+        replacement character is three times as long as an invalid byte.
         """
         text = self.decoder.decode(data, final)
         if final:
@@ -175,7 +165,7 @@ class LogBuffer:
                 self.tail = os.open(
                     self.folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
                 )
-            skipped = max(0, len(data) - self.tail_bytes)  # more at once than the ring holds
+            skipped = max(0, len(data) - self.tail_bytes)  # does not fit into the ring
             total, data = self.through_tail + skipped, data[skipped:]
             while data:
                 at = total % self.tail_bytes
@@ -233,7 +223,7 @@ class LogBuffer:
         return lines
 
     def chunk(self, seq: int, most: int) -> Chunk | None:
-        """This number, as it was cut before, or cut now. None: there is nothing (yet)."""
+        """The chunk with this number; it is cut now if it is the next one. None: no data yet."""
         with self.lock:
             if seq < len(self.cut):
                 offset, size = self.cut[seq]
@@ -254,7 +244,7 @@ class LogBuffer:
             return self._chunk(seq, text)
 
     def _chunk(self, seq: int, text: str) -> Chunk:
-        """The first chunk cut after the gap says how much is missing."""
+        """The first chunk after the gap has the number of dropped bytes."""
         offset, size = self.cut[seq]
         is_after_gap = (
             self.is_ended
@@ -288,22 +278,20 @@ class LogBuffer:
 
 
 def fit(data: bytes, most: int, is_last: bool) -> tuple[int, str]:
-    """How many bytes go into one chunk, and their text, at most `most` bytes long when
-    written as UTF-8.
-    """
+    """Number of bytes for one chunk, and their text of at most `most` bytes in UTF-8."""
     end = len(data) if is_last else whole_characters(data)
     if not end:
         return 0, ""
     text = decode(data[:end])
     if len(text.encode()) <= most:
         return end, text
-    end = max(1, most // len(REPLACED.encode()))  # each byte may have become one replaced character
+    end = max(1, most // len(REPLACED.encode()))  # each byte may be replaced
     end = whole_characters(data[:end]) or end
     return end, decode(data[:end])
 
 
 def whole_characters(data: bytes) -> int:
-    """Up to a character that is not yet whole."""
+    """Number of bytes up to an incomplete character at the end."""
     for back in range(1, min(LONGEST_CHARACTER, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:

@@ -1,19 +1,18 @@
-"""Sends a run's log in order, in chunks, until the server has all of it. What it has is the
-server's to say.
-"""
+"""Uploads the log of a run in chunks. The server says which chunk it expects next."""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable
+from typing import Callable
 
 from ..common.errors import RequestRefused, ServerUnavailable, TokenRejected
+from ..common.json_types import Json, is_count
 from ..server.client import BerthClient, RetryDelay
 from .log_buffer import LogBuffer
 
 APART = 1.0  # seconds between chunks that are not full
-FIRST = 0.2  # for what comes with the first line
+FIRST = 0.2  # seconds to collect output that follows the first line
 
 
 class LogUploader(threading.Thread):
@@ -27,17 +26,11 @@ class LogUploader(threading.Thread):
         log: Callable[[str], None],
     ) -> None:
         super().__init__(name=f"log {path}", daemon=True)
-        self.client, self.path, self.spool, self.chunk_bytes, self.quit_now, self.log = (
-            client,
-            path,
-            spool,
-            chunk_bytes,
-            quit_now,
-            log,
-        )
+        self.client, self.path, self.spool = client, path, spool
+        self.chunk_bytes, self.quit_now, self.log = chunk_bytes, quit_now, log
         self.next = 0
         self.sent_at = 0.0
-        self.is_refused = False  # the server wants no more of this log
+        self.is_refused = False  # the server accepts no more of this log
         self.is_whole = False
 
     def run(self) -> None:
@@ -60,7 +53,7 @@ class LogUploader(threading.Thread):
             self.client.close()
 
     def step(self) -> bool:
-        """One chunk. False: the server has all of them."""
+        """Upload one chunk. False: the server has the whole log."""
         self.spool.more.clear()
         if self.next >= len(self.spool.cut) and not self.spool.pending:
             if self.spool.is_ended:
@@ -79,39 +72,28 @@ class LogUploader(threading.Thread):
             self.spool.more.wait(left)
             self.spool.more.clear()
         chunk = self.spool.chunk(self.next, self.chunk_bytes)
-        if chunk is None:  # half a character
+        if chunk is None:  # an incomplete character
             self.spool.more.wait(0.5)
             return True
-        body: dict[str, Any] = {"seq": chunk.seq, "text": chunk.text, "lines": chunk.lines}
+        body: Json = {"seq": chunk.seq, "text": chunk.text, "lines": chunk.lines}
         if chunk.left_out:
             body["left_out"] = chunk.left_out
         try:
             answer = self.client.post(self.path, body, timeout=30)
         except RequestRefused as error:
-            self._take_refusal(error, chunk.seq)
+            self._handle_refusal(error, chunk.seq)
             return True
         self.sent_at = time.monotonic()
-        self.next = self._known(answer.get("next"), chunk.seq + 1)
+        at = answer.get("next")
+        # A number of no existing chunk is ignored, so that no chunk is left out.
+        self.next = at if is_count(at) and at <= len(self.spool.cut) else chunk.seq + 1
         return True
 
-    def _take_refusal(self, error: RequestRefused, seq: int) -> None:
+    def _handle_refusal(self, error: RequestRefused, seq: int) -> None:
         at = error.body.get("next")
-        if (
-            error.code == "gap"
-            and isinstance(at, int)
-            and not isinstance(at, bool)
-            and 0 <= at < seq
-        ):
+        if error.code == "gap" and is_count(at) and at < seq:
             self.next = at
-            # With the pause that follows: it may say so for ever.
+            # The caller waits before the next try, because the server may repeat this for ever.
             raise ServerUnavailable(f"the server lacks the log from chunk {at}")
-        self.log(f"the server takes no more of this log: {error}")
+        self.log(f"the server accepts no more of this log: {error}")
         self.is_refused = True
-
-    def _known(self, at: Any, default: int) -> int:
-        """Further on only where these chunks exist: a server that lies does not make us
-        leave out any.
-        """
-        if isinstance(at, bool) or not isinstance(at, int) or at < 0:
-            return default
-        return at if at <= len(self.spool.cut) else default

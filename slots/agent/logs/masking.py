@@ -1,4 +1,4 @@
-"""Secrets are taken out of what a task prints, wherever its output happens to be cut."""
+"""Masks secrets in the output of a task, also across the bounds of reads."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ import urllib.parse
 from typing import Iterable, Iterator
 
 MASK = b"***"
-SHORTEST_LINE = 6  # of a secret with several lines, each line this long is a secret, too
-SHORTEST_ENCODED = 6  # shorter ones, encoded, would be found everywhere
-WIDTHS = (64, 76)  # of lines of base64: openssl's, and base64's own
-LONGEST_BROKEN = 8_000  # each line is looked for: not those of a larger one
+SHORTEST_LINE = 6  # characters of a line of a secret that is masked alone
+SHORTEST_ENCODED = 6  # encodings of shorter secrets occur by chance
+WIDTHS = (64, 76)  # characters in lines of base64, as openssl and base64 write it
+LONGEST_BROKEN = 8_000  # bytes; longer secrets are not masked line by line
 BLOCK = 8  # characters of base64
-SHORTEST_BLOCKS, LONGEST_BLOCKS = 20, 256  # bytes of a secret of which they are looked for
+SHORTEST_BLOCKS, LONGEST_BLOCKS = 20, 256  # bytes of a secret that is masked block by block
 PERCENT = re.compile("%..")
 
 
 def spell(values: Iterable[str]) -> list[bytes]:
-    """Each secret as it may be printed: as it is, line by line, and as programs write it
-    for others.
-    """
+    """All forms in which the secrets may be printed: as they are, line by line, and encoded."""
     found: set[bytes] = set()
     for value in values:
         stripped = value.strip()
-        plain = {value.strip("\r\n"), stripped}  # the line break after it is nothing to hide
+        plain = {value.strip("\r\n"), stripped}  # a line break at the end is no secret
         found.update(map(as_bytes, plain))
         lines = stripped.splitlines()
         if len(lines) > 1:
@@ -42,7 +40,7 @@ def spell(values: Iterable[str]) -> list[bytes]:
 
 
 def sort_secrets(found: Iterable[bytes]) -> list[bytes]:
-    """Each once, the longest first."""
+    """Distinct secrets, the longest first."""
     return sorted({*found} - {b""}, key=lambda secret: (-len(secret), secret))
 
 
@@ -51,8 +49,8 @@ def as_bytes(text: str) -> bytes:
 
 
 def list_quoted(text: str) -> Iterator[str]:
-    """In JSON (also as Go writes it, and inside of another JSON text), in HTML, between a
-    shell's quotes.
+    """The text in JSON (also as Go writes it, and inside of a JSON string), HTML and shell
+    quotes.
     """
     yield json.dumps(text)[1:-1]
     written = json.dumps(text, ensure_ascii=False)[1:-1]
@@ -66,18 +64,19 @@ def list_quoted(text: str) -> Iterator[str]:
 
 
 def list_encoded(data: bytes) -> Iterator[bytes]:
-    """In base64, alone and amid other bytes (`user:password`, with a line break behind), also
-    broken into lines; in URLs; in hex.
+    """The bytes in base64 (also within other bytes, like `user:password`, and broken into lines),
+    in URLs and in hex.
 
-    Of one that may be a token each block is looked for: a line may break it anywhere, with whatever
-    stands before it, and then shows no more than of the block it cuts."""
+    A secret that may be a token is also masked block by block: if a line breaks it, at most the
+    block at the break stays visible, independent of the bytes before it.
+    """
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(data)
-        # The characters in which the bytes before have a part.
+        # `skipped` characters also depend on the bytes before.
         for shift, skipped in enumerate((0, 2, 3)):
             core = encode(b"\0" * shift + data)[skipped : (shift + len(data)) * 8 // 6]
             yield core
-            # No program breaks the other one.
+            # Programs break only the standard alphabet into lines.
             if encode is base64.b64encode and SHORTEST_BLOCKS <= len(data) <= LONGEST_BLOCKS:
                 yield from (core[at : at + BLOCK] for at in range(0, len(core) - BLOCK + 1, BLOCK))
     whole = base64.b64encode(data)[: len(data) * 8 // 6]
@@ -100,19 +99,16 @@ def list_encoded(data: bytes) -> Iterator[bytes]:
 
 
 class Masker:
-    """Every byte that is part of a secret's occurrence is masked, also where occurrences overlap; a
-    run of such bytes becomes one mask.
+    """Masks all bytes of secrets, also of overlapping ones; adjacent bytes become one mask.
 
-    Held back is only what may be the beginning of a secret: the longest end of the data with which
-    one begins.
+    The end of the data is held back if a secret may begin there.
     """
 
     def __init__(self, secrets: list[bytes]) -> None:
         self.secrets = secrets
         self.held = b""
-        # So much of the beginning of what is held belongs to an occurrence found already.
-        self.covered = 0
-        self.is_inside = False  # the last byte given out was masked
+        self.covered = 0  # first bytes of `held` that belong to a secret found before
+        self.is_inside = False  # the last byte of the output was masked
 
     def feed(self, data: bytes) -> bytes:
         if not self.secrets:
@@ -126,7 +122,7 @@ class Masker:
         return out
 
     def end(self) -> bytes:
-        """What was held back and did not become a secret."""
+        """The held-back bytes, after the end of the data."""
         data, self.held = self.held, b""
         out = self.give(data, merge([(0, self.covered), *self.occurrences(data)]), len(data))
         self.covered = 0
@@ -182,7 +178,7 @@ def merge(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def mask_text(text: str, secrets: list[bytes]) -> str:
-    """A whole text at once."""
+    """Mask a complete text."""
     data = text.encode("utf-8", "surrogateescape")
     if not any(secret in data for secret in secrets):
         return text

@@ -55,7 +55,7 @@ class Children:
 
     def adopt(self) -> None:
         """Adopt orphans. An orphan of a task becomes a child of its program, later of its reaper,
-        and then of this agent, whatever its session and environment are.
+        and then of this agent, also with a new session or environment.
         """
         self.is_adopting = adopt_orphans() or self.is_adopting
 
@@ -400,8 +400,8 @@ def end_all(
     """Send TERM, wait for `grace` seconds, then send KILL until no process is left. False: not even
     KILL ended all of them.
 
-    `users` are user ids that only this task has; they find processes without a mark. `others`
-    returns further processes and is called at each look.
+    `users` are user ids that only this task has; they find processes without a mark. The
+    function `others` returns further processes and is called at each look.
     """
     if not list_remaining(group, mark, users, others):
         return True

@@ -239,7 +239,7 @@ class Reaper:
         os.dup2(quiet, 2)
         os.close(quiet)
         with contextlib.suppress(OSError):
-            self.spool = LogBuffer.again(Path(self.order["log"]), Masker(self.secrets))
+            self.spool = LogBuffer.reopen(Path(self.order["log"]), Masker(self.secrets))
             self.spool.say(
                 "Berth: the agent has died. The program is interrupted and has "
                 f"{self.wait_s:,.0f} s to end."

@@ -1,9 +1,7 @@
-"""An open connection to the server, where a library for WebSocket is there: `websockets`,
-or `websocket-client`.
+"""The WebSocket to the server, if Python has the library `websockets` or `websocket-client`.
 
-It carries what the long-poll answers, sooner and with less effort, and the heartbeat.
-Nothing depends on it: whatever goes wrong with it, the agent goes on by REST at once, and
-tries again later.
+It carries orders and heartbeats faster and with less load than long polls. It is optional: if it
+fails, the agent continues with REST at once and tries again later.
 """
 
 from __future__ import annotations
@@ -15,22 +13,27 @@ import random
 import socket
 import threading
 import time
-from typing import Any, Callable
+from types import ModuleType
+from typing import Any, Callable, Type, TypeVar, Union
 
 from ..common.errors import ServerUnavailable
+from ..common.json_types import Json
 from ..common.log import Journal
 from .client import MOST_JSON, BerthClient, describe, parse
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 PATH = "/ws/agent/"
-OPENING = 10.0  # seconds for the connection to be there; the agent polls meanwhile
-ANSWER = 10.0  # for the answer to a heartbeat
-FIRST_AGAIN, MOST_AGAIN = 1.0, 600.0  # between two tries
-SOON = 60.0  # one that held this long was good: it is tried again soon
-TOKEN_CODES = (4401, 4410)  # there may be another one
+OPENING = 10.0  # seconds to open the connection; the agent polls meanwhile
+ANSWER = 10.0  # seconds to wait for the answer to a heartbeat
+FIRST_AGAIN, MOST_AGAIN = 1.0, 600.0  # seconds between two tries
+SOON = 60.0  # seconds after which a connection counts as good and is soon reopened
+TOKEN_CODES = (4401, 4410)  # close codes of an invalid or replaced token
 
 
 class ConnectionCut(Exception):
-    """The connection is over."""
+    """The connection has ended."""
 
     def __init__(self, reason: str, code: int = 0) -> None:
         super().__init__(reason)
@@ -45,7 +48,7 @@ class ByWebsockets:
     def __init__(
         self, module: Any, url: str, sock: socket.socket, header: str, timeout: float
     ) -> None:
-        sock.settimeout(None)  # it minds its own deadlines
+        sock.settimeout(None)  # the library has its own deadlines
         self.stack = contextlib.ExitStack()
         opened = module.connect(
             url,
@@ -57,7 +60,7 @@ class ByWebsockets:
             close_timeout=1,
             max_size=MOST_JSON,
         )
-        self.line = self.stack.enter_context(opened)  # the one way in that all its versions know
+        self.line = self.stack.enter_context(opened)  # all versions support this
 
     def send(self, text: str) -> None:
         self.line.send(text)
@@ -78,7 +81,7 @@ class ByWebsockets:
 
 
 class Measured:
-    """In the place of a socket: no message grows beyond what a server of ours sends."""
+    """Wraps a socket and limits the size of a message."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -134,31 +137,31 @@ class ByWebsocketClient:
         self.line.close(timeout=1)
 
 
-LIBRARIES: tuple[Any, ...] = (ByWebsockets, ByWebsocketClient)
+Line = Union[ByWebsockets, ByWebsocketClient]
+Library = Union[Type[ByWebsockets], Type[ByWebsocketClient]]
+LIBRARIES: tuple[Library, ...] = (ByWebsockets, ByWebsocketClient)
 
 
-def find_library(libraries: tuple[Any, ...] = LIBRARIES) -> tuple[Any, Any] | None:
-    """The first that is there. Asked once: what is installed while the agent runs, its next
-    start finds.
-    """
+def find_library(libraries: tuple[Library, ...] = LIBRARIES) -> tuple[Library, ModuleType] | None:
+    """The first installed library with its module. Called once per start of the agent."""
     for library in libraries:
-        # Whatever another's module does as it is imported: the agent does without.
+        # A module that fails on import counts as missing.
         with contextlib.suppress(Exception):
             return library, importlib.import_module(library.needs)
     return None
 
 
 class Channel:
-    """One connection. Used by one thread."""
+    """One connection, used by one thread."""
 
-    def __init__(self, line: Any, sock: socket.socket, beat_s: float) -> None:
+    def __init__(self, line: Line, sock: socket.socket, beat_s: float) -> None:
         self.line, self.sock, self.beat_s = line, sock, beat_s
         self.opened_at = time.monotonic()
         self.beat_at = 0.0
         self.unanswered_since: float | None = None
 
-    def beat(self, version: str, load: dict[str, Any] | None) -> None:
-        body: dict[str, Any] = {"have": version}
+    def beat(self, version: str, load: Json | None) -> None:
+        body: Json = {"have": version}
         if load is not None:
             body["load"] = load
         now = time.monotonic()
@@ -166,14 +169,14 @@ class Channel:
         self.unanswered_since = self.unanswered_since or now
         self._guard(self.line.send, json.dumps(body))
 
-    def receive(self, timeout: float) -> dict[str, Any] | None:
-        """What the server says; None: nothing yet. Raises Cut."""
+    def receive(self, timeout: float) -> Json | None:
+        """A message of the server; None: no message yet. Raises ConnectionCut."""
         now = time.monotonic()
         if self.unanswered_since is not None and now - self.unanswered_since > ANSWER:
             raise ConnectionCut(
                 f"the server has not answered for {now - self.unanswered_since:.0f} s"
             )
-        text = self._guard(self.line.receive, timeout)
+        text: str | None = self._guard(self.line.receive, timeout)
         if text is None:
             return None
         self.unanswered_since = None
@@ -187,27 +190,25 @@ class Channel:
         return max(0.0, self.beat_at + self.beat_s - time.monotonic())
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # it is over in any case
+        with contextlib.suppress(Exception):  # the connection may be broken
             self.line.close()
         self.sock.close()
 
-    def _guard(self, call: Callable[..., Any], *given: Any) -> Any:
+    def _guard(self, call: Callable[[T], R], given: T) -> R:
         try:
-            return call(*given)
+            return call(given)
         except ConnectionCut:
             raise
-        except Exception as error:  # each library has its own, and the socket's
+        except Exception as error:  # each library has its own errors
             raise self.line.why(error) from error
 
 
 class ChannelOpener:
-    """Opens the connection beside the polls, so that one that takes its time, or is refused,
-    holds up nothing.
-    """
+    """Opens the connection in a thread, so that a slow or refused connection never delays polls."""
 
     def __init__(self, client: BerthClient, journal: Journal) -> None:
         self.client, self.journal = client, journal
-        self.library: tuple[Any, Any] | None = None
+        self.library: tuple[Library, ModuleType] | None = None
         self.is_looked_for = False
         self.beat_s = 15.0
         self.failures = 0
@@ -225,13 +226,13 @@ class ChannelOpener:
 
     @property
     def until_look(self) -> float:
-        """Seconds until it is worth asking for the connection again."""
+        """Seconds until the connection may be open."""
         if self.is_opening:
             return 0.0
         return self.until_due if self.library is not None else MOST_AGAIN
 
     def take(self) -> Channel | None:
-        """The connection, once it is there. A try begins where one is due."""
+        """The open connection, or None. Starts a try if one is due."""
         if self.is_opening:
             return None
         found, self.found, self.thread = self.found, None, None
@@ -243,15 +244,15 @@ class ChannelOpener:
         return None
 
     def lose(self, channel: Channel, why: ConnectionCut) -> None:
-        """It is tried again: soon, if it was good; never all agents of a server at the
-        same moment.
+        """Close the connection and schedule the next try: soon if it was good, and with a random
+        delay, so that agents do not return at the same moment.
         """
         channel.close()
         if time.monotonic() - channel.opened_at > SOON:
             self.failures = 0
         self._wait()
         self.journal.note(
-            "connection over, asking by polls", error=why, again_s=round(self.until_due, 1)
+            "connection ended, polls continue", error=why, again_s=round(self.until_due, 1)
         )
 
     def _wait(self) -> None:
@@ -268,18 +269,18 @@ class ChannelOpener:
         sock = None
         try:
             sock = self.client.open_socket(OPENING)
-            # What encrypts is in the socket.
+            # The socket is already encrypted for https.
             url = f"ws://{self.client.netloc}{self.client.root}{PATH}"
             line = library(module, url, sock, f"Bearer {self.client.token}", OPENING)
             self.found = Channel(line, sock, self.beat_s)
             self.journal.note("connected", by=library.needs)
         except Exception as error:
-            # A proxy that knows no WebSocket, a server that is away: polls go on.
+            # For example a proxy without WebSocket, or a server that is away.
             if sock is not None:
                 sock.close()
             self._wait()
             self.journal.note(
-                "no open connection, polls go on",
+                "no connection, polls continue",
                 error=describe(error)[:200],
                 again_s=round(self.until_due),
             )

@@ -1,4 +1,6 @@
-"""Berth's REST API as the agent calls it: bounded answers, a deadline for all of a call, no redirects, one lasting connection a thread."""  # noqa: E501
+"""Client for Berth's REST API: limited answers, a deadline for the whole call, no redirects, and
+one persistent connection for each thread.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import threading
 import time
 import urllib.parse
 from pathlib import Path
-from typing import IO, Any, Callable
+from typing import IO, TYPE_CHECKING, Callable, Mapping, Protocol, Union
 
 from ..common.errors import (
     AnswerTooLarge,
@@ -24,15 +26,30 @@ from ..common.errors import (
     TokenRejected,
     Unusable,
 )
+from ..common.json_types import Json
+from ..common.state import open_private
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+    from _typeshed import WriteableBuffer
 
 BASE = "/api/v1/agent/"
 MOST_JSON = 4_000_000
 PIECE = 1 << 16
 RETRY_LATER = (408, 425, 429)
 
+Body = Union[bytes, IO[bytes], None]
+
+
+class Writer(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
 
 class RetryDelay:
-    """0.5, 1, 2 ... s up to a limit, each with chance, so that a thousand agents do not come back at once."""  # noqa: E501
+    """Delays of 0.5, 1, 2 ... s up to a limit, each reduced at random, so that agents do not return
+    at the same moment.
+    """
 
     def __init__(self, first: float = 0.5, most: float = 30.0) -> None:
         self.first, self.most = first, most
@@ -48,7 +65,9 @@ class RetryDelay:
 
 
 class DeadlineSocket:
-    """In the place of http.client's socket: all of a call ends at its deadline, also with a server that sends a byte now and then."""  # noqa: E501
+    """Wraps the socket of http.client: a whole call ends at its deadline, also with a server that
+    sends single bytes.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -71,7 +90,7 @@ class DeadlineSocket:
         self.sock.sendall(data)
 
     def close(self) -> None:
-        """As a socket does it: it stays until the answer was read."""
+        """Like a socket, stay open until the answer was read."""
         self.is_closed = True
         if self.readers <= 0:
             self.sock.close()
@@ -84,7 +103,7 @@ class BodyReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         self.wire.settimeout()
         return self.wire.sock.recv_into(buffer)
 
@@ -107,36 +126,34 @@ class BerthClient:
             or parts.fragment
         ):
             raise Unusable(
-                f"--url {url!r} is no address of a Berth server. Give one like "
+                f"--url {url!r} is not the address of a Berth server. Use one like "
                 "https://berth.example."
             )
         self.host = parts.hostname
         try:
             self.port = parts.port
         except ValueError as error:
-            raise Unusable(f"--url {url!r} has no port that can be: {error}.") from error
+            raise Unusable(f"--url {url!r} has an invalid port: {error}.") from error
         self.is_secure = parts.scheme == "https"
         self.netloc, self.root = parts.netloc, parts.path.rstrip("/")
         self.prefix = self.root + BASE
         self.context = ssl.create_default_context(cafile=ca_file) if self.is_secure else None
         self.read_token = read_token
         self.token = read_token()
-        self.refused = ""  # stood in the file once and was not let in
+        self.refused = ""  # a token of the file that the server refused
         self.own = threading.local()
 
     # Calls
 
-    def get(self, path: str, timeout: float = 20) -> dict[str, Any]:
+    def get(self, path: str, timeout: float = 20) -> Json:
         return self.call("GET", path, timeout=timeout)
 
-    def post(self, path: str, body: dict[str, Any], timeout: float = 20) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, object], timeout: float = 20) -> Json:
         return self.call(
             "POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"}, timeout
         )
 
-    def put(
-        self, path: str, file: Path, kind: str, headers: dict[str, str] | None = None
-    ) -> dict[str, Any]:
+    def put(self, path: str, file: Path, kind: str, headers: dict[str, str] | None = None) -> Json:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             more = {"Content-Type": kind, "Content-Length": str(size), **(headers or {})}
@@ -146,28 +163,23 @@ class BerthClient:
         self,
         method: str,
         path: str,
-        body: Any = None,
+        body: Body = None,
         headers: dict[str, str] | None = None,
         timeout: float = 20,
-    ) -> dict[str, Any]:
+    ) -> Json:
         into = io.BytesIO()
         self._exchange(method, path, body, headers or {}, timeout, into, MOST_JSON)
         return parse(into.getvalue())
 
     def download(self, path: str, file: Path, most: int) -> str:
-        """Into a new file; its sha256."""
+        """Download into a new file; returns its SHA-256."""
         digest = hashlib.sha256()
-        with open(
-            os.open(
-                file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            ),
-            "wb",
-        ) as stream:
+        with open_private(file) as stream:
             self._exchange("GET", path, None, {}, 60 + most / 100_000, Hashed(stream, digest), most)
         return digest.hexdigest()
 
-    def renew(self, load: dict[str, Any]) -> bool:
-        """Another token in its file while the present one still opens: taken from here on, unless it is not let in."""  # noqa: E501
+    def renew(self, load: Mapping[str, object]) -> bool:
+        """Use a new token of the token file if the server accepts it. True: the token changed."""
         try:
             fresh = self.read_token()
         except Unusable:
@@ -180,9 +192,7 @@ class BerthClient:
         except TokenRejected:
             self.token, self.refused = former, fresh
             return False
-        except (
-            ServerUnavailable
-        ):  # what it opens is not known yet: the one that is known to open goes on
+        except ServerUnavailable:  # not known yet; the former token is known to be valid
             self.token = former
             raise
         return True
@@ -191,10 +201,10 @@ class BerthClient:
         self,
         method: str,
         path: str,
-        body: Any,
+        body: Body,
         headers: dict[str, str],
         timeout: float,
-        into: Any,
+        into: Writer,
         most: int,
     ) -> None:
         try:
@@ -206,17 +216,17 @@ class BerthClient:
                 fresh = self.token
             if fresh == self.token:
                 raise
-            self.token = fresh  # rotated meanwhile
+            self.token = fresh  # the file has a new token
             self._try(method, path, rewind(body), headers, timeout, into, most)
 
     def _try(
         self,
         method: str,
         path: str,
-        body: Any,
+        body: Body,
         headers: dict[str, str],
         timeout: float,
-        into: Any,
+        into: Writer,
         most: int,
     ) -> None:
         deadline = time.monotonic() + timeout
@@ -234,9 +244,8 @@ class BerthClient:
                 break
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self.close()
-                if (
-                    is_last or not is_used
-                ):  # a lasting connection may have been closed by now: that says nothing yet
+                # The server may have closed a persistent connection, so the call is repeated.
+                if is_last or not is_used:
                     raise ServerUnavailable(f"no answer: {describe(error)}") from error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.close()
@@ -256,7 +265,7 @@ class BerthClient:
         if response.will_close:
             self.close()
 
-    def _judge(self, response: http.client.HTTPResponse, into: Any, most: int) -> None:
+    def _judge(self, response: http.client.HTTPResponse, into: Writer, most: int) -> None:
         if 200 <= response.status < 300:
             copy(response, into, most)
             return
@@ -269,13 +278,12 @@ class BerthClient:
                 f"the server redirects ({response.status}): name its final address in --url"
             )
         if 400 <= response.status < 500 and response.status not in RETRY_LATER:
-            body = parse(
-                text.getvalue()
-            )  # without a reason of Berth's own it came from something in between
-            if isinstance(body.get("code"), str):
-                raise RequestRefused(
-                    response.status, body["code"], str(body.get("detail") or "")[:500], body
-                )
+            body = parse(text.getvalue())
+            # An error without a code comes from a proxy.
+            code = body.get("code")
+            if isinstance(code, str):
+                detail = str(body.get("detail") or "")[:500]
+                raise RequestRefused(response.status, code, detail, body)
         raise ServerUnavailable(f"the server answers {response.status}")
 
     # Connections
@@ -304,7 +312,7 @@ class BerthClient:
         return connection, False
 
     def open_socket(self, timeout: float) -> socket.socket:
-        """Of its own, for another protocol than HTTP's."""
+        """A new socket to the server, for another protocol."""
         sock = socket.create_connection(
             (self.host, self.port or (443 if self.is_secure else 80)), timeout
         )
@@ -329,34 +337,34 @@ def send(
     connection: http.client.HTTPConnection,
     method: str,
     path: str,
-    body: Any,
+    body: Body,
     headers: dict[str, str],
 ) -> http.client.HTTPResponse:
     try:
         connection.request(method, path, body, headers)
     except (BrokenPipeError, ConnectionResetError) as error:
         try:
-            return connection.getresponse()  # it may have said why it takes no more
+            return connection.getresponse()  # the server may have answered before it closed
         except (OSError, http.client.HTTPException):
             raise error from None
     return connection.getresponse()
 
 
 class Hashed:
-    def __init__(self, stream: IO[bytes], digest: Any) -> None:
+    def __init__(self, stream: IO[bytes], digest: _Hash) -> None:
         self.stream, self.digest = stream, digest
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, /) -> None:
         try:
             self.stream.write(data)
         except OSError as error:
             raise TaskFailed(
-                "disk_full", f"The agent's disk takes no more: {error.strerror}."
+                "disk_full", f"The agent cannot write to its disk: {error.strerror}."
             ) from error
         self.digest.update(data)
 
 
-def copy(response: http.client.HTTPResponse, into: Any, most: int) -> None:
+def copy(response: http.client.HTTPResponse, into: Writer, most: int) -> None:
     left = most
     while True:
         data = response.read(min(PIECE, left + 1))
@@ -366,25 +374,25 @@ def copy(response: http.client.HTTPResponse, into: Any, most: int) -> None:
         if left < 0:
             raise AnswerTooLarge(f"the server sends more than {most:,} bytes")
         into.write(data)
-    if response.length:  # None where chunked, 0 at the whole end
+    if response.length:  # None if chunked, 0 after the complete answer
         raise ServerUnavailable("the server's answer ends too early")
 
 
-def rewind(body: Any) -> Any:
-    if hasattr(body, "seek"):
+def rewind(body: Body) -> Body:
+    if body is not None and not isinstance(body, bytes):
         body.seek(0)
     return body
 
 
-def parse(data: bytes) -> dict[str, Any]:
+def parse(data: bytes) -> Json:
     try:
         body = json.loads(data or b"{}")
     except (ValueError, RecursionError) as error:
         raise ServerUnavailable(
-            "the server's answer is no JSON: is this address Berth's?"
+            "the server's answer is not JSON; check that --url is the address of Berth"
         ) from error
     if not isinstance(body, dict):
-        raise ServerUnavailable("the server's answer is no JSON object")
+        raise ServerUnavailable("the server's answer is not a JSON object")
     return body
 
 

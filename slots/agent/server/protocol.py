@@ -1,12 +1,15 @@
-"""What the server sends, read with suspicion: wrong forms raise, unknown fields are ignored."""
+"""Parses the answers of the server. Malformed fields raise ServerUnavailable, unknown fields are
+ignored.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Callable
 
 from ..common.errors import ServerUnavailable
+from ..common.json_types import Json, as_dict, as_list, is_count
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}\Z")
 PLACE = re.compile(r"[A-Za-z0-9_.:-]{0,80}\Z")
@@ -37,7 +40,7 @@ class Orders:
     orders: tuple[Order, ...]
     stop: tuple[StopOrder, ...]
     is_leaving: bool = False
-    keep: frozenset[int] | None = None  # claims that wait here with their plan; None: not said
+    keep: frozenset[int] | None = None  # claims that need their plan here; None: not sent
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,9 @@ class SourceOrder:
 class SavedPlan:
     digest: str
     size: int
-    facts: dict[str, Any]
+    facts: Json
     has_file: bool
-    summary: dict[str, Any] = field(default_factory=dict)  # how much it changes
+    summary: Json = field(default_factory=dict)  # number of changes by kind
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class WorkOrder:
     source: SourceOrder
     commands: dict[str, str]
     binary: str
-    variables: dict[str, Any]
+    variables: Json
     env: dict[str, str]
     secrets: dict[str, str]
     timeout_s: float
@@ -99,18 +102,19 @@ class WorkOrder:
     memory_bytes: int
     limits: UploadLimits
     git_hosts: tuple[str, ...]
-    missing: tuple[str, ...] = ()  # secrets that were asked for and are not there
+    missing: tuple[str, ...] = ()  # requested secrets that the pool does not have
     plan: SavedPlan | None = field(default=None)
     stop_timeout_s: float = 600.0  # from SIGINT to TERM, for an apply
-    state: str = ""  # discard: the run does without a backend
+    state: str = ""  # discard: the run needs no backend
 
 
-def read_orders(body: dict[str, Any]) -> Orders:
-    """Orders that this agent does not understand are left out: they are another's, or
-    newer than it.
-    """
+def read_orders(body: Json) -> Orders:
+    """Read the list of orders. Unknown steps are left out, because the server may be newer."""
     orders = []
-    for entry in require_field(body, "orders", list):
+    given = body.get("orders")
+    if not isinstance(given, list):
+        raise ServerUnavailable("the server's answer lacks orders")
+    for entry in given:
         if not isinstance(entry, dict) or entry.get("step") not in STEPS:
             continue
         place = str(entry.get("place") or "")
@@ -125,10 +129,12 @@ def read_orders(body: dict[str, Any]) -> Orders:
         orders.append(order)
     stop = tuple(
         StopOrder(count(entry, "slot"), count(entry, "generation"))
-        for entry in body.get("stop") or ()
+        for entry in as_list(body.get("stop"))
         if isinstance(entry, dict)
     )
-    version = str(require_field(body, "version", (str, int)))[:200]
+    version = body.get("version")
+    if not isinstance(version, (str, int)):
+        raise ServerUnavailable("the server's answer lacks version")
     keep = body.get("keep")
     kept = (
         frozenset(claim for claim in keep if isinstance(claim, int))
@@ -136,11 +142,15 @@ def read_orders(body: dict[str, Any]) -> Orders:
         else None
     )
     return Orders(
-        version, tuple(orders), stop, bool(body.get("is_leaving") or body.get("draining")), kept
+        str(version)[:200],
+        tuple(orders),
+        stop,
+        bool(body.get("is_leaving") or body.get("draining")),
+        kept,
     )
 
 
-def read_hello(body: dict[str, Any]) -> Hello:
+def read_hello(body: Json) -> Hello:
     return Hello(
         str(body.get("member") or ""),
         str(body.get("pool") or ""),
@@ -152,12 +162,12 @@ def read_hello(body: dict[str, Any]) -> Hello:
     )
 
 
-def read_limits(given: Any, base: UploadLimits | None = None) -> UploadLimits:
+def read_limits(given: object, base: UploadLimits | None = None) -> UploadLimits:
     base = base or UploadLimits()
-    given = given if isinstance(given, dict) else {}
+    limits = as_dict(given)
 
     def within(name: str, low: int, high: int) -> int:
-        return int(number(given, name, getattr(base, name), low, high))
+        return int(number(limits, name, getattr(base, name), low, high))
 
     return UploadLimits(
         within("chunk_bytes", 1000, 64_000),
@@ -169,38 +179,35 @@ def read_limits(given: Any, base: UploadLimits | None = None) -> UploadLimits:
     )
 
 
-def read_work(body: dict[str, Any], order: Order, base: UploadLimits) -> WorkOrder:
+def read_work(body: Json, order: Order, base: UploadLimits) -> WorkOrder:
     if (count(body, "claim"), count(body, "generation")) != (
         order.claim,
         order.generation,
     ) or body.get("step") != order.step:
         raise ServerUnavailable("the server sends the work of another order")
-    if body.get("executor") not in EXECUTORS:
-        raise ServerUnavailable(
-            "the server asks for an executor that this agent does not have: "
-            f"{str(body.get('executor'))[:40]!r}"
-        )
-    limits = body.get("limits") if isinstance(body.get("limits"), dict) else {}
-    assert isinstance(limits, dict)
+    executor = str(body.get("executor"))
+    if executor not in EXECUTORS:
+        raise ServerUnavailable(f"this agent has no executor {executor[:40]!r}")
+    limits = as_dict(body.get("limits"))
     return WorkOrder(
         claim=order.claim,
         generation=order.generation,
         step=order.step,
         task=str(body.get("task") or order.task),
-        executor=body["executor"],
+        executor=executor,
         workspace=str(body.get("workspace") or ""),
         requested_by=str(body.get("requested_by") or ""),
         source=read_source(body.get("source")),
         commands=texts(body, "commands", lambda name: name in STEPS),
         binary=str(body.get("binary") or ""),
-        variables={str(name): value for name, value in mapping(body, "variables").items()},
+        variables=mapping(body, "variables"),
         env=texts(body, "env", is_name),
         secrets=texts(body, "secrets", is_name),
         timeout_s=number(body, "timeout_s", 3600, 1, 30 * 86400),
         cpu_s=int(number(limits, "cpu_s", 0, 0, 30 * 86400)),
         memory_bytes=int(number(limits, "memory_bytes", 0, 0, 1 << 50)),
         limits=read_limits(limits, base),
-        git_hosts=tuple(str(host) for host in body.get("git_hosts") or () if isinstance(host, str)),
+        git_hosts=tuple(host for host in as_list(body.get("git_hosts")) if isinstance(host, str)),
         missing=tuple(name for name, value in mapping(body, "secrets").items() if value is None),
         plan=read_saved_plan(body.get("plan")),
         stop_timeout_s=number(body, "stop_timeout_s", 600, 0, 86400),
@@ -208,19 +215,17 @@ def read_work(body: dict[str, Any], order: Order, base: UploadLimits) -> WorkOrd
     )
 
 
-def read_source(given: Any) -> SourceOrder:
-    given = given if isinstance(given, dict) else {}
-    kind = given.get("kind") or "none"
+def read_source(given: object) -> SourceOrder:
+    source = as_dict(given)
+    kind = str(source.get("kind") or "none")
     if kind not in ("none", "archive", "git"):
-        raise ServerUnavailable(
-            f"the server names a kind of source that this agent does not know: {str(kind)[:40]!r}"
-        )
+        raise ServerUnavailable(f"this agent does not know the kind of source {kind[:40]!r}")
     return SourceOrder(
-        kind, *(str(given.get(name) or "") for name in ("digest", "url", "ref", "path"))
+        kind, *(str(source.get(name) or "") for name in ("digest", "url", "ref", "path"))
     )
 
 
-def read_saved_plan(given: Any) -> SavedPlan | None:
+def read_saved_plan(given: object) -> SavedPlan | None:
     if not isinstance(given, dict):
         return None
     digest = str(given.get("digest") or "")
@@ -239,46 +244,37 @@ def is_name(name: str) -> bool:
     return NAME.match(name) is not None
 
 
-def texts(body: dict[str, Any], name: str, is_wanted: Callable[[str], bool]) -> dict[str, str]:
+def texts(body: Json, name: str, is_wanted: Callable[[str], bool]) -> dict[str, str]:
     found = {}
     for key, value in mapping(body, name).items():
         if value is None:
             continue
         if not is_wanted(key) or not isinstance(value, (str, int, float)) or "\0" in str(value):
-            raise ServerUnavailable(f"the server sends {name} that cannot be: {key[:40]!r}")
+            raise ServerUnavailable(f"the server sends an invalid entry of {name}: {key[:40]!r}")
         found[key] = str(value)
     return found
 
 
-def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
+def mapping(body: Json, name: str) -> Json:
     value = body.get(name)
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ServerUnavailable(f"the server sends {name} that is no object")
+        raise ServerUnavailable(f"the server sends {name}, which is not an object")
     return value
 
 
-def require_field(body: dict[str, Any], name: str, kinds: Any) -> Any:
+def count(body: Json, name: str) -> int:
     value = body.get(name)
-    if not isinstance(value, kinds):
-        raise ServerUnavailable(f"the server's answer lacks {name}")
-    return value
-
-
-def count(body: dict[str, Any], name: str) -> int:
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+    if not is_count(value) or value >= 1 << 63:
         raise ServerUnavailable(f"the server's answer has no number {name}")
     return value
 
 
-def number(body: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
+def number(body: Json, name: str, default: float, low: float, high: float) -> float:
     value = body.get(name)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise ServerUnavailable(
-            f"the server's answer has {name} out of its range: {str(value)[:40]}"
-        )
+        raise ServerUnavailable(f"the server's answer has {name} out of range: {str(value)[:40]}")
     return value

@@ -1,4 +1,4 @@
-"""Unpacks an untrusted archive: only files, folders and links inside of the folder, within limits."""
+"""Unpacks an untrusted archive: only files, folders and links inside of the folder, to a limit."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
 
 def make_link(folder: Path, parts: list[str], target: str) -> None:
     """Create a link. Its target goes up first and then down, and never above the folder, so it
-    stays inside whatever other links exist.
+    stays inside, also if it passes other links.
     """
     steps = [step for step in target.split("/") if step not in ("", ".")]
     up = 0

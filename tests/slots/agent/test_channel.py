@@ -173,7 +173,7 @@ def test_channel_closed_for_its_token_tries_the_new_token_first(
     server.token = other if opens else TOKEN
     door.client.read_token = lambda: other
     poller = Poller(Talk(door.client), lambda told: None, no_hello)  # type: ignore[arg-type]
-    poller.door, poller.channel, poller.needs_hello, poller.load = door, found, False, dict
+    poller.opener, poller.channel, poller.needs_hello, poller.load = door, found, False, dict
     line.close(4410)
     wait_until(lambda: poller._step() or poller.channel is None)  # type: ignore[func-returns-value]
     assert (door.client.token, seen) == (TOKEN, [])

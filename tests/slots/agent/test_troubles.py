@@ -298,7 +298,7 @@ def test_run_whose_start_was_unanswered_at_quit_is_reported_not_started(
     server.order(1, 10)
     loop.orders = Orders("v", (Order(1, 10, "plan", 1),), ())
     turn(loop, lambda: ("POST", "tasks/1/10/started/") in server.calls)
-    loop._hear_signal(2)
+    loop._handle_signal(2)
     turn(loop, lambda: loop.lost)
     assert [(record.phase, record.status) for record in loop.lost] == [("accepted", "not_started")]
 
@@ -320,7 +320,7 @@ def test_stopped_slot_is_reported_despite_local_errors(
 
     monkeypatch.setattr(context.client, "post", fail)
     poller.stopper.start()
-    poller.say_stopped([StopOrder(1, 10)])
+    poller.report_stopped([StopOrder(1, 10)])
     server.wait(lambda: server.stopped == [(1, 10)])
     context.quit_now.set()
     poller.end()

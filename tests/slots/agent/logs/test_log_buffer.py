@@ -110,13 +110,13 @@ def test_chunks_stay_unchanged_after_a_restart(tmp_path: Path) -> None:
     assert spool.chunk(1, MOST).text == "two"  # type: ignore[union-attr]
     spool.write(b"three" + b"x" * 20_000)
     spool.close()
-    again = LogBuffer.again(tmp_path)
+    again = LogBuffer.reopen(tmp_path)
     again.end()
     assert again.chunk(0, MOST) == first
     text = read_all(again)
     assert text.startswith("onetwothree") and "bytes are left out here" in text
     again.close()
-    assert read_all(LogBuffer.again(tmp_path)) == text  # and a third time
+    assert read_all(LogBuffer.reopen(tmp_path)) == text  # and a third time
 
 
 def test_full_disk_stops_no_task_and_is_counted(
