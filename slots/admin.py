@@ -1,10 +1,9 @@
-"""Members and their slots. A member is cordoned and let go by the services; slots change by
-named statements alone.
+"""Admin pages of members and slots. Actions call the services; slots change only by named
+statements.
 """
 
-from typing import Any
-
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -75,7 +74,7 @@ class MemberAdmin(ReadAdmin):
     def spec_shown(self, member: Member) -> SafeString:
         return as_json(member.spec)
 
-    @service_action("Cordon", effect="These members take no new claims. Who holds a slot keeps it.")
+    @service_action("Cordon", effect="These members take no new claims; holders keep their slots.")
     def cordon(self, member: Member, reason: str) -> None:
         cordon_member(member_id=member.pk, reason=reason)
 
@@ -86,8 +85,8 @@ class MemberAdmin(ReadAdmin):
     @service_action(
         "Drain",
         effect=(
-            "These members take nothing new. Past their pool’s drain.limit who is still there is "
-            "put out, and they leave."
+            "These members take no new claims. After drain.limit of their pool, remaining claims "
+            "are evicted, and the members are removed."
         ),
         is_typed=True,
     )
@@ -96,9 +95,7 @@ class MemberAdmin(ReadAdmin):
 
     @service_action(
         "Undrain",
-        effect=(
-            "Their drain is called off, as long as they are still there. Who was put out stays so."
-        ),
+        effect="Cancels the drain of members that are still there. Evicted claims stay evicted.",
     )
     def undrain(self, member: Member, reason: str) -> None:
         undrain_member(member_id=member.pk, reason=reason)
@@ -106,8 +103,8 @@ class MemberAdmin(ReadAdmin):
     @service_action(
         "Rotate token",
         effect=(
-            "Their agents get another token while they work; the one before opens until they have "
-            "it, an hour at least."
+            "Their agents get a new token while they work; the previous token stays valid until "
+            "the new one is used, and for at least an hour."
         ),
     )
     def rotate(self, member: Member, reason: str) -> None:
@@ -115,13 +112,13 @@ class MemberAdmin(ReadAdmin):
 
     @service_action(
         "Remove when empty",
-        effect="These members close now and leave once nobody holds a slot of theirs.",
+        effect="These members take no new claims and are removed once they are empty.",
         is_typed=True,
     )
     def leave(self, member: Member, reason: str) -> None:
         remove_member(member_id=member.pk, reason=reason)
 
-    @service_action("Keep", effect="Their removal is called off, as long as they are still there.")
+    @service_action("Keep", effect="Cancels the removal of members that are still there.")
     def keep(self, member: Member, reason: str) -> None:
         cancel_member_removal(member_id=member.pk, reason=reason)
 
@@ -130,10 +127,10 @@ class HeldFilter(admin.SimpleListFilter):
     title = "holder"
     parameter_name = "holder"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
         return [("some", "held by a claim"), ("none", "free of claims")]
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Slot]) -> QuerySet[Slot]:
         return (
             queryset.filter(claim_id__isnull=self.value() == "none") if self.value() else queryset
         )

@@ -1,5 +1,5 @@
-"""The agent as one file: `make agent`, or `python -m slots.agent_build FILE`. Equal sources make
-equal bytes. Needs no Django.
+"""Builds the one-file agent: `make agent`, or `python -m slots.agent_build FILE`. Equal sources
+produce equal bytes. Needs no Django.
 """
 
 import functools

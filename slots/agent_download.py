@@ -1,5 +1,5 @@
-"""GET /agent/berth-agent.pyz: the agent for other machines. Public, for it holds no secret; who
-has it still needs a member's token.
+"""GET /agent/berth-agent.pyz: the one-file agent. The file is public: it contains no secret, and an
+agent needs the token of a member.
 """
 
 from django.http import HttpRequest, HttpResponse
@@ -18,7 +18,7 @@ def agent_file(request: HttpRequest) -> HttpResponseBase:
     response = HttpResponse(data, content_type="application/zip")
     response.headers["ETag"] = etag
     response.headers["Content-Disposition"] = f'attachment; filename="{NAME}"'
-    # May be kept, is asked for again: one agent, one server.
+    # Caches must revalidate, so that agent and server have the same version.
     response.headers["Cache-Control"] = "public, no-cache"
     response.headers["Berth-Agent-Version"] = name_version()
     response.headers["Berth-Digest"] = digest

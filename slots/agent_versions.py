@@ -1,4 +1,4 @@
-"""Which agent a member runs, held against the one that this server gives out. Pure."""
+"""Compares the version of an agent with the server's."""
 
 import re
 
@@ -7,8 +7,8 @@ OLDER, NEWER, OTHER, SAME = "older", "newer", "other", ""
 
 
 def compare(theirs: str, ours: str) -> str:
-    """How theirs is against ours. `other`: of the same number and built from other sources, or
-    one that we can't read.
+    """`theirs` relative to `ours`. OTHER: the same number built from other sources, or a malformed
+    version.
     """
     if not theirs or theirs == ours:
         return SAME

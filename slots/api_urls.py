@@ -1,4 +1,4 @@
-"""REST about members and slots, under /api/v1/."""
+"""Paths of members and slots under /api/v1/."""
 
 from django.urls import path
 

@@ -14,5 +14,5 @@ class SlotsConfig(AppConfig):
     )
 
     def ready(self) -> None:
-        # It registers itself with pools.lifecycle.services.
+        # The module registers itself with pools.lifecycle.services.
         import_module("slots.members.apply_config")

@@ -1,5 +1,5 @@
-"""Slots: one row each, and that row is the hold. State, claim, ordinal and generation change by
-named statements only.
+"""Slots. The row of a slot is the hold: state, claim, ordinal and generation change only by named
+statements.
 """
 
 from django.db import models
@@ -12,27 +12,27 @@ from slots.states import SLOT
 
 
 class Slot(models.Model):
-    # No index of their own on the foreign keys: slot_free and slot_place begin with them.
+    # The foreign keys need no index: slot_free and slot_place begin with them.
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="slots", db_index=False)
     member = models.ForeignKey(
         Member, on_delete=models.PROTECT, related_name="slots", db_index=False
     )
-    lane = models.CharField(max_length=16)  # what it accepts
+    lane = models.CharField(max_length=16)  # the kind of use that the slot accepts
     number = models.IntegerField()  # the port (first of its segment), or 0, 1, 2
-    # Fixed when made: the pool's placement, so that nothing is counted at bind.
+    # Order by the pool's placement, set in advance so that a bind counts no slots.
     rank = models.IntegerField(default=0, db_default=0)
-    # Pool willing and member willing: written by whoever changes those.
+    # Pool and member take claims; every change of either updates this column.
     is_open = models.BooleanField(default=True, db_default=True)
     state = SLOT.field()
-    # A number, no foreign key: slots know no claims; the triggers are stricter.
+    # Not a foreign key, because slots do not know claims; triggers check more.
     claim_id = models.BigIntegerField(null=True, blank=True)
     ordinal = models.SmallIntegerField(null=True, blank=True)
     generation = models.BigIntegerField(default=0, db_default=0)
-    # Whom it drains for; whom it goes back to first.
+    # The last holder: a draining slot drains for it, and it gets the slot again first.
     last_claim_id = models.BigIntegerField(null=True, blank=True)
     drain_until = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True)
-    # What the provider or agent last said.
+    # The last observation of the provider or the agent.
     observed = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -67,7 +67,7 @@ class UnsavedState(models.Model):
     occupied while this row exists.
     """
 
-    # No foreign key: whoever notes a state holds locks that come after the member's.
+    # Not a foreign key: the writer holds locks that come after the member's in the lock order.
     member_id = models.BigIntegerField()
     claim_id = models.BigIntegerField()
     generation = models.BigIntegerField()
@@ -84,7 +84,7 @@ class UnsavedState(models.Model):
 
 
 class HoldStat(models.Model):
-    """How long claims of a kind hold slots of a lane: a histogram an hour, for start-time bands."""
+    """Hourly histogram of how long claims of a kind hold slots of a lane, for estimates."""
 
     pool = models.ForeignKey(
         Pool, on_delete=models.CASCADE, related_name="hold_stats", db_index=False

@@ -1,4 +1,4 @@
-"""What is always true of a slot's row by itself."""
+"""Constraints on a single row of a slot."""
 
 from project.kernel.db.row_constraint import Column, RowConstraint, one_of
 from slots.states import HOLDING, SLOT

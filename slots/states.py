@@ -1,4 +1,4 @@
-"""What a slot may be. The slot's row is the hold: claim, ordinal and generation stand in it."""
+"""The state machine of slots. The row of a slot is the hold."""
 
 from project.kernel.db.state_machine import StateMachine, edges
 
@@ -9,8 +9,8 @@ SLOT = StateMachine(
         "idle": "free; can be bound if open",
         "held": "a claim holds it",
         "reserved": "a claim holds it and waits for approval",
-        "draining": "its claim has left, its member is not clean yet",
-        "retired": "not offered: its member was lost, or its number was withdrawn",
+        "draining": "the claim has left, the slot is not clean yet",
+        "retired": "not offered: the member was lost, or the number was withdrawn",
     },
     initial="idle",
     born=("retired",),

@@ -1,4 +1,4 @@
-"""What members and slots write into the event log, and what pools go through with them."""
+"""Event verbs of members and slots, and of pools as far as slots change them."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ of_member("gone", "has gone", "deleting")
 of_member("offline", "is offline", "unhealthy", is_problem=True)
 of_member("online", "is back", "ready")
 of_member("lose", "is lost", "lost", is_problem=True)
-of_member("down", "does not run", "unhealthy")  # also before a restart that was asked for
+of_member("down", "does not run", "unhealthy")  # also before an ordered restart
 of_member("restart", "is started again", "creating")
 of_member("give_up", "is not started again by itself", "lost", is_problem=True)
 of_member("sync_fails", "can’t be made as it should be", "unhealthy", is_problem=True)

@@ -1,4 +1,4 @@
-"""REST about members that are agents: what they sign in with, and a new start."""
+"""REST API of agents: their tokens and restarts."""
 
 from pathlib import PurePosixPath
 
@@ -28,34 +28,32 @@ class MemberTokenBody(StrictSerializer):
         required=False,
         allow_blank=True,
         default="",
-        help_text="Why; it stands in the events, the token does not.",
+        help_text="Reason, recorded in the event log. The token is not recorded.",
     )
     ends_previous = serializers.BooleanField(
         required=False,
         default=False,
-        help_text="The one before opens nothing from now on. Else it opens for an hour more.",
+        help_text="The previous token becomes invalid now, instead of one hour later.",
     )
 
 
 class MemberTokenAnswer(shapes.Shape):
-    token = serializers.CharField(help_text="Shown this once.")
+    token = serializers.CharField(help_text="The token, which is shown only here.")
     member_id = serializers.IntegerField()
     member = serializers.CharField()
     pool = serializers.CharField()
     incarnation = serializers.IntegerField(
-        help_text="It is for this one; a restart of the member ends it."
+        help_text="The token is valid for this incarnation, until the member restarts."
     )
-    agent_url = serializers.CharField(
-        help_text="The agent as one file; it needs python3 and nothing else."
-    )
+    agent_url = serializers.CharField(help_text="The agent as one file; it needs only python3.")
     start = serializers.ListField(
-        child=serializers.CharField(), help_text="Lines for a shell where the agent is to run."
+        child=serializers.CharField(), help_text="Shell commands that start the agent."
     )
 
 
 class MemberToken(MemberEndpoint):
     @describe(
-        "Make a token for a member's agent",
+        "Create a token for a member's agent",
         {201: MemberTokenAnswer},
         body=MemberTokenBody,
         problems=(409,),
@@ -63,12 +61,12 @@ class MemberToken(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """The agent signs in with it. Its secret is in this answer and nowhere else."""
+        """Creates a token for the agent of a member. Only this answer contains it."""
         member = self.find(member_id, "edit_member")
         body = read_body(request, MemberTokenBody)
         secret = make_token(member, reason=body["reason"], ends_previous=body["ends_previous"])
         host = request.build_absolute_uri("/")
-        told = {
+        answer = {
             "token": secret,
             "member_id": member.pk,
             "member": member.name,
@@ -77,7 +75,7 @@ class MemberToken(MemberEndpoint):
             "agent_url": f"{host}{AGENT_FILE}",
             "start": build_start_commands(host, member, secret),
         }
-        return Response(told, status=201)
+        return Response(answer, status=201)
 
 
 class RotateBody(shapes.NeededReasonBody):
@@ -85,7 +83,8 @@ class RotateBody(shapes.NeededReasonBody):
         required=False,
         default=False,
         help_text=(
-            "The one before ends with the first use of the new one. Else it opens for an hour more."
+            "The previous token becomes invalid with the first use of the new token, instead of "
+            "one hour later."
         ),
     )
 
@@ -100,8 +99,8 @@ class MemberRotate(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """Its agent is given another one while it works, where Berth hands agents their tokens.
-        Elsewhere make one, and put it there.
+        """Berth hands the agent a new token while it works. If operators start the agent, this call
+        is refused: create a token and store it where the agent reads it.
         """
         self.find(member_id, "edit_member")
         body = read_body(request, RotateBody)
@@ -119,8 +118,8 @@ class MemberRestart(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """Its agent is ended and started again, as a new incarnation. Refused while something
-        may run there; what is reserved stays so.
+        """Ends the agent and starts it again as a new incarnation. Refused while a task may run
+        there; reserved slots stay reserved.
         """
         self.find(member_id, "cordon")
         restart_member(
@@ -130,37 +129,33 @@ class MemberRestart(MemberEndpoint):
 
 
 def make_token(member: Member, *, reason: str = "", ends_previous: bool = False) -> str:
-    """Refuses where nobody would sign in with it."""
+    """Create a token. Refused for members without agent and heartbeat, and for agents that get
+    their token from Berth: these would be left with a token that ends in an hour.
+    """
     if not may_sign_in(member):
-        way_out = (
-            "Claims there are served by whoever declared its members. For heartbeats, add liveness "
-            "to its configuration."
-        )
         raise Conflict(
-            f"Members of {member.pool.name} have no agents, and no heartbeat.",
+            f"Members of {member.pool.name} have neither agents nor heartbeats.",
             code="no_agents",
-            way_out=way_out,
+            way_out="For heartbeats, add liveness to the configuration of the pool.",
         )
-    if rotates(spec_of(member.pool)):  # its agent would be left with one that ends in an hour
-        text = (
-            f"Berth itself hands the agent of {member.name} its token, and nobody else "
-            "is to know it."
-        )
+    if rotates(spec_of(member.pool)):
         raise Conflict(
-            text, code="ours", way_out="Rotate it: its agent gets another one while it works."
+            f"Berth hands the agent of {member.name} its token.",
+            code="ours",
+            way_out="Rotate the token: the agent gets a new one while it works.",
         )
     return issue_token(member_id=member.pk, reason=reason, keep_previous=not ends_previous)
 
 
 def may_sign_in(member: Member) -> bool:
-    """An agent does, and whoever says for a member that it lives."""
+    """Whether members of the pool use tokens: for an agent, or for heartbeats."""
     spec = spec_of(member.pool)
     return has_agents(spec) or spec.liveness is not None
 
 
 def build_start_commands(host: str, member: Member, secret: str) -> list[str]:
-    """For a shell with python3 and nothing else. The token goes into a file: a command line is
-    everybody's to read.
+    """Shell commands that start the agent, or send a heartbeat, with python3 only. The token goes
+    into a file, because all users of a machine can read command lines.
     """
     name = f"berth-{member.pool.name}-{member.name}"
     if not has_agents(spec_of(member.pool)):

@@ -1,8 +1,4 @@
-"""Who speaks for a member with the member's own token: its heartbeat, and nothing else, through
-the API of people and programs.
-"""
-
-from typing import Any
+"""Authentication with a member's own token, which only sends heartbeats in this API."""
 
 from django.contrib.auth.models import AnonymousUser
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -23,7 +19,7 @@ from slots.members.tokens import (
 
 
 class MemberUnauthenticated(AuthenticationFailed):
-    """401 with the reason of the token, and the way out for whoever runs the agent."""
+    """401 with the reason and the way out for the operator of the agent."""
 
     def __init__(self, error: BadMemberToken) -> None:
         super().__init__(error.detail)
@@ -32,11 +28,11 @@ class MemberUnauthenticated(AuthenticationFailed):
 
 
 class MemberAuthentication(BaseAuthentication):
-    """Others are left to the next one. A caller beyond its share is refused before the
-    database is asked.
+    """Accepts tokens of members; all other callers are left to the next class. A caller over its
+    rate limit is refused before a query of the database.
     """
 
-    def authenticate(self, request: Request) -> tuple[Any, AgentIdentity] | None:
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, AgentIdentity] | None:
         header: str = request._request.META.get("HTTP_AUTHORIZATION", "")
         secret = header[len(SCHEME) :].strip()
         if (
@@ -54,7 +50,7 @@ class MemberAuthentication(BaseAuthentication):
             found = identify_member(secret)
         except BadMemberToken as error:
             record_refusal(
-                "a token that opens nothing",
+                "an invalid token",
                 pool_id=error.pool_id,
                 member_id=error.member_id,
                 address=address,
@@ -73,9 +69,9 @@ class MemberScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
     target_class = "slots.api.authentication.MemberAuthentication"
     name = "member"
 
-    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "A member's own token (berthm_...): for its heartbeat alone.",
+            "description": "A member's own token (berthm_...), for its heartbeat.",
         }

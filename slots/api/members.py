@@ -1,7 +1,6 @@
-"""REST about members and slots, and what opens and closes them."""
+"""REST API of members and slots, and of pausing pools."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -59,7 +58,7 @@ class MemberList(Endpoint):
         tag=TAG,
     )
     def get(self, request: Request, pool_name: str) -> Response:
-        """In the order in which they are filled. Their slots: of one member, or under slots."""
+        """Returns the members without their slots, ordered by id."""
         limit, after = read_page(request)
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
@@ -78,13 +77,13 @@ class MemberList(Endpoint):
         tag=TAG,
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """One or many, all or none. Claims that are there do not notice; who waits may be
-        served at once.
+        """Adds one member or a list of members: all or, on any fault, none. Existing claims are not
+        affected; waiting claims may be bound at once.
         """
         pool = get_pool(pool_name)
         require(self.identity, "add_member", pool)
-        declared, reason, where = read_declared(request.data)
-        added = services.add_members(pool_id=pool.pk, declared=declared, where=where, reason=reason)
+        declared, reason = read_declared(request.data)
+        added = services.add_members(pool_id=pool.pk, declared=declared, reason=reason)
         rows = (
             Member.objects.select_related("pool")
             .filter(pk__in=[member.pk for member in added])
@@ -119,13 +118,13 @@ class MemberDetail(MemberEndpoint):
         tag=TAG,
     )
     def patch(self, request: Request, member_id: int) -> Response:
-        """Its labels, or slots and ports of its own. What is left out stays; null goes back to
-        what the pool says.
+        """Changes labels, slots or ports of a member. A missing field stays as it is; null takes
+        the value of the pool.
         """
         self.find(member_id, "edit_member")
         changes, reason = split_reason(request.data)
         refuse_unknown(changes, shapes.MEMBER_CHANGES["properties"])
-        services.edit_member(member_id=member_id, reason=reason, **changes)
+        services.edit_member(member_id=member_id, reason=reason, where="", **changes)
         return Response(show_member_view(view_member(member_id)))
 
     @describe(
@@ -137,8 +136,8 @@ class MemberDetail(MemberEndpoint):
         tag=TAG,
     )
     def delete(self, request: Request, member_id: int) -> Response:
-        """It takes nothing new and goes when it is empty, at once if it is so now. Nobody is
-        moved: the answer lists who is still there.
+        """The member takes no new claims and is removed once it is empty, at once if possible. The
+        answer lists the slots that claims still hold; no claim is moved or ended.
         """
         self.find(member_id, "remove_member")
         removal = services.remove_member(
@@ -169,7 +168,7 @@ class MemberCordon(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """Nothing new comes here; what is here stays."""
+        """The member takes no new claims; claims on it keep their slots."""
         self.find(member_id, "cordon")
         services.cordon_member(
             member_id=member_id, reason=read_body(request, shapes.NeededReasonBody)["reason"]
@@ -187,7 +186,7 @@ class MemberUncordon(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """Open again, as far as the pool and the member itself are willing."""
+        """The member takes new claims again, unless its pool is paused or it is unhealthy."""
         self.find(member_id, "cordon")
         services.uncordon_member(
             member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
@@ -205,7 +204,7 @@ class MemberKeep(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """Takes a removal back, as long as the member has not gone."""
+        """Cancels the removal of a member that is still there."""
         self.find(member_id, "remove_member")
         services.cancel_member_removal(
             member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
@@ -225,13 +224,13 @@ class MemberHeartbeat(MemberEndpoint):
         tag=TAG,
     )
     def post(self, request: Request, member_id: int) -> Response:
-        """Its owner says that it is alive; one that was offline comes back. With the member's
-        own token, or as an operator of its pool.
+        """Records that the member is alive; an offline member comes back. The caller uses the
+        member's own token, or is an operator of its pool.
         """
         body = read_body(request, shapes.BeatBody)
         heard = record_heartbeat(
             member_id=member_id,
-            incarnation=self.speaks_for(member_id, body["incarnation"]),
+            incarnation=self.find_incarnation(member_id, body["incarnation"]),
             load=body["load"],
         )
         return Response(
@@ -243,19 +242,20 @@ class MemberHeartbeat(MemberEndpoint):
             }
         )
 
-    def speaks_for(self, member_id: int, incarnation: int | None) -> int | None:
-        """A member's token is for one incarnation of it."""
-        who = self.request.auth
-        if not isinstance(who, AgentIdentity):
+    def find_incarnation(self, member_id: int, incarnation: int | None) -> int | None:
+        """The given incarnation, else that of the member's token. Refuses a caller that may not
+        send heartbeats for this member.
+        """
+        agent = self.request.auth
+        if not isinstance(agent, AgentIdentity):
             self.find(member_id, "beat")
             return incarnation
-        if who.member_id != member_id:
-            way_out = f"Send it to members/{who.member_id}/heartbeat/."
+        if agent.member_id != member_id:
             raise Forbidden(
-                f"This token speaks for {who.member} in {who.pool}, and for no other member.",
-                way_out=way_out,
+                f"This token is only valid for member {agent.member} in {agent.pool}.",
+                way_out=f"Send the heartbeat to members/{agent.member_id}/heartbeat/.",
             )
-        return who.incarnation if incarnation is None else incarnation
+        return agent.incarnation if incarnation is None else incarnation
 
 
 class SlotList(Endpoint):
@@ -264,19 +264,19 @@ class SlotList(Endpoint):
         {200: pages_of(shapes.SlotAnswer)},
         query=[
             *PAGES,
-            in_query("pool", "Of this pool."),
-            in_query("member", "Of this member.", {"type": "integer", "minimum": 1}),
-            in_query("claim", "Held by this claim.", {"type": "integer", "minimum": 1}),
-            in_query("lane", "Of this lane."),
-            in_query("state", "In one of these states.", choices=shapes.SLOT_STATES, many=True),
-            in_query("open", "Whether pool and member are willing.", bool),
+            in_query("pool", "Name of the pool."),
+            in_query("member", "Id of the member.", {"type": "integer", "minimum": 1}),
+            in_query("claim", "Id of the holding claim.", {"type": "integer", "minimum": 1}),
+            in_query("lane", "Lane of the slots."),
+            in_query("state", "States of the slots.", choices=shapes.SLOT_STATES, many=True),
+            in_query("open", "Whether pool and member take claims.", bool),
         ],
         problems=(404,),
         name="list_slots",
         tag=TAG,
     )
     def get(self, request: Request) -> Response:
-        """In the pools that one may read."""
+        """Returns slots of all pools that the caller may read."""
         limit, after = read_page(request)
         found = filter_slots(self.identity, request)
         if after is not None:
@@ -290,12 +290,12 @@ class SlotList(Endpoint):
 
 class SlotHeldBy(Endpoint):
     @describe(
-        "Who held a slot",
+        "Holder of a slot at a time",
         {200: shapes.HeldByAnswer},
         query=[
             in_query(
                 "at",
-                "At this moment, with an offset. Left out: now.",
+                "A time with an offset. Default: now.",
                 {"type": "string", "format": "date-time"},
             )
         ],
@@ -303,24 +303,25 @@ class SlotHeldBy(Endpoint):
         tag=TAG,
     )
     def get(self, request: Request, slot_id: int) -> Response:
-        """By the log of events, as far as it reaches back."""
+        """Reads the event log, as far as it reaches back."""
         slot = Slot.objects.select_related("pool").annotate(now=Now()).filter(pk=slot_id).first()
-        missing = NotFound(f"There is no slot {slot_id}.", way_out="Look at the list of slots.")
+        missing = NotFound(f"There is no slot {slot_id}.", way_out="List the slots.")
         if slot is None:
             raise missing
         require(self.identity, "read", slot.pool, hidden=missing)
-        at = read_moment(request, "at") or slot.now  # events are told by the clock of the database
+        at = read_moment(request, "at") or slot.now  # events have the time of the database
         held = find_holder_at(slot_id, at)
-        known = {"claim_id": None, "generation": None, "since": None, "verb": None, "actor": None}
-        if held is not None:
-            known = {
-                "claim_id": held.claim_id,  # type: ignore[dict-item]
-                "generation": held.generation,  # type: ignore[dict-item]
-                "since": held.at,  # type: ignore[dict-item]
-                "verb": held.verb,  # type: ignore[dict-item]
-                "actor": held.actor,  # type: ignore[dict-item]
-            }
-        return Response({"slot_id": slot_id, "at": at, "is_known": held is not None, **known})
+        answer = {
+            "slot_id": slot_id,
+            "at": at,
+            "is_known": held is not None,
+            "claim_id": held and held.claim_id,
+            "generation": held and held.generation,
+            "since": held and held.at,
+            "verb": held and held.verb,
+            "actor": held and held.actor,
+        }
+        return Response(answer)
 
 
 def filter_slots(identity: Identity, request: Request) -> QuerySet[Slot]:
@@ -343,11 +344,11 @@ def filter_slots(identity: Identity, request: Request) -> QuerySet[Slot]:
     return found
 
 
-def read_declared(body: Any) -> tuple[list[Any], str, str]:
-    """The members of the body, its reason, and where faults are said to be."""
+def read_declared(body: object) -> tuple[Sequence[object], str]:
+    """The members of the body and its reason."""
     given, reason = split_reason(body)
     if "members" not in given:
-        return [given], reason, "members"
+        return [given], reason
     refuse_unknown(given, ("members",))
     members = given["members"]
     if not isinstance(members, list) or not 1 <= len(members) <= LARGEST_BATCH:
@@ -360,31 +361,31 @@ def read_declared(body: Any) -> tuple[list[Any], str, str]:
                 )
             ]
         )
-    return members, reason, "members"
+    return members, reason
 
 
-def split_reason(body: Any) -> tuple[dict[str, Any], str]:
+def split_reason(body: object) -> tuple[dict[str, object], str]:
     if not isinstance(body, Mapping):
         raise Invalid("The body is not an object.", way_out='Send JSON like {"name": "a"}.')
     reason = body.get("reason", "")
     if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
         raise Invalid(
             fields=[
-                FieldError("reason", f"This is not a text of up to {LONGEST_REASON} characters.")
+                FieldError("reason", f"This is not text of at most {LONGEST_REASON} characters.")
             ]
         )
     return {name: value for name, value in body.items() if name != "reason"}, reason
 
 
-def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
+def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
     way_out = f"Known: {', '.join(known)}."
     if unknown := [name for name in given if name not in known]:
         raise Invalid(
-            fields=(FieldError(name[:80], "This field is not known.", way_out) for name in unknown)
+            fields=(FieldError(name[:80], "This field is unknown.", way_out) for name in unknown)
         )
 
 
-def show_member(member: Member) -> dict[str, Any]:
+def show_member(member: Member) -> dict[str, object]:
     return {
         "id": member.pk,
         "pool": member.pool.name,
@@ -408,7 +409,7 @@ def show_member(member: Member) -> dict[str, Any]:
     }
 
 
-def show_member_view(view: MemberView) -> dict[str, Any]:
+def show_member_view(view: MemberView) -> dict[str, object]:
     slots = [
         {
             "id": s.id,
@@ -423,7 +424,7 @@ def show_member_view(view: MemberView) -> dict[str, Any]:
     return show_member(view.member) | {"heard_at": view.heard_at, "load": view.load, "slots": slots}
 
 
-def show_slot(slot: Slot) -> dict[str, Any]:
+def show_slot(slot: Slot) -> dict[str, object]:
     return {
         "id": slot.pk,
         "pool": slot.pool.name,
@@ -451,7 +452,9 @@ class PoolPause(Endpoint):
         tag="pools",
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """Nothing new is handed out until then; holders stay. It ends by itself."""
+        """The pool binds no claims until then; bound claims keep their slots. The pause ends by
+        itself.
+        """
         pool = get_pool(pool_name)
         require(self.identity, "pause", pool)
         body = read_body(request, shapes.PauseBody)
@@ -472,7 +475,7 @@ class PoolResume(Endpoint):
         tag="pools",
     )
     def post(self, request: Request, pool_name: str) -> Response:
-        """Ends a pause before its time. One that is not paused stays as it is."""
+        """Ends the pause of a pool early. A pool without a pause stays as it is."""
         pool = get_pool(pool_name)
         require(self.identity, "pause", pool)
         return Response(
@@ -484,7 +487,7 @@ class PoolResume(Endpoint):
         )
 
 
-def show_pause(pool: Pool) -> dict[str, Any]:
+def show_pause(pool: Pool) -> dict[str, object]:
     return {
         "name": pool.name,
         "state": pool.state,

@@ -1,5 +1,5 @@
-"""Bodies and answers about members and slots, as the schema shows them. Answers are built by
-hand in api.py.
+"""Schemas of bodies and answers about members and slots. members.py and agents.py build the
+answers.
 """
 
 from typing import Any
@@ -12,12 +12,14 @@ from project.kernel.validation import LONGEST_REASON
 from slots.states import SLOT
 
 Shape = serializers.Serializer[Any]
+Schema = dict[str, Any]
+REASON = "Reason, recorded in the event log."
 
 MEMBER_STATES = tuple(MEMBER.states)
 SLOT_STATES = tuple(SLOT.states)
-OWN_SLOTS: dict[str, Any] = {
+OWN_SLOTS: Schema = {
     "oneOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "string"}}],
-    "description": "Slots of its own: a number, or classes like [any, plan, plan].",
+    "description": "Slots of this member: a number, or classes like [any, plan, plan].",
 }
 
 
@@ -27,16 +29,16 @@ class ReasonBody(StrictSerializer):
         required=False,
         allow_blank=True,
         default="",
-        help_text="Why; others read it.",
+        help_text=REASON,
     )
 
 
 class NeededReasonBody(StrictSerializer):
-    reason = serializers.CharField(max_length=LONGEST_REASON, help_text="Why; others read it.")
+    reason = serializers.CharField(max_length=LONGEST_REASON, help_text=REASON)
 
 
 class PauseBody(NeededReasonBody):
-    until = AwareDateTimeField(help_text="When it ends by itself, with an offset.")
+    until = AwareDateTimeField(help_text="End of the pause, with an offset.")
 
 
 class PauseAnswer(Shape):
@@ -53,10 +55,10 @@ class BeatBody(StrictSerializer):
         required=False,
         allow_null=True,
         default=None,
-        help_text="An older one is refused. Left out: the present.",
+        help_text="An older incarnation is refused. Default: the current one.",
     )
     load = serializers.DictField(
-        required=False, allow_null=True, default=None, help_text="Whatever is worth showing."
+        required=False, allow_null=True, default=None, help_text="Facts to show with the member."
     )
 
 
@@ -66,7 +68,7 @@ class BeatAnswer(Shape):
     incarnation = serializers.IntegerField()
     next_within_s = serializers.FloatField(
         allow_null=True,
-        help_text="Seconds until it counts as silent; null: nobody waits for the next one.",
+        help_text="Seconds until the member goes offline; null: the pool expects no heartbeats.",
     )
 
 
@@ -85,26 +87,28 @@ class MemberAnswer(Shape):
     name = serializers.CharField()
     state = serializers.ChoiceField(MEMBER_STATES)
     is_cordoned = serializers.BooleanField()
-    is_leaving = serializers.BooleanField(help_text="It goes when it is empty.")
-    note = serializers.CharField(allow_blank=True, help_text="Why it is cordoned or leaves.")
+    is_leaving = serializers.BooleanField(help_text="The member is removed once it is empty.")
+    note = serializers.CharField(
+        allow_blank=True, help_text="Reason why the member is cordoned or leaves."
+    )
     labels = serializers.DictField(child=serializers.CharField())
     external_id = serializers.CharField(allow_blank=True)
     outside = serializers.CharField(
-        allow_blank=True, help_text="What it waits for outside, or what is wrong there, in words."
+        allow_blank=True, help_text="What the provider waits for, or its last error."
     )
     restarts = serializers.IntegerField(
-        help_text="In a row; forgotten once it has been well for ten minutes."
+        help_text="Restarts in a row; reset once the member has been ready for ten minutes."
     )
     gave_up_at = serializers.DateTimeField(
-        allow_null=True, help_text="Since when it is not started again by itself."
+        allow_null=True, help_text="Time since which the member is no longer restarted."
     )
     is_outdated = serializers.BooleanField(
-        help_text="Made from another configuration than its pool has now; renewed once it is idle."
+        help_text="Created from an older configuration of the pool; renewed once it is idle."
     )
     incarnation = serializers.IntegerField()
-    own = serializers.DictField(help_text="What was declared for this member alone.")
+    own = serializers.DictField(help_text="Configuration of this member alone.")
     drain_until = serializers.DateTimeField(
-        allow_null=True, help_text="It drains: past this moment whoever is still there is put out."
+        allow_null=True, help_text="Deadline of its drain, after which its claims are evicted."
     )
     drain_by = serializers.CharField(allow_blank=True)
     created_at = serializers.DateTimeField()
@@ -112,7 +116,7 @@ class MemberAnswer(Shape):
 
 
 class MemberDetailAnswer(MemberAnswer):
-    heard_at = serializers.DateTimeField(allow_null=True, help_text="Its last heartbeat.")
+    heard_at = serializers.DateTimeField(allow_null=True, help_text="Time of the last heartbeat.")
     load = serializers.JSONField(allow_null=True)
     slots = MemberSlot(many=True)
 
@@ -129,7 +133,7 @@ class RemovalAnswer(Shape):
     member_id = serializers.IntegerField()
     state = serializers.ChoiceField(
         MEMBER_STATES,
-        help_text="gone or deleting: nobody was there. Else it leaves when the holders have.",
+        help_text="gone or deleting: the member was empty. Else it leaves after its holders.",
     )
     holders = HolderAnswer(many=True)
 
@@ -142,7 +146,7 @@ class SlotAnswer(Shape):
     lane = serializers.CharField()
     number = serializers.IntegerField()
     state = serializers.ChoiceField(SLOT_STATES)
-    is_open = serializers.BooleanField(help_text="Pool and member are willing.")
+    is_open = serializers.BooleanField(help_text="Whether pool and member take claims.")
     claim_id = serializers.IntegerField(allow_null=True)
     generation = serializers.IntegerField()
     last_claim_id = serializers.IntegerField(allow_null=True)
@@ -152,47 +156,45 @@ class SlotAnswer(Shape):
 
 class HeldByAnswer(Shape):
     slot_id = serializers.IntegerField()
-    at = serializers.DateTimeField(help_text="The moment that was asked for.")
-    is_known = serializers.BooleanField(
-        help_text="Whether the log reaches back that far for this slot."
-    )
-    claim_id = serializers.IntegerField(allow_null=True, help_text="null: it was free.")
+    at = serializers.DateTimeField(help_text="The requested time.")
+    is_known = serializers.BooleanField(help_text="Whether the log has an event before that time.")
+    claim_id = serializers.IntegerField(allow_null=True, help_text="null: the slot was free.")
     generation = serializers.IntegerField(allow_null=True)
-    since = serializers.DateTimeField(allow_null=True, help_text="When that began.")
+    since = serializers.DateTimeField(allow_null=True, help_text="Time of that event.")
     verb = serializers.CharField(allow_null=True)
     actor = serializers.CharField(allow_null=True)
 
 
-LABELS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
-PORTS: dict[str, Any] = {
+LABELS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+PORTS: Schema = {
     "type": "string",
     "pattern": r"^\d+-\d+$",
     "description": 'Fewer ports than the pool has, like "30000-30049".',
 }
-MEMBER_PROPERTIES: dict[str, Any] = {
+MEMBER_PROPERTIES: dict[str, Schema] = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"},
     "labels": LABELS,
     "slots": OWN_SLOTS,
     "external_id": {
         "type": "string",
         "maxLength": 255,
-        "description": "What it is outside, an ARN for example.",
+        "description": "Id outside of Berth, for example an ARN.",
     },
     "ports": PORTS,
     "foreign": {
         "type": "array",
         "items": {"type": "integer", "minimum": 1, "maximum": 65535},
-        "description": "Numbers that others have.",
+        "description": "Ports that are used outside of Berth.",
     },
 }
-DECLARED_MEMBER: dict[str, Any] = {
+DECLARED_MEMBER: Schema = {
     "type": "object",
     "required": ["name"],
     "additionalProperties": False,
     "properties": MEMBER_PROPERTIES,
 }
-REASON_PROPERTY: dict[str, Any] = {"type": "string", "maxLength": LONGEST_REASON}
-MEMBERS_BODY: dict[str, Any] = {
+REASON_PROPERTY: Schema = {"type": "string", "maxLength": LONGEST_REASON}
+MEMBERS_BODY: Schema = {
     "oneOf": [
         {**DECLARED_MEMBER, "properties": MEMBER_PROPERTIES | {"reason": REASON_PROPERTY}},
         {
@@ -208,18 +210,18 @@ MEMBERS_BODY: dict[str, Any] = {
 }
 
 
-def as_nullable(schema: dict[str, Any]) -> dict[str, Any]:
+def as_nullable(schema: Schema) -> Schema:
     if "oneOf" in schema:
         return schema | {"oneOf": [schema["oneOf"][0] | {"nullable": True}, *schema["oneOf"][1:]]}
     return schema | {"nullable": True}
 
 
-MEMBER_CHANGES: dict[str, Any] = {
+MEMBER_CHANGES: Schema = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
         name: as_nullable(schema) for name, schema in MEMBER_PROPERTIES.items() if name != "name"
     }
     | {"reason": REASON_PROPERTY},
-    "description": "What is left out stays; null goes back to what the pool says.",
+    "description": "A missing field stays as it is; null takes the value of the pool.",
 }

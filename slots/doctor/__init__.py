@@ -1,1 +1,1 @@
-"""Invariants of members and slots for the doctor, and what Prometheus reads of their tables."""
+"""Doctor checks and Prometheus metrics of members and slots."""

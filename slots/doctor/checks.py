@@ -1,6 +1,7 @@
-"""Invariants of pools, members and slots for the doctor: I8 open, I9 places, I10 empty when it
-leaves, I11 the most, I16m timers, I19 the outside, I24 looks, I26 agents of this machine, I40
-providers that may be used, I41 protection of tasks on this machine, I42 slots outside."""
+"""Doctor checks of pools, members and slots: I8 open slots, I9 places, I10 empty members, I11
+number of members, I16m timers, I19 differences outside, I24 looks, I26 agents of this machine, I40
+allowed providers, I41 protection of tasks, I42 slots outside.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,13 +24,11 @@ from slots.members.services import align_member
 from slots.sync.watcher import LOOK_EVERY, call_provider, observe_pool
 
 TIMER_LIMIT = 60.0
-LOOK_LIMIT = 2 * LOOK_EVERY + 60.0  # two looks and some time for one that takes long
+LOOK_LIMIT = 2 * LOOK_EVERY + 60.0  # two looks, and time for a slow look
 
 
 def list_operation_limits() -> dict[int, float]:
-    """How long an operation of a pool may stay open: as long as its slots may drain, which is
-    how long the pool lets the outside take.
-    """
+    """Seconds that an operation of a pool may stay open: as long as its slots may drain."""
     return {
         pool.pk: max(TIMER_LIMIT, spec_of(pool).drain_limit) for pool in list_pools() if pool.queue
     }
@@ -44,8 +43,8 @@ FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON
 WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL
   AND m.state = 'ready'
                     AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')
-  AND coalesce(p.unaligned_at, 'epoch') < now() - interval '1 min'  -- it is being done, and nobody is bound to what is open too long
-GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""  # noqa: E501
+  AND coalesce(p.unaligned_at, 'epoch') < now() - interval '1 min'  -- else the finalizer is at work
+GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
 
 PLACES = (
     "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s "
@@ -60,8 +59,7 @@ FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id JOIN slots_slot s ON s
 WHERE m.state IN ('deleting', 'gone') AND (s.is_open OR s.state NOT IN ('idle', 'retired'))
   GROUP BY m.id, p.id ORDER BY m.id LIMIT 1000"""
 
-# A scaled pool may be given fewer than it has: who is busy stays until it is idle, and nobody
-# new comes.
+# The maximum of a scaled pool may become less than it has: busy members stay until they are idle.
 TOO_MANY = """
 SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p
   JOIN pools_member m ON m.pool_id = p.id
@@ -95,15 +93,15 @@ ORDER BY name"""
 
 @check(
     "I8",
-    "A slot is open exactly where its pool and its member are willing",
-    "Binding trusts it and asks neither of them.",
+    "A slot is open exactly when its pool and its member take claims",
+    "A bind relies on it and reads neither of them.",
 )
 def find_wrongly_open() -> Iterator[Finding]:
     for row in run(WRONGLY_OPEN, prepare=False):
         what = [f"{row.open} open that should be closed"] * bool(row.open) + [
             f"{row.closed} closed that should be open"
         ] * bool(row.closed)
-        repair = "Opens or closes them as pool and member are now."
+        repair = "--repair opens or closes the slots as pool and member require."
         yield Finding(
             f"member {row.name} of pool {row.pool}",
             ", ".join(what),
@@ -115,7 +113,7 @@ def find_wrongly_open() -> Iterator[Finding]:
 @check(
     "I9",
     "A member offers the places it was declared with",
-    "A place more is one that nobody cleans, a place less is capacity that is lost.",
+    "A surplus place is never cleaned, a missing place is lost capacity.",
 )
 def find_wrong_places() -> Iterator[Finding]:
     for pool in list_pools().exclude(state="deleting"):
@@ -136,8 +134,8 @@ def _compare_places(pool: str, member: Member, declared: set[tuple[str, int]]) -
     if not missing and not more:
         return
     held = [claim for place, claim in rows.items() if place in more and claim is not None]
-    detail = f"{len(missing)} missing, {len(more)} that were not declared"
-    repair = "Adds what is missing and withdraws what is free."
+    detail = f"{len(missing)} missing, {len(more)} not declared"
+    repair = "--repair adds missing slots and retires free slots that are not declared."
     if held:
         repair = f"Release the claims {', '.join(map(str, sorted(held)[:10]))} first."
     fix = None if held else partial(align_member, member_id=member.pk)
@@ -147,16 +145,16 @@ def _compare_places(pool: str, member: Member, declared: set[tuple[str, int]]) -
 @check(
     "I10",
     "A member that leaves has no open and no occupied slot",
-    "It is being removed under somebody, or somebody would still come.",
+    "The member is being removed under a claim, or could still get one.",
 )
 def find_members_not_empty() -> Iterator[Finding]:
     for row in run(NOT_EMPTY, prepare=False):
         detail = f"{row.state}, with {row.open} open and {row.occupied} occupied slots"
-        repair = "--repair closes what is open."
+        repair = "--repair closes the open slots."
         if row.claims:
             repair = (
-                f"Release the claims {', '.join(map(str, row.claims[:10]))}; what they hold is not "
-                "there any more."
+                f"Release the claims {', '.join(map(str, row.claims[:10]))}; their slots no longer "
+                "exist."
             )
         fix = partial(align_member, member_id=row.id) if row.open else None
         yield Finding(f"member {row.name} of pool {row.pool}", detail, repair, fix)
@@ -164,8 +162,8 @@ def find_members_not_empty() -> Iterator[Finding]:
 
 @check(
     "I11",
-    "A pool has no more members than its most",
-    "The most is what somebody pays for, or what is there.",
+    "A pool has at most members.max members",
+    "The limit stands for costs, or for the available machines.",
 )
 def find_too_many() -> Iterator[Finding]:
     for row in run(TOO_MANY, prepare=False):
@@ -179,24 +177,21 @@ def find_too_many() -> Iterator[Finding]:
 @check(
     "I16m",
     "No timer of a member or a draining slot is older than a minute",
-    "The finalizer does not run, or can't deal with it.",
+    "The finalizer does not run, or fails for this row.",
 )
 def find_old_timers() -> Iterator[Finding]:
     for row in run(OLD_TIMERS, {"limit": TIMER_LIMIT}, prepare=False):
         yield Finding(
             f"{row.what} {row.id}",
             f"due {row.age:.0f} s ago",
-            "See that the finalizer runs; its log says what it can't do.",
+            "Check that the finalizer runs; its log has the error.",
         )
 
 
 @check(
     "I19",
-    "What is outside is what the rows say",
-    (
-        "A member that is missing there serves nobody; one that no row knows costs and is "
-        "used by nobody."
-    ),
+    "The objects outside equal the members of the pool",
+    "A member without an object serves no claim; an object without a member only costs money.",
 )
 def find_differences_outside() -> Iterator[Finding]:
     for pool in list_pools().filter(state="active"):
@@ -206,8 +201,8 @@ def find_differences_outside() -> Iterator[Finding]:
         except ProviderError as error:
             yield Finding(
                 f"pool {pool.name}",
-                f"its provider was not seen: {error}",
-                "See whether it answers, and what its account may do.",
+                f"its provider cannot be read: {error}",
+                "Check that the provider answers, and the rights of its account.",
             )
             continue
         rows = {member.id: member for member in before.members}
@@ -218,7 +213,7 @@ def find_differences_outside() -> Iterator[Finding]:
                 yield Finding(
                     f"member {member.name} of pool {pool.name}",
                     "missing outside",
-                    "--repair looks again and loses it.",
+                    "--repair looks again and marks the member as lost.",
                     again,
                 )
             elif member.state == "ready" and not seen[member.id].is_ready:
@@ -226,36 +221,33 @@ def find_differences_outside() -> Iterator[Finding]:
                 yield Finding(
                     f"member {member.name} of pool {pool.name}",
                     f"not ready outside: {why}",
-                    "--repair takes it offline.",
+                    "--repair takes the member offline.",
                     again,
                 )
         for member_id in sorted(set(seen) - set(rows)):
             outside = seen[member_id].external_id or f"member {member_id}"
             yield Finding(
                 f"{outside} of pool {pool.name}",
-                "is outside, and no row knows it",
-                "Remove it there, or declare it.",
+                "exists outside without a member",
+                "Remove it there, or add it as a member.",
             )
 
 
 @check(
     "I24",
-    "Each pool's provider was looked at lately",
-    "Without a fresh full look nothing that vanished is noticed, and nothing is scaled in.",
+    "Each pool had a recent look at its provider",
+    "Without a recent full look, gone members are not noticed and no member is scaled in.",
 )
 def find_not_observed() -> Iterator[Finding]:
     for row in run(NOT_OBSERVED, {"limit": LOOK_LIMIT}, prepare=False):
-        repair = "See that `watch` runs; its log says whether the provider answers."
+        repair = "Check that `watch` runs; its log has the errors of the provider."
         yield Finding(f"pool {row.name}", f"not looked at for {row.age:.0f} s", repair)
 
 
 @check(
     "I26",
     "Each agent of this machine has its member",
-    (
-        "One that nobody knows any more is refused, does nothing and takes memory; after a restore "
-        "it may be of another time."
-    ),
+    "An agent without a member is refused and only takes memory; a restore may leave such agents.",
 )
 def find_agents_without_members() -> Iterator[Finding]:
     folders = sorted(agents_home().glob("*.*")) if agents_home().is_dir() else []
@@ -268,8 +260,8 @@ def find_agents_without_members() -> Iterator[Finding]:
         if member_of(folder) not in known:
             yield Finding(
                 str(folder),
-                "no member knows it",
-                "--repair ends what runs there and removes it.",
+                "belongs to no member",
+                "--repair ends its processes and removes the folder.",
                 partial(remove, folder),
             )
 
@@ -284,7 +276,7 @@ def find_agents_without_members() -> Iterator[Finding]:
 )
 def find_providers_not_allowed() -> Iterator[Finding]:
     if unknown := sorted(set(settings.BERTH_ALLOWED_PROVIDERS) - set(known_providers())):
-        detail = f"names {', '.join(unknown)}, which no provider here is called"
+        detail = f"names {', '.join(unknown)}, which are not providers"
         yield Finding(
             "BERTH_ALLOWED_PROVIDERS", detail, f"Known: {', '.join(sorted(known_providers()))}."
         )
@@ -304,8 +296,8 @@ def describe_protection() -> str:
     "I41",
     "Tasks on this machine cannot read Berth's own passwords and keys",
     (
-        "Whoever may claim could read the database and become an admin. Agents are not started "
-        "until that is mended."
+        "Any user with the right to claim could read the database and become an admin. Agents are "
+        "not started until this is fixed."
     ),
 )
 def find_unprotected() -> Iterator[Finding]:
@@ -315,7 +307,7 @@ def find_unprotected() -> Iterator[Finding]:
 
 
 def list_pools_here() -> list[Pool]:
-    """Pools whose tasks run on Berth's own machine."""
+    """Pools with tasks that run on Berth's own machine."""
     return list(list_pools().filter(provider__in=kinds_with(lambda provider: provider.runs_here)))
 
 

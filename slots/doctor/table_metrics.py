@@ -1,4 +1,4 @@
-"""What the tables of pools, members and slots say to Prometheus."""
+"""Prometheus metrics of the tables of pools, members and slots."""
 
 from collections.abc import Iterator
 
@@ -40,10 +40,7 @@ def measure_slots() -> Iterator[Metric]:
 def measure_overdue_slots() -> Iterator[Metric]:
     overdue = GaugeMetricFamily(
         "berth_slots_draining_overdue",
-        (
-            "Slots that drain for longer than their pool allows: capacity that leaks until the "
-            "outside is clean."
-        ),
+        "Slots that drain longer than their pool allows, until the outside is clean.",
         labels=["pool"],
     )
     for row in members_sql.count_overdue():

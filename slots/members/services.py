@@ -8,7 +8,6 @@ Locks are taken in the order pool, member, slots. A bind locks slots only and re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -89,7 +88,7 @@ def add_members(
     return members
 
 
-def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes: Any) -> Member:
+def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes: object) -> Member:
     """Change labels, slots or ports of a member. A field that is None takes the pool's value."""
     with transaction.atomic():
         pool, member = lock_member(member_id)

@@ -1,8 +1,4 @@
-"""Pages about members that are agents: a token with the lines that start an agent, and a
-new start.
-"""
-
-from typing import Any
+"""Pages of agents: a new token with the commands that start the agent, token rotation, restart."""
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -12,7 +8,7 @@ from pools.access.permissions import require
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import spec_of
 from pools.models import Member
-from pools.pages.base import frame, page, signed_in
+from pools.pages.base import PageRequest, frame, page, signed_in
 from pools.providers.base import has_agents, known_providers
 from project.kernel.errors import BerthError, FieldError, NotFound
 from project.kernel.ui import formatting
@@ -26,8 +22,8 @@ from slots.pages.views import member_for
 
 @signed_in
 @sensitive_variables("secret", "lines")
-def token(request: Any, member_id: int) -> HttpResponse:
-    """Asked for by a button, shown once."""
+def token(request: PageRequest, member_id: int) -> HttpResponse:
+    """The page that creates a token and shows it once."""
     member = Member.objects.select_related("pool").filter(pk=member_id).first()
     if (
         member is None
@@ -36,7 +32,7 @@ def token(request: Any, member_id: int) -> HttpResponse:
     ):
         raise NotFound(
             f"Member {member_id} does not exist or has no token.",
-            way_out="Look at the members of the pool.",
+            way_out="List the members of the pool.",
         )
     require(request.identity, "edit_member", member.pool)
     lines, problems = list[str](), list[FieldError]()
@@ -64,7 +60,7 @@ def token(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def restart(request: Any, member_id: int) -> HttpResponse:
+def restart(request: PageRequest, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "cordon")
     what = "agent" if has_agents(spec_of(pool)) else "member"
     question = Question(
@@ -93,7 +89,7 @@ def restart(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def rotate(request: Any, member_id: int) -> HttpResponse:
+def rotate(request: PageRequest, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "edit_member")
     question = Question(
         title=f"Rotate the token of {board.name}",
@@ -146,7 +142,9 @@ def why_no_rotation(spec: PoolSpec, board: MemberCard) -> str:
 
 
 def why_no_restart(provider: str, board: MemberCard) -> str:
-    """Empty: it may be tried. What holds it now is looked at under its lock."""
+    """Why a restart is impossible; empty: possible. `restart_member` checks the rest under its
+    lock.
+    """
     known = known_providers().get(provider)
     if known is None or not known.is_owner or not known.has_agents:
         return "Berth does not start this agent."

@@ -1,5 +1,5 @@
-"""Reads for pages: slots as they are shown. The rule is in display.py and, for many rows at
-once, in dashboard_queries.sql.
+"""Reads members and slots for pages. display.py and dashboard_queries.sql have the rule for the
+class of a slot.
 """
 
 import json
@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 
 from project.kernel.live.regions import reads_cells
 from slots.agent.version import name_version
@@ -23,9 +25,9 @@ from slots.pages.display import (
     member_class,
 )
 
-DENSE_FROM = 61  # members; up to here each has a box of its own
-DENSE_SLOTS = 600  # in all boxes together
-WIDE_FROM = 9  # slots of a member; more need a box with several lines
+DENSE_FROM = 61  # members from which the page is dense; fewer have a box each
+DENSE_SLOTS = 600  # slots above which the page is dense
+WIDE_FROM = 9  # slots of a member from which its box has several lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class SlotCell:
     number: int
     name: str  # its class
     state: str
-    claim_id: int | None  # who has it, or whom it drains for
+    claim_id: int | None  # the holder, or the last holder of a draining slot
     since: datetime
 
     @property
@@ -68,17 +70,17 @@ class MemberCard:
     incarnation: int
     cells: tuple[SlotCell, ...] = ()
     restarts: int = 0
-    gave_up_at: datetime | None = None  # it is not started again by itself
-    is_outdated: bool = False  # made from another configuration than its pool has now
-    outside: str = ""  # what it waits for there, or what is wrong
+    gave_up_at: datetime | None = None  # no more automatic restarts since then
+    is_outdated: bool = False  # created from an older configuration of its pool
+    outside: str = ""  # what the provider waits for, or its last error
     drain_since: datetime | None = None
     drain_by: str = ""
     version: str = ""  # of its agent
     token_since: datetime | None = None
-    is_token_new: bool = False  # made, and not yet taken by its agent
-    cordon_by: str = ""  # who ordered a cordon, apart from a drain that leaves it cordoned
+    is_token_new: bool = False  # issued, but not yet used by the agent
+    cordon_by: str = ""  # actor of an order to cordon, independent of a drain
     cordon_note: str = ""
-    unsaved: tuple[int, ...] = ()  # claims whose Terraform state only its agent has
+    unsaved: tuple[int, ...] = ()  # claims with a Terraform state that only the agent has
 
     @property
     def is_draining(self) -> bool:
@@ -86,17 +88,17 @@ class MemberCard:
 
     @property
     def stays(self) -> bool:
-        """Once it has drained."""
+        """Whether the member stays after its drain."""
         return self.drain_until is not None and not self.is_leaving
 
     @property
     def stays_cordoned(self) -> bool:
-        """Also when its drain is taken back."""
+        """Whether the member stays cordoned if its drain is cancelled."""
         return self.is_draining and bool(self.cordon_by)
 
     @property
     def empty_count(self) -> int:
-        """Slots that nobody holds and that are clean."""
+        """Number of free and clean slots."""
         return sum(cell.state == "idle" for cell in self.cells)
 
     @property
@@ -105,7 +107,7 @@ class MemberCard:
 
     @property
     def unclean(self) -> list[SlotCell]:
-        """Slots whose claim has left, and that are not clean yet."""
+        """Slots that are not clean yet after their claim has left."""
         return [cell for cell in self.cells if cell.state == "draining"]
 
     @property
@@ -114,7 +116,7 @@ class MemberCard:
 
     @property
     def version_mark(self) -> str:
-        """Of one that is not the server's."""
+        """A note about an agent version that differs from the server's; else empty."""
         return "" if (found := compare(self.version, name_version())) == SAME else WORDS[found]
 
     @property
@@ -135,7 +137,7 @@ class MemberCard:
 
     @property
     def lanes(self) -> list[tuple[str, list[SlotCell]]]:
-        """Its slots by what they accept, where a box has several lines."""
+        """Slots by lane, for a box with several lines."""
         found: dict[str, list[SlotCell]] = defaultdict(list)
         for cell in self.cells:
             found[cell.lane].append(cell)
@@ -159,7 +161,7 @@ class MemberCard:
 
 @dataclass(frozen=True, slots=True)
 class ShownSlotCounts:
-    """The slots of a pool, by what they are shown as and by what is stored."""
+    """Slots of a pool by displayed class and by stored state."""
 
     shown: Mapping[str, int] = field(default_factory=dict)
     held: int = 0
@@ -188,7 +190,7 @@ class ShownMemberCounts:
 
 
 def count_slots(pool_ids: Iterable[int]) -> dict[int, ShownSlotCounts]:
-    """Of many pools in one query."""
+    """Slots of many pools, in one query."""
     ids = list(pool_ids)
     shown: dict[int, dict[str, int]] = {pool: defaultdict(int) for pool in ids}
     stored: dict[int, dict[str, int]] = {pool: defaultdict(int) for pool in ids}
@@ -216,7 +218,7 @@ def count_members(pool_ids: Iterable[int]) -> dict[int, ShownMemberCounts]:
 
 
 def list_boards(pool_id: int) -> list[MemberCard]:
-    """The members of a pool in their order, which does not change, with their slots."""
+    """Members of a pool with their slots, in the fixed order of the pool."""
     members = dashboard_queries_sql.list_members(pool=pool_id, member=None)
     cells = _cells_of([member.id for member in members])
     boards = [_board(member, cells.get(member.id, [])) for member in members]
@@ -233,7 +235,9 @@ def is_dense(boards: list[MemberCard]) -> bool:
 
 
 def is_wide(boards: list[MemberCard]) -> bool:
-    """Too many slots for one line of a box: cells say their number instead of their time."""
+    """Whether a member has too many slots for one line. Cells then show their number instead of
+    their time.
+    """
     return any(len(board.cells) >= WIDE_FROM for board in boards)
 
 
@@ -250,8 +254,7 @@ def _cells_of(member_ids: list[int]) -> dict[int, list[SlotCell]]:
     return cells
 
 
-def _board(row: Any, cells: list[SlotCell]) -> MemberCard:
-    labels = row.labels if isinstance(row.labels, dict) else json.loads(row.labels)
+def _board(row: dashboard_queries_sql.ListMembersRow, cells: list[SlotCell]) -> MemberCard:
     css = member_class(
         row.state,
         is_cordoned=row.is_cordoned,
@@ -268,7 +271,7 @@ def _board(row: Any, cells: list[SlotCell]) -> MemberCard:
         row.is_cordoned,
         row.is_leaving,
         row.note,
-        labels,
+        json.loads(row.labels),
         row.drain_until,
         row.created_at,
         row.changed_at,
@@ -293,9 +296,9 @@ def _board(row: Any, cells: list[SlotCell]) -> MemberCard:
 
 @reads_cells
 async def read_cells(
-    connection: Any, slots: set[int], members: set[int], pools: set[int]
+    connection: AsyncConnection[TupleRow], slots: set[int], members: set[int], pools: set[int]
 ) -> dict[int, dict[str, list[int]]]:
-    """For live deltas: on the live reader's connection, outside every transaction."""
+    """Current classes of slots by pool, for live updates. Runs on the live reader's connection."""
     cursor = await connection.execute(
         dashboard_queries_sql.statements.text("read_cells"),
         {"slots": list(slots), "members": list(members), "pools": list(pools)},

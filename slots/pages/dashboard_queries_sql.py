@@ -20,7 +20,7 @@ class CountSlotsRow(NamedTuple):
 
 
 def count_slots(*, pools: list[int]) -> list[CountSlotsRow]:
-    """Of many pools, by what they are shown as and by what is stored."""
+    """Counts slots of pools by displayed class and by stored state."""
     return statements.fetch_rows("count_slots", CountSlotsRow, {"pools": pools})
 
 
@@ -33,7 +33,7 @@ class CountMembersRow(NamedTuple):
 
 
 def count_members(*, pools: list[int]) -> list[CountMembersRow]:
-    """Of many pools."""
+    """Counts members of pools."""
     return statements.fetch_rows("count_members", CountMembersRow, {"pools": pools})
 
 
@@ -68,7 +68,7 @@ class ListMembersRow(NamedTuple):
 
 
 def list_members(*, pool: int, member: int | None) -> list[ListMembersRow]:
-    """Of a pool, in their order, which does not change."""
+    """Members of a pool in their fixed order."""
     return statements.fetch_rows("list_members", ListMembersRow, {"pool": pool, "member": member})
 
 
@@ -85,7 +85,7 @@ class ListCellsRow(NamedTuple):
 
 
 def list_cells(*, members: list[int]) -> list[ListCellsRow]:
-    """The slots of some members."""
+    """Slots of members."""
     return statements.fetch_rows("list_cells", ListCellsRow, {"members": members})
 
 
@@ -96,7 +96,7 @@ class ReadCellsRow(NamedTuple):
 
 
 def read_cells(*, slots: list[int], members: list[int], pools: list[int]) -> list[ReadCellsRow]:
-    """The present class of some slots, of all slots of some members, and of whole pools."""
+    """Current classes of slots, given by id, by member and by pool."""
     return statements.fetch_rows(
         "read_cells", ReadCellsRow, {"slots": slots, "members": members, "pools": pools}
     )
@@ -109,7 +109,7 @@ class ClassifyRow(NamedTuple):
 def classify(
     *, state: str, lane: str, is_open: bool, claim: int, member_state: str
 ) -> ClassifyRow | None:
-    """For the test that holds the rule here against the one in display.py."""
+    """For the test that compares this rule with the one in display.py."""
     return statements.fetch_one(
         "classify",
         ClassifyRow,

@@ -1,9 +1,7 @@
-"""What a slot, a member and a pool are shown as. Derived here, never stored; pages, live deltas and
-counts all use these rules.
+"""Classes of slots, members and pools for display. They are derived and never stored.
 
-The rule for slots stands twice: here as a function, and in dashboard_queries.sql for counts over
-many rows. A
-test holds both against each other.
+The rule for slots exists twice: here, and in dashboard_queries.sql for many rows. A test compares
+both.
 """
 
 from collections.abc import Mapping
@@ -12,10 +10,10 @@ from datetime import datetime
 
 from project.kernel.ui import formatting
 
-TASK_LANES = ("plan", "any")  # a slot of these runs a task; any other is only bound
-AWAY = ("offline", "creating", "deleting")  # a member that takes nothing and can't be asked
+TASK_LANES = ("plan", "any")  # lanes with slots that run tasks
+AWAY = ("offline", "creating", "deleting")  # states of members that take no claims
 
-# In the order of the bar: what is in use, what comes back, what is out of reach, what is free.
+# In the order of the bar: used slots, draining slots, unreachable slots, free slots.
 SLOT_CLASSES = ("running", "bound", "reserved", "draining", "offline", "lost", "closed", "idle")
 SLOT_WORDS = {name: name for name in SLOT_CLASSES} | {"idle": "open"}
 HIDDEN = ""
@@ -24,9 +22,7 @@ HIDDEN = ""
 def slot_class(
     state: str, *, lane: str, is_open: bool, member_state: str, last_outcome: str = ""
 ) -> str:
-    """The class of a slot, or HIDDEN for a withdrawn number and for what went with its member,
-    unless a claim was lost with it.
-    """
+    """The class of a slot. HIDDEN for a retired slot, unless its last claim was lost with it."""
     if state == "retired" or member_state == "gone":
         return "lost" if last_outcome == "lost" else HIDDEN
     if state in ("held", "reserved") and member_state == "offline":
@@ -94,7 +90,7 @@ class BarPart:
 
     @property
     def clock_words(self) -> str:
-        """What the clock in such a slot shows; empty: it has none."""
+        """Meaning of the clock in such a slot; empty without a clock."""
         return CLOCK_WORDS.get(self.name, "")
 
     @property
@@ -108,7 +104,7 @@ def bar_parts(counts: Mapping[str, int]) -> list[BarPart]:
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """Utilisation: by stored state, of all slots that are offered."""
+    """Utilisation: used slots of all slots that are not retired."""
 
     held: int
     reserved: int
@@ -116,7 +112,7 @@ class SlotUse:
 
     @property
     def formula(self) -> str:
-        """What `percent` is made of."""
+        """The formula of `percent`."""
         return (
             f"({self.held} held + {self.reserved} reserved) / {formatting.number(self.total)} slots"
         )

@@ -1,7 +1,8 @@
-"""Pages that ask before a member or a slot changes: what it would do, to whom, and why."""
+"""Confirmation pages for changes of members and pools. Each shows the effect and the affected
+claims.
+"""
 
 from datetime import timedelta
-from typing import Any
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -10,11 +11,12 @@ from django.utils import timezone
 from pools.access.permissions import require
 from pools.config.durations import format_duration, parse_duration
 from pools.models import Member, Pool
-from pools.pages.base import frame, pool_for, signed_in
+from pools.pages.base import PageRequest, frame, pool_for, signed_in
 from pools.providers.base import texts_of
 from project.kernel.errors import FieldError, Invalid, NotFound
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
+from slots.members.selectors import no_such_member
 from slots.members.services import (
     add_members,
     cancel_member_removal,
@@ -24,18 +26,16 @@ from slots.members.services import (
     resume_pool,
     uncordon_member,
 )
-from slots.pages.dashboard_queries import MemberCard, get_board
+from slots.pages.dashboard_queries import MemberCard, SlotCell, get_board
 
 MOST_SHOWN = 50
 LONGEST_PAUSE = 366 * 86400.0
 
 
-def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, MemberCard]:
+def member_for(request: PageRequest, member_id: int, action: str) -> tuple[Pool, MemberCard]:
     member = Member.objects.select_related("pool").filter(pk=member_id).first()
     if member is None or not request.identity.may("read", member.pool_id):
-        raise NotFound(
-            f"There is no member {member_id}.", way_out="Look at the members of the pool."
-        )
+        raise no_such_member(member_id)
     require(request.identity, action, member.pool)
     board = get_board(member.pool_id, member_id)
     if board is None:
@@ -44,8 +44,10 @@ def member_for(request: Any, member_id: int, action: str) -> tuple[Pool, MemberC
 
 
 def holders(board: MemberCard, then: str) -> tuple[list[Affected], int]:
-    """Claims that hold slots of the member: what becomes of each."""
-    found: dict[int, list[Any]] = {}
+    """Claims that hold slots of the member, each with its future state, and the number of claims
+    that are not shown.
+    """
+    found: dict[int, list[SlotCell]] = {}
     for cell in board.held:
         found.setdefault(cell.claim_id or 0, []).append(cell)
     rows = []
@@ -67,21 +69,21 @@ def holders(board: MemberCard, then: str) -> tuple[list[Affected], int]:
 
 
 def unsaved_facts(board: MemberCard) -> list[tuple[str, str]]:
-    """What a member that goes would take along."""
+    """Terraform states that would be lost with the member."""
     if not board.unsaved:
         return []
     claims = (
         f"{'claims' if len(board.unsaved) > 1 else 'claim'} {', '.join(map(str, board.unsaved))}"
     )
     text = (
-        f"only this agent has the state of {claims}: it stays until the agent has uploaded it, or "
-        "a person discards the state"
+        f"only this agent has the state of {claims}: the member stays until the agent has uploaded "
+        "the state, or an operator discards it"
     )
     return [("Terraform state", text)]
 
 
 @signed_in
-def cordon(request: Any, member_id: int) -> HttpResponse:
+def cordon(request: PageRequest, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "cordon")
     affected, more = holders(board, "stays")
     question = Question(
@@ -109,7 +111,7 @@ def cordon(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def uncordon(request: Any, member_id: int) -> HttpResponse:
+def uncordon(request: PageRequest, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "cordon")
     free = sum(cell.name == "closed" for cell in board.cells)
     question = Question(
@@ -139,7 +141,7 @@ def uncordon(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def remove(request: Any, member_id: int) -> HttpResponse:
+def remove(request: PageRequest, member_id: int) -> HttpResponse:
     pool, board = member_for(request, member_id, "remove_member")
     affected, more = holders(board, "stays until it ends")
     count = len(affected) + more
@@ -188,7 +190,7 @@ def remove(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def keep(request: Any, member_id: int) -> HttpResponse:
+def keep(request: PageRequest, member_id: int) -> HttpResponse:
     _, board = member_for(request, member_id, "remove_member")
     question = Question(
         title=f"Keep {board.name}",
@@ -211,7 +213,7 @@ def keep(request: Any, member_id: int) -> HttpResponse:
 
 
 @signed_in
-def add(request: Any, name: str) -> HttpResponse:
+def add(request: PageRequest, name: str) -> HttpResponse:
     pool = pool_for(request.identity, name, "add_member")
     texts = texts_of(pool.provider)
     question = Question(
@@ -258,7 +260,7 @@ def add(request: Any, name: str) -> HttpResponse:
 
 
 def named(error: FieldError, names: list[str]) -> FieldError:
-    """names[2].name is said with the name that stands in that line."""
+    """The fault of names[2] with the name in that line."""
     inside = error.field.partition("[")[2].partition("]")[0]
     if not inside.isdigit() or int(inside) >= len(names):
         return error
@@ -287,7 +289,7 @@ def read_labels(text: str) -> dict[str, str]:
 
 
 @signed_in
-def pause(request: Any, name: str) -> HttpResponse:
+def pause(request: PageRequest, name: str) -> HttpResponse:
     pool = pool_for(request.identity, name, "pause")
     question = Question(
         title=f"Pause {pool.name}",
@@ -329,7 +331,7 @@ def pause(request: Any, name: str) -> HttpResponse:
 
 
 @signed_in
-def resume(request: Any, name: str) -> HttpResponse:
+def resume(request: PageRequest, name: str) -> HttpResponse:
     pool = pool_for(request.identity, name, "pause")
     question = Question(
         title=f"Resume {pool.name}",

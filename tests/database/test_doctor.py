@@ -347,14 +347,14 @@ def test_i19_unready_unknown_or_unobserved_member_is_found(
     monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Observation(seen))
     assert told("I19") == [
         ("member b of pool lab", "not ready outside: no route"),
-        ("arn:7 of pool lab", "is outside, and no row knows it"),
+        ("arn:7 of pool lab", "exists outside without a member"),
     ]
 
     def refuse(self: StaticProvider, pool: Any) -> Observation:
         raise Throttled("slow down")
 
     monkeypatch.setattr(StaticProvider, "look", refuse)
-    assert told("I19") == [("pool lab", "its provider was not seen: slow down")]
+    assert told("I19") == [("pool lab", "its provider cannot be read: slow down")]
 
 
 # -- the command -----------------------------------------------------------------------------------

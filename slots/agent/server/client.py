@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Callable, Mapping, Protocol, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, Mapping, Protocol, Union
 
 from ..common.errors import (
     AnswerTooLarge,
@@ -31,8 +31,6 @@ from ..common.state import open_private
 
 if TYPE_CHECKING:
     from hashlib import _Hash
-
-    from _typeshed import WriteableBuffer
 
 BASE = "/api/v1/agent/"
 MOST_JSON = 4_000_000
@@ -103,7 +101,7 @@ class BodyReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         self.wire.settimeout()
         return self.wire.sock.recv_into(buffer)
 

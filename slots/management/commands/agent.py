@@ -1,9 +1,7 @@
-"""The agent from this installation; elsewhere it is one file: /agent/berth-agent.pyz."""
+"""Runs the agent of this installation. Other machines use the one file /agent/berth-agent.pyz."""
 
 import sys
-from argparse import ArgumentParser
-from types import SimpleNamespace
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from django.core.management.base import BaseCommand
 
@@ -17,5 +15,5 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_arguments(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        sys.exit(start(SimpleNamespace(**options)))
+    def handle(self, *args: object, **options: object) -> None:
+        sys.exit(start(Namespace(**options)))

@@ -1,9 +1,8 @@
-"""manage.py confirm_place POOL: the place where the pool's members were made is gone for good,
-or they were lost when it was left.
+"""manage.py confirm_place POOL: confirms the present place of a pool, after the place of its
+members was lost or given up.
 """
 
 from argparse import ArgumentParser
-from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -16,24 +15,24 @@ from slots.members.provider_status import confirm_place
 
 class Command(BaseCommand):
     help = (
-        "Take the place where a pool's provider looks now for the right one. What was made "
-        "elsewhere is called gone with the next look."
+        "Confirm that a pool's provider looks at the right place. With the next look, members that "
+        "were created elsewhere count as gone."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("pool", metavar="POOL")
-        parser.add_argument("--reason", required=True, help="it stands in the events")
+        parser.add_argument("--reason", required=True, help="recorded in the event log")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: str) -> None:
         pool = Pool.objects.filter(LIVE, name=options["pool"]).first()
         if pool is None:
             raise CommandError(f"There is no pool {options['pool']}.")
         with acting_as(shell_actor()):
             if not confirm_place(pool_id=pool.pk, reason=options["reason"]):
                 raise CommandError(
-                    f"Nobody knows yet where {pool.name} is: there is nothing to confirm."
+                    f"The place of {pool.name} is not known yet, so it cannot be confirmed."
                 )
         self.stdout.write(
-            f"The next look, within a minute, says where {pool.name} is. What is not there is "
-            "gone, and its claims are lost."
+            f"The next look, within a minute, records the place of {pool.name}. Members that are "
+            "not there are gone, and their claims are lost."
         )

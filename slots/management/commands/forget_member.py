@@ -1,9 +1,8 @@
-"""manage.py forget_member POOL/MEMBER: for what is to go where nobody can confirm it any more,
-because its cluster is gone for good.
+"""manage.py forget_member POOL/MEMBER: ends a member that its provider can no longer confirm as
+gone, for example because its cluster was deleted.
 """
 
 from argparse import ArgumentParser
-from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -17,15 +16,15 @@ from slots.members.provider_status import forget_member
 
 class Command(BaseCommand):
     help = (
-        "End a member that is being removed without the word of its provider. What of it is still "
-        "there is left there."
+        "End a member that is being removed without confirmation by its provider. Objects that "
+        "still exist outside are left there."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("member", metavar="POOL/MEMBER")
-        parser.add_argument("--reason", required=True, help="it stands in the events")
+        parser.add_argument("--reason", required=True, help="recorded in the event log")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: str) -> None:
         pool, _, name = options["member"].partition("/")
         member = (
             Member.objects.filter(LIVE, pool__name=pool, name=name)
@@ -40,14 +39,14 @@ class Command(BaseCommand):
         with acting_as(shell_actor()):
             if not forget_member(member_id=member.pk, reason=options["reason"]):
                 raise CommandError(
-                    f"{name} is {member.state}. Remove it first: only what is being "
-                    "removed is forgotten."
+                    f"{name} is {member.state}. Remove it first: only a member that is being "
+                    "removed can be forgotten."
                 )
         if lost:
             self.stdout.write(
-                f"Lost with it: the only copy of the Terraform state of claim {', '.join(lost)}."
+                f"The only copy of the Terraform state of claim {', '.join(lost)} is lost."
             )
         self.stdout.write(
-            f"{name} of {pool} is forgotten. If its cluster comes back, what is left of it there "
-            "is removed with the next look."
+            f"{name} of {pool} is forgotten. If its cluster comes back, the next look removes its "
+            "remaining objects there."
         )

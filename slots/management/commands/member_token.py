@@ -1,4 +1,6 @@
-"""manage.py member_token POOL/MEMBER: what an agent signs in with, and the lines that start it."""
+"""manage.py member_token POOL/MEMBER: creates a token for an agent, with the commands that start
+the agent.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,21 +15,21 @@ from slots.api.agents import build_start_commands, make_token
 
 
 class Command(BaseCommand):
-    help = "Make a token for a member whose agent somebody starts. It is shown this once."
+    help = "Create a token for an agent that is not started by Berth. It is shown only once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("member", metavar="POOL/MEMBER")
         parser.add_argument(
             "--url",
             default="",
-            help="where the agent will call; then the lines that start it are shown, too",
+            help="address of Berth for the agent; adds the commands that start the agent",
         )
         parser.add_argument(
-            "--ends-previous", action="store_true", help="the one before opens nothing from now on"
+            "--ends-previous", action="store_true", help="revoke the previous token now"
         )
         parser.add_argument("--reason", default="")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         pool, _, name = options["member"].partition("/")
         member = (
             Member.objects.select_related("pool")
@@ -47,8 +49,7 @@ class Command(BaseCommand):
             except BerthError as error:
                 raise CommandError(f"{error.detail} {error.way_out}".strip()) from error
         self.stderr.write(
-            f"Token of {member.name} in {pool}, incarnation {member.incarnation}. It is "
-            "shown this once:"
+            f"Token of {member.name} in {pool}, incarnation {member.incarnation}, shown only once:"
         )
         self.stdout.write(secret)  # alone on stdout, for scripts
         if options["url"]:

@@ -4,7 +4,7 @@ from slots.sync.watcher import Watcher
 
 class Command(ControllerCommand):
     help = (
-        "Looks at what each provider sees: members that vanished, came back or are ready; stamps "
-        "each pool after a full look."
+        "Compare each provider's objects with the members: gone, back or ready ones are recorded, "
+        "and each pool gets the time of its last full look."
     )
     controllers = (Watcher,)

@@ -109,14 +109,14 @@ def test_web_server_serves_the_agent_without_sign_in() -> None:
         (["--state", "/proc/x"], "cannot be used"),
         (["--state", "{tmp}"], "--url"),
         (["--state", "{tmp}", "--url", "http://127.0.0.1:1"], "--token-file"),
-        (["--state", "{tmp}", "--url", "nowhere", "--token-file", "/dev/null"], "no address"),
+        (["--state", "{tmp}", "--url", "nowhere", "--token-file", "/dev/null"], "not the address"),
         (
             ["--state", "{tmp}", "--url", "http://127.0.0.1:1", "--token-file", "{tmp}/none"],
             "cannot be read",
         ),
         (
             ["--state", "{tmp}", "--url", "http://127.0.0.1:1", "--token-file", "/dev/null"],
-            "holds no token",
+            "contains no token",
         ),
     ],
 )

@@ -171,7 +171,7 @@ def test_agent_reconnects_after_a_server_restart(
         digest=bytes(Plan.objects.get(claim=claim.id).digest).hex(),
         by=decider("bob"),
     )
-    wait_until(lambda: "connection over" in agent.log)
+    wait_until(lambda: "connection ended" in agent.log)
     assert state_of(claim)[0] == "bound"
     web.start()
     wait_until(lambda: state_of(claim)[:2] == ("ended", "applied"))

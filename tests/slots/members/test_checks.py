@@ -81,7 +81,7 @@ def test_i9_missing_and_undeclared_slots_are_found(pool: Pool) -> None:
     Slot.objects.create(pool=pool, member=a, lane="slot", number=9)
     found = list(find_wrong_places())
     assert [(f.subject, f.detail) for f in found] == [
-        ("member a of pool lab", "1 missing, 1 that were not declared")
+        ("member a of pool lab", "1 missing, 1 not declared")
     ]
     mend(found)
     assert places(a.pk) == [("slot", 0), ("slot", 1)]

@@ -226,7 +226,7 @@ def test_forgetting_a_member_names_the_lost_state(
     )
     call_command("forget_member", f"tf/{agent.member.name}", "--reason", "its cluster is gone")
     assert (
-        f"Lost with it: the only copy of the Terraform state of claim {claim.id}."
+        f"The only copy of the Terraform state of claim {claim.id} is lost."
         in capsys.readouterr().out
     )
     assert not UnsavedState.objects.exists()

@@ -338,4 +338,4 @@ def test_tofu_stale_plan_is_reported_as_stale(bench: Bench, server: Server) -> N
     assert bench.run(1, 11, "apply", plan=bench.plan_of(first))["outcome"] == "applied"
     stale = bench.run(2, 21, "apply", plan=bench.plan_of(second))
     assert (stale["outcome"], stale["code"]) == ("failed", "stale_plan"), server.log(2, 21)
-    assert "nothing was applied" in stale["reason"]
+    assert "no change was applied" in stale["reason"]

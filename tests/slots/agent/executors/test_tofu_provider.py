@@ -155,7 +155,7 @@ def test_cancelled_apply_keeps_finished_and_in_flight_objects_in_its_state(
     server.wait(lambda: INTERRUPTED in server.log(1, 11))
     (told,) = server.wait(lambda: server.interrupts.get((1, 11)))
     assert (told["why"], told["waits_for"], told["more"]) == (
-        "the server ended it",
+        "the server ended the task",
         ["files_object.two (create)"],
         0,
     )
@@ -163,7 +163,7 @@ def test_cancelled_apply_keeps_finished_and_in_flight_objects_in_its_state(
     world.gate.touch()
     result = server.result(1, 11)
     assert result["outcome"] == "cancelled"
-    assert result["reason"].endswith("the server ended it. 2 of 2 changes were done.")
+    assert result["reason"].endswith("the server ended the task. 2 of 2 changes were done.")
     assert world.made() == world.backend.known() == ["one", "two"]
     assert world.backend.lock == b""
     assert "Two interrupts" not in server.log(1, 11)

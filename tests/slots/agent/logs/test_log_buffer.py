@@ -136,7 +136,7 @@ def test_full_disk_stops_no_task_and_is_counted(
     assert spool.left_out == 70_000
     text = read_all(spool)
     assert text.startswith("first\n") and text.endswith("third\n")
-    assert "70,000 bytes are left out here: the agent's disk took no more" in text
+    assert "70,000 bytes are left out here: the agent's disk is full" in text
 
 
 def test_secrets_are_masked_before_they_reach_the_disk(tmp_path: Path) -> None:

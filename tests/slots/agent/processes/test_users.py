@@ -223,7 +223,7 @@ def test_unlockable_user_ids_are_refused_unless_tasks_share_the_user(
     monkeypatch.setattr(users, "LOCKS", (Path("/proc/none"), tmp_path / "open", tmp_path / "new"))
     assert users.find_locks() == tmp_path / "new"
     monkeypatch.setattr(users, "LOCKS", (Path("/proc/none"), tmp_path / "open", tmp_path / "link"))
-    with pytest.raises(Unusable, match="cannot tell each other"):
+    with pytest.raises(Unusable, match="cannot lock user ids"):
         TaskUsers("auto")
     TaskUsers("same")
 
