@@ -22,6 +22,9 @@ from hypothesis import settings as trials
 from project.kernel.events import notify
 from tests.boot import migrated
 from tests.left_out import CHROMIUM as CHROMIUM_MISSING
+from tests.rolled_back import committed_tables, tables
+
+__all__ = ["committed_tables", "tables"]  # fixtures
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM = next(

@@ -10,10 +10,3 @@ from claims.allocation.wait_reason import forget_explanations
 def nothing_remembered() -> None:
     forget_routes()
     forget_explanations()
-
-
-@pytest.fixture
-def tables(transactional_db: None) -> None:
-    """Real commits: several connections and processes see them, and what happens after the
-    commit happens.
-    """

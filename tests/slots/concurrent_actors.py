@@ -104,7 +104,8 @@ class Gate:
         actor.begin()
         wait_until(lambda: self.is_reached.is_set() or not actor.is_alive())
         if not self.is_reached.is_set():
-            raise AssertionError("the actor ended before the gate") from actor.outcome
+            assert isinstance(actor.outcome, Exception), "the actor ended before the gate"
+            raise actor.outcome
         return actor
 
     def open(self) -> None:

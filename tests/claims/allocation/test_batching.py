@@ -23,7 +23,7 @@ from project.kernel.models import Event
 from tests.claims.helpers import ask, held, is_sound, let_go, make_pool, sql, verbs, wish
 from tests.database import helpers as model
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("committed_tables")
 
 LONG = 30.0
 THREADS = 4

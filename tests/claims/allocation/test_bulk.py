@@ -99,6 +99,7 @@ def test_a_bulk_create_takes_1000_claims_and_replays_them() -> None:
         create_claims([wish()] * 1001)
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_created_claims_are_answered_when_their_wait_cannot_be_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

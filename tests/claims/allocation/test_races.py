@@ -33,7 +33,7 @@ from tests.claims.helpers import (
 )
 from tests.claims.parallel_processes import together
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("committed_tables")
 
 
 def outcome(work: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Drains are tested through their services, on a real database and with real commits."""
+"""Drains are tested through their services, on a real database; commit hooks run."""
 
-from tests.claims.fixtures import nothing_remembered, tables
+from tests.claims.fixtures import nothing_remembered
 
-__all__ = ["nothing_remembered", "tables"]  # fixtures
+__all__ = ["nothing_remembered"]  # fixtures

@@ -278,6 +278,7 @@ def test_a_repeated_drain_without_an_end_keeps_the_wish_to_stay(again: Any) -> N
     assert (find().is_leaving, find().is_cordoned, find().note) == (False, True, "sooner")
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_forced_drain_is_recorded_although_one_eviction_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -308,6 +309,7 @@ def test_a_drain_may_change_between_staying_and_leaving() -> None:
     assert (find().is_leaving, find().is_cordoned) == (False, True)
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_member_that_stays_waits_until_its_slots_are_clean() -> None:
     """It is to be used again: only a word of its agent, or its loss, says that nothing
     runs there.

@@ -41,7 +41,7 @@ from tests.claims.tasks.approvals.helpers import (
     yes,
 )
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("committed_tables")
 
 
 # -- past the deadline -----------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from tests.claims.tasks.approvals.helpers import (
 )
 from tests.claims.tasks.approvals.test_races import ORDERS, Race, any_of, see_red, take_away
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("committed_tables")
 
 
 # -- scenes ----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tests.claims.helpers import again, ask, elapse, let_go, make_pool, serve, s
 pytestmark = pytest.mark.usefixtures("tables")
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_an_unacknowledged_claim_ends_and_its_slot_is_used_again() -> None:
     make_pool(lease={"acknowledge": "30s"})
     claim, waiting = ask(), ask()
@@ -102,6 +103,7 @@ def test_a_heartbeat_of_an_old_generation_is_refused() -> None:
     record_claim_heartbeat(claim_id=claim.id, generation=smaller.generation)
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_claim_expires_after_its_hold() -> None:
     make_pool(lease={"hold": "8h"})
     claim, short = ask(), None

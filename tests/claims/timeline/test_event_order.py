@@ -9,6 +9,7 @@ from tests.slots.concurrent_actors import Gate
 pytestmark = pytest.mark.usefixtures("tables")
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_bind_may_be_logged_before_the_release_that_freed_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

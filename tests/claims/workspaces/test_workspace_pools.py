@@ -184,6 +184,7 @@ def test_an_address_names_the_pool_first_and_finds_old_ones_by_name() -> None:
 
 
 @pytest.mark.parametrize("order", ["the share leads", "the claim leads"])
+@pytest.mark.usefixtures("committed_tables")
 def test_a_claim_racing_a_share_uses_the_shared_workspace_or_prevents_it(order: str) -> None:
     ws("net", "tf")
     gate = Gate()

@@ -262,6 +262,7 @@ def test_capacity_is_requested_once_for_repeated_failures() -> None:
     assert Pool.objects.get().scale_requested_at == first
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_batch_never_exceeds_its_limit() -> None:
     pool = make_pool(slots=3 * BATCH, members=[], most=1)
     create_claims([wish() for _ in range(3 * BATCH)])

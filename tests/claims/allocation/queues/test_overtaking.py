@@ -51,7 +51,7 @@ from tests.claims.helpers import (
 from tests.database import helpers
 from tests.slots.concurrent_actors import Actor, Gate
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("committed_tables")
 
 
 def empty(claims: list[ClaimView]) -> None:

@@ -95,6 +95,7 @@ def test_a_bulk_create_with_a_cached_deleted_queue_succeeds() -> None:
     assert [claim.state for claim in create_claims([wish(), wish()])] == ["bound", "bound"]  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_claim_created_between_walk_and_delete_keeps_its_queue() -> None:
     make_pool(slots=3)
     first = ask()
@@ -124,6 +125,7 @@ def come(request: ClaimRequest) -> ClaimView:
             continue
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_creates_beside_deletes_of_queues_always_succeed() -> None:
     """Nobody loses his line, and who can't be served says so in words that any client knows. Each
     claim is let go of and forgotten at once, so that its line is about to go all the time, a
@@ -163,6 +165,7 @@ def test_a_queue_is_locked_only_under_its_own_digest() -> None:
 
 
 @pytest.mark.parametrize(("column", "times"), [("shape_id", 4), ("pool_id", 1)])
+@pytest.mark.usefixtures("committed_tables")
 def test_a_create_is_repeated_for_a_missing_queue_only(column: str, times: int) -> None:
     make_pool(slots=1)
     claim = ask()

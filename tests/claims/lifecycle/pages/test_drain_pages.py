@@ -245,6 +245,7 @@ def test_the_drain_members_form_asks_for_names_first() -> None:
     assert (wrong.status_code, "Pool lab has no member nobody" in text_of(wrong)) == (422, True)
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_drain_by_force_lists_slots_that_are_not_clean() -> None:
     pool = agents(members=1)
     begin(task())

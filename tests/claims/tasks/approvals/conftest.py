@@ -1,5 +1,5 @@
-"""Decisions are tested through their services with real commits, so that commit hooks run."""
+"""Decisions are tested through their services; commit hooks run."""
 
-from tests.claims.fixtures import nothing_remembered, tables
+from tests.claims.fixtures import nothing_remembered
 
-__all__ = ["nothing_remembered", "tables"]  # fixtures
+__all__ = ["nothing_remembered"]  # fixtures

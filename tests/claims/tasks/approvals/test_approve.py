@@ -258,6 +258,7 @@ def test_comments_and_bulk_sizes_are_limited() -> None:
         apply_votes([ApprovalVote(1, "", True, known(BEN))] * 501)
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_the_database_refuses_an_apply_without_an_approval() -> None:
     """R2: whoever writes past the services is refused by the database."""
     agents()

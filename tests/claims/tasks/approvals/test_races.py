@@ -57,7 +57,7 @@ from tests.claims.tasks.approvals.helpers import (
 )
 from tests.slots.concurrent_actors import Actor, Gate
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("committed_tables")
 
 ORDERS = ("first leads", "second leads")
 

@@ -274,12 +274,14 @@ def remove_beside_a_hello(monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     return waited, is_there(member)
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_removing_a_member_waits_for_the_state_its_agent_reports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert remove_beside_a_hello(monkeypatch) == ("blocked", True)
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_without_the_member_lock_the_only_copy_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("claims.tasks.states.services.lock_member", lambda _: None)
     assert remove_beside_a_hello(monkeypatch) == ("done", False)

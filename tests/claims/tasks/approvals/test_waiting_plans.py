@@ -168,10 +168,12 @@ def late_upload(is_locked: bool) -> tuple[Any, bytes | None]:
         return answer, None
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_a_late_upload_does_not_replace_the_file_of_a_reported_plan() -> None:
     assert late_upload(is_locked=True) == ("stale_generation", b"a plan")
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_without_the_lock_a_late_upload_deletes_the_file_of_the_plan() -> None:
     """Red: what the race comes to where the result does not hold on to its run."""
     assert late_upload(is_locked=False) == ("kept", None)
