@@ -498,7 +498,7 @@ def test_a_named_slot_is_refused_when_closed_or_when_claims_wait() -> None:
     waiting = ask()
     let_go(first)
     slot = Slot.objects.get(member=member("m0"))
-    with pytest.raises(Conflict, match="Others wait"):
+    with pytest.raises(Conflict, match="Other claims wait"):
         create_claim(wish(slot=slot.pk))
     assert create_claim(wish(slot=slot.pk, priority=1)).state == "bound"
     assert again(waiting).state == "waiting"

@@ -174,7 +174,7 @@ def test_a_named_slot_with_the_labels_of_a_waiting_claim_is_refused() -> None:
     waits = ask(selector={"gpu": "t4"})
     let_go(on_b)
     free = {slot.member.name: slot.pk for slot in Slot.objects.select_related("member")}
-    with pytest.raises(Conflict, match="Others wait"):
+    with pytest.raises(Conflict, match="Other claims wait"):
         ask(slot=free["b"])
     assert ask(slot=free["a"]).state == "bound"
     assert serve() == 1
