@@ -39,11 +39,11 @@ class Card:
     words: str
     verdict: str
     reason: str
-    inputs: Mapping[str, Any]
-    checks: Sequence[Mapping[str, Any]]
+    inputs: Mapping[str, object]
+    checks: Sequence[Mapping[str, object]]
     gauge: Mapping[str, float] | None
-    chosen: Sequence[Mapping[str, Any]]
-    spared: Sequence[Mapping[str, Any]]
+    chosen: Sequence[Mapping[str, object]]
+    spared: Sequence[Mapping[str, object]]
     more_spared: int = 0
 
     @property
@@ -88,7 +88,7 @@ class ScalingBoard:
     more_going: int = 0
     grown: int = 0
     shrunk: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     roll: RollBoard | None = None
 
     @property
