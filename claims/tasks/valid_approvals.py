@@ -1,4 +1,6 @@
-"""Which approvals of a plan count: those of users who may decide in its pool at this moment."""
+"""Which approvals of a plan count: their users must have the right to decide in its pool at this
+moment.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -27,7 +27,7 @@ FOREVER = 3650 * 86400.0
 BACKOFF = {
     "throttled": Backoff(1.0, 60.0),
     "quota": Backoff(30.0, 600.0),
-    "unauthorised": Backoff(10.0, 60.0),  # a person who fixes the cause waits for the next attempt
+    "unauthorised": Backoff(10.0, 60.0),  # after a fix, a person waits for the next attempt
     "misconfigured": Backoff(5.0, 60.0),
     "conflict": Backoff(0.5, 60.0),
     "not_found": Backoff(1.0, 120.0),

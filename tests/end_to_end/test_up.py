@@ -139,7 +139,7 @@ def test_a_database_with_data_is_dumped_before_it_is_migrated(stack: Stack) -> N
     done = stack.manage("prepare", "--embedded")
     assert done.returncode == 0, done.stderr
     (made,) = (stack.home / "backups").glob("*-before-migration.dump")
-    assert f"Migrations to apply: 1. The database as it was is in {made}" in done.stdout
+    assert f"Migrations to apply: 1. A dump of the database before them is {made}" in done.stdout
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
     assert stack.execute("select count(*) from django_session") == [(0,)]
 

@@ -86,7 +86,7 @@ def approve_plan(
 def reject_plan(
     *, claim_id: int, digest: str, by: Identity, comment: str, via: str = "browser"
 ) -> ApprovalResult:
-    """One rejection ends the claim, whatever approvals it has."""
+    """One rejection ends the claim, regardless of its approvals."""
     note = _check_comment(comment)
     if not note:
         raise Invalid(

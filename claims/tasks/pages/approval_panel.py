@@ -148,7 +148,7 @@ def describe_drain(claim: ClaimView) -> str:
 
 
 def name_approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
-    """The names of users who can still approve, the reader first."""
+    """The names of further approvers, the reader first."""
     here = Grant.objects.filter(
         Q(pool=None) | Q(pool_id__in=[claim.pool_id] if claim.pool_id else []), role=APPROVER
     )

@@ -114,7 +114,7 @@ def of_task(
     context: Callable[[Identity, ClaimView], dict[str, object]],
     every: float = 0.5,
 ) -> None:
-    """Registers a region of one claim, for users who may see the claim."""
+    """Registers a region of one claim, visible with the claim."""
 
     def opener(identity: Identity, argument: str) -> OpenedRegion | None:
         claim = find_claim(identity, argument)

@@ -1,5 +1,5 @@
-"""Rescued Terraform states in the API: approvers download them, and users who may settle the
-workspace discard them.
+"""Rescued Terraform states in the API: approvers download them; the right to settle the workspace
+includes the right to discard them.
 """
 
 from django.http import HttpResponse

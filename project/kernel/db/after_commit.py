@@ -1,16 +1,15 @@
-"""Work that follows a commit. Its failure is logged and changes no answer: what was
-committed is done.
+"""Work after a commit. A failure is logged and does not reach the caller, because its change is
+committed.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from django.db import transaction
 
 
-def after_commit(work: Callable[..., Any], *given: Any) -> None:
-    """Calls `work(*given)` after the present transaction, or at once if there is none. The hook is
-    a function with a name, because Django's report of a failed hook asks for its `__qualname__`,
+def after_commit(work: Callable[..., object], *given: object) -> None:
+    """Calls `work(*given)` after the current transaction, or at once without a transaction. The
+    hook is a named function, because Django's report of a failed hook reads its `__qualname__`,
     which a functools.partial lacks.
     """
 

@@ -1,8 +1,8 @@
-"""Connections of our own beside Django's: LISTEN, NOTIFY and the live reader each keep one, outside
-every transaction.
+"""Connections beside Django's: LISTEN, NOTIFY and the live reader each keep one, outside of every
+transaction.
 
-They must reach PostgreSQL itself. Behind a transaction pooler name its direct address
-in BERTH_DIRECT_DATABASE_URL.
+They need a direct connection to PostgreSQL. Behind a transaction pooler, BERTH_DIRECT_DATABASE_URL
+names the direct address.
 """
 
 from typing import Any
@@ -24,8 +24,8 @@ OWN = {
 
 
 def direct_parameters(application: str) -> dict[str, Any]:
-    """Keyword arguments for psycopg.connect or psycopg.AsyncConnection.connect, on the database
-    Django uses now.
+    """Keyword arguments for psycopg.connect or psycopg.AsyncConnection.connect, for Django's
+    current database.
     """
     parameters = {
         k: v for k, v in connections["default"].get_connection_params().items() if k not in OWN
@@ -40,8 +40,8 @@ def direct_parameters(application: str) -> dict[str, Any]:
         "keepalives_count": 3,
         "connect_timeout": 5,
     }
-    # Never prepared: such a connection lives for weeks, and a plan made while the tables were small
-    # would live as long.
+    # No prepared statements: the connection lives for weeks, and a plan for small tables would live
+    # as long.
     ours = {
         "application_name": f"berth {application}"[:63],
         "autocommit": True,

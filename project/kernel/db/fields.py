@@ -1,6 +1,7 @@
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsInt
 
 from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 if TYPE_CHECKING:
     _Integer = models.BigIntegerField[int, int]
@@ -11,27 +12,30 @@ else:
 class TransactionIdField(_Integer):
     """PostgreSQL's xid8: the full transaction id, which never wraps around. An int in Python.
 
-    A driver that sends an int would ask for `xid8 = bigint`, which does not exist: values
-    travel as text.
+    Values are sent as text, because PostgreSQL has no operator `xid8 = bigint`.
     """
 
     description = "Transaction id (xid8)"
 
-    def db_type(self, connection: Any) -> str:
+    def db_type(self, connection: BaseDatabaseWrapper) -> str:
         return "xid8"
 
-    def rel_db_type(self, connection: Any) -> str:
+    def rel_db_type(self, connection: BaseDatabaseWrapper) -> str:
         return "xid8"
 
-    def from_db_value(self, value: Any, expression: Any, connection: Any) -> int | None:
+    def from_db_value(
+        self, value: str | SupportsInt | None, expression: object, connection: object
+    ) -> int | None:
         return None if value is None else int(value)
 
-    def get_prep_value(self, value: Any) -> str | None:
+    def get_prep_value(self, value: object) -> str | None:
         number = super().get_prep_value(value)
         return None if number is None else str(number)
 
-    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+    def get_db_prep_value(
+        self, value: object, connection: BaseDatabaseWrapper, prepared: bool = False
+    ) -> object:
         return value if prepared else self.get_prep_value(value)
 
-    def get_placeholder(self, value: Any, compiler: Any, connection: Any) -> str:
+    def get_placeholder(self, value: object, compiler: object, connection: object) -> str:
         return "%s::xid8"

@@ -1,5 +1,5 @@
-"""What may run where. The timeouts themselves are connection options in settings; here are the
-exceptions to them.
+"""Guards of transactions, and exceptions to the timeouts of connections. The timeouts themselves
+are connection options in the settings.
 """
 
 import functools
@@ -20,22 +20,20 @@ PATIENT = {
 
 
 class InsideTransaction(RuntimeError):
-    """A bug: something slow or irrevocable was about to happen while row locks may be held."""
+    """A bug: a slow or irrevocable call inside a transaction, which may hold row locks."""
 
 
 def refuse_inside_transaction(what: str) -> None:
-    # A thread that only asks the world needs none, and gets none by this question.
+    # The check opens no connection: a thread that only calls outside systems needs none.
     is_connected = connection.connection is not None
     if connection.in_atomic_block or (is_connected and not connection.get_autocommit()):
         raise InsideTransaction(
-            f"{what} inside a transaction: row locks would be held while the world answers"
+            f"{what} inside a transaction: row locks would be held during the outside call"
         )
 
 
 def outside_transaction(function: Callable[P, R]) -> Callable[P, R]:
-    """For whatever talks to the world outside. Such a call may take seconds and cannot be
-    rolled back.
-    """
+    """For calls to outside systems, which may take seconds and cannot be rolled back."""
 
     @functools.wraps(function)
     def inner(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,21 +45,21 @@ def outside_transaction(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Lists and reports may scan tables; hot connections never do. Inside a transaction, at
-    whose end the setting is gone.
+    """Allows table scans for lists and reports, which hot connections never do. The setting ends
+    with its transaction.
     """
     with transaction.atomic():
         before = _set({"enable_seqscan": "on"}, is_local=True)
         yield
-        # This may be a part of a longer transaction, which stays hot.
+        # The block may be part of a longer transaction, which must not scan tables.
         if not connection.needs_rollback:
             _set(before, is_local=True)
 
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """No timeouts and scans allowed on this connection, until the block ends: migrate,
-    doctor, export.
+    """Removes timeouts and allows scans on this connection during the block: for migrate, doctor
+    and export.
     """
     before = _set({**PATIENT, "enable_seqscan": "on"})
     try:

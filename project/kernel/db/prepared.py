@@ -1,36 +1,39 @@
-"""Prepared statements straight through libpq: a hand-over is one call of it, which waits
-without the GIL.
+"""Prepared statements through libpq: a statement is one call of libpq, which waits without the GIL.
 
-psycopg's cursor sends, polls and receives in Python, so that asynchronous code can share it. That
-costs three times what a small statement costs the server, and with eight threads on two cores each
-of its steps may wait for the GIL anew. Values and rows are converted by psycopg all the same (same
-types, same adapters of Django), in the transaction that is open on the connection.
+psycopg's cursor sends, polls and receives in Python, so that asynchronous code can share its code.
+For a small statement this costs three times the work of the server, and with eight threads on two
+cores each step may wait for the GIL again. psycopg still converts values and rows, with the same
+types and adapters as Django's cursor, in the open transaction of the connection.
 """
 
 import functools
 import itertools
 import re
 from collections import OrderedDict, namedtuple
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+import psycopg.abc
 from psycopg import pq
 from psycopg.adapt import PyFormat, Transformer
 
-Row = Any
+Row = Any  # a named tuple of the statement, or an anonymous one
 Types = tuple[int, ...]
+Connection = psycopg.Connection[Any]
+RowClass = type[tuple[Any, ...]]
+MakeRow = Callable[[Sequence[Any]], tuple[Any, ...]]
 
-MOST_PREPARED = 300  # in one session; the one not used for longest goes
+MOST_PREPARED = 300  # in one session; the least recently used statement is deallocated
 PLACEHOLDER = re.compile(r"%(?:\((\w+)\)s|%)")
 DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
 @dataclass(slots=True)
 class PreparedQuery:
-    """A text with $1, $2 in place of names."""
+    """A text with $1, $2 instead of names."""
 
     text: bytes
     names: tuple[str, ...]
@@ -39,37 +42,41 @@ class PreparedQuery:
 
 @dataclass(slots=True)
 class Prepared:
-    """In one session. Its columns never change: the server would rather refuse it."""
+    """A prepared statement of a session. Its columns never change: the server rejects a statement
+    whose columns have changed.
+    """
 
     name: bytes
-    make_row: Any = None
-    row: type[tuple[Any, ...]] | None = None  # what make_row makes; two callers may share a text
+    make_row: MakeRow | None = None
+    row: RowClass | None = None  # the class of make_row; two callers may share a text
 
-    def row_maker(self, result: Any, row: type[tuple[Any, ...]] | None) -> Any:
+    def row_maker(self, result: pq.abc.PGresult, row: RowClass | None) -> MakeRow:
         if self.make_row is None or self.row is not row:
             names = tuple((result.fname(i) or b"").decode() for i in range(result.nfields))
             self.make_row, self.row = _make_of(row, names), row
         return self.make_row
 
 
+Session = OrderedDict[tuple[str, Types], Prepared]
+
 _numbers = itertools.count(1)
 _queries: dict[str, PreparedQuery] = {}
-_sessions: WeakKeyDictionary[Any, OrderedDict[tuple[str, Types], Prepared]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
 
 
 def execute(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     text: str,
-    values: Mapping[str, Any],
-    row: type[tuple[Any, ...]] | None = None,
+    values: Mapping[str, object],
+    row: RowClass | None = None,
 ) -> list[Row]:
     """All rows, as instances of `row` (a named tuple with the columns of the result, or `tuple`).
-    Errors are psycopg's.
+    Raises errors of psycopg.
     """
     query = _queries.get(text) or _read(text)
     with connection.lock:
         _begin(connection)
-        transformer: Any = Transformer(connection)
+        transformer = Transformer(connection)
         params = transformer.dump_sequence([values[name] for name in query.names], query.formats)
         prepared = _find(connection, text, query, transformer)
         result = _call(
@@ -82,9 +89,9 @@ def execute(
 
 
 def _find(
-    connection: psycopg.Connection[Any], text: str, query: PreparedQuery, transformer: Any
+    connection: Connection, text: str, query: PreparedQuery, transformer: psycopg.abc.Transformer
 ) -> Prepared:
-    """The statement for values of these types in this session, prepared if it is new here."""
+    """The statement for values of these types in this session, prepared at its first use."""
     session = _sessions.get(connection)
     if session is None:
         session = _sessions[connection] = OrderedDict()
@@ -98,10 +105,10 @@ def _find(
 
 
 def _prepare(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     query: PreparedQuery,
-    transformer: Any,
-    prepared: OrderedDict[Any, Prepared],
+    transformer: psycopg.abc.Transformer,
+    prepared: Session,
 ) -> bytes:
     if (
         len(prepared) >= MOST_PREPARED
@@ -114,8 +121,8 @@ def _prepare(
     return name
 
 
-def _begin(connection: psycopg.Connection[Any]) -> None:
-    """As psycopg does: outside of autocommit the first statement begins a transaction."""
+def _begin(connection: Connection) -> None:
+    """Like psycopg, begins a transaction before the first statement outside of autocommit."""
     if (
         not connection.autocommit
         and connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
@@ -129,11 +136,13 @@ def _begin(connection: psycopg.Connection[Any]) -> None:
         )
 
 
-def _call(connection: psycopg.Connection[Any], function: Any, *arguments: Any) -> Any:
+def _call(
+    connection: Connection, function: Callable[..., pq.abc.PGresult], *arguments: object
+) -> pq.abc.PGresult:
     try:
         result = function(*arguments)
     except MemoryError:
-        # Libpq gave no result: what psycopg makes of a request that could not even be sent.
+        # psycopg raises MemoryError if libpq could not send the request.
         if connection.pgconn.status == pq.ConnStatus.OK:
             raise
         raise psycopg.OperationalError(_message(connection))
@@ -144,11 +153,11 @@ def _call(connection: psycopg.Connection[Any], function: Any, *arguments: Any) -
     raise psycopg.errors.error_from_result(result, encoding="utf-8")
 
 
-def _message(connection: psycopg.Connection[Any]) -> str:
+def _message(connection: Connection) -> str:
     return connection.pgconn.get_error_message() or "the connection is lost"
 
 
-def _make_of(row: type[tuple[Any, ...]] | None, names: tuple[str, ...]) -> Any:
+def _make_of(row: RowClass | None, names: tuple[str, ...]) -> MakeRow:
     if row is None:
         return _row_kind(names)._make
     if row is tuple:
@@ -168,7 +177,7 @@ def _row_kind(names: tuple[str, ...]) -> Any:
 
 
 def read_placeholders(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with $1, $2 in place of names, and the names in that order."""
+    """The text with $1, $2 instead of names, and the names in that order."""
     names: dict[str, int] = {}
 
     def place(match: re.Match[str]) -> str:

@@ -1,9 +1,8 @@
-"""What is always true of a row, said once: rules by name, of which one CHECK and its
-function are made.
+"""Rules of a row, declared once by name. One CHECK and its function are generated from them.
 
-PostgreSQL reads the stored text of every CHECK anew for each statement that writes to its table.
-Nine of them cost a statement that makes one claim 100 us, a sixth of its time; a function is read
-once a session. It says which rule was broken, as a CHECK would.
+PostgreSQL parses the stored text of each CHECK again for each statement that writes to its table.
+Nine CHECKs took 100 us of a statement that creates one claim, a sixth of its time; a function is
+parsed once in a session. The error names the violated rule, like that of a CHECK.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,15 +15,15 @@ from django.db.models import F
 @dataclass(frozen=True)
 class Column:
     type: str
-    field: str = ""  # the model's name for it, if that is another
+    field: str = ""  # the name of the model's field, if it differs
 
 
 @dataclass(frozen=True)
 class RowConstraint:
     name: str  # of the CHECK; its function is is_<name>
     table: str
-    columns: Mapping[str, Column]  # what the rules look at
-    rules: Mapping[str, str]  # name -> what must not be false
+    columns: Mapping[str, Column]  # the columns that the rules read
+    rules: Mapping[str, str]  # name -> expression that must not be false
 
     def check(self) -> models.CheckConstraint:
         fields = [F(column.field or name) for name, column in self.columns.items()]
@@ -42,9 +41,7 @@ class RowConstraint:
         return f"{head} AS $${self.body(*without)}$$;"
 
     def body(self, *without: str) -> str:
-        """All rules in one expression; only when that fails they are asked one by one,
-        for the name.
-        """
+        """Checks all rules in one expression, and only after a failure each rule, to name it."""
         rules = {name: rule for name, rule in self.rules.items() if name not in without}
         together = "\n    AND ".join(f"({rule})" for rule in rules.values()) or "true"
         one_by_one = "\n".join(self._refuse(name, rule) for name, rule in rules.items())

@@ -1,23 +1,23 @@
-"""Named SQL statements, kept in one file an app, run as server-side prepared statements on Django's
-own connection.
+"""Named SQL statements in files, executed as prepared statements on Django's own connection.
 
-Django's cursor binds parameters on the client, so nothing it sends is ever prepared; a hand-over
-planned anew each time costs more than the hand-over. These statements go to the same psycopg
-connection (so to the same transaction) through a plain cursor.
+Django's cursor binds parameters on the client, so it never prepares a statement, and planning a
+small statement costs more than executing it. These statements use the same psycopg connection, and
+so the same transaction.
 
-A statement starts at `-- name: what it does` and ends at the next one. `{n}` is written into the
-text: as a parameter of LIMIT it would spoil the plan. `{other}` with the name of a fragment (`--
-_name:`) puts that text there.
+A statement starts at `-- name: description` and ends at the next one. `{n}` becomes part of the
+text, because a parameter of LIMIT would spoil the plan. `{other}` inserts the fragment `--
+_other:`.
 
 `make statements` writes a module with a typed function for each statement beside the file. A mark
 after the name sets the result, as in aiosql: `-- name^:` returns one row or None, `-- name$:` the
 only column of one row or None, `-- name:` all rows. A statement that always returns a row, such as
-a single INSERT, has no None. Lines `-- @nullable a, b` and `-- @not_null c`
-in a statement set for parameters and columns what the generator cannot know. `-- @null_items d`
-lets the elements of an array parameter be NULL.
+a single INSERT, has no None. Lines `-- @nullable a, b` and `-- @not_null c` in a statement set for
+parameters and columns what the generator cannot know. `-- @null_items d` lets the elements of an
+array parameter be NULL.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,45 +70,47 @@ class Statements:
         return text
 
     def fetch_rows(
-        self, name: str, row: type[R], values: dict[str, Any], n: int | None = None
+        self, name: str, row: type[R], values: Mapping[str, object], n: int | None = None
     ) -> list[R]:
         return run(self.text(name, n), values, row=row)
 
     def fetch_one(
-        self, name: str, row: type[R], values: dict[str, Any], n: int | None = None
+        self, name: str, row: type[R], values: Mapping[str, object], n: int | None = None
     ) -> R | None:
         found = run(self.text(name, n), values, row=row)
         return found[0] if found else None
 
     def fetch_sole(
-        self, name: str, row: type[R], values: dict[str, Any], n: int | None = None
+        self, name: str, row: type[R], values: Mapping[str, object], n: int | None = None
     ) -> R:
         """The row of a statement that always returns one."""
         (found,) = run(self.text(name, n), values, row=row)
         return found
 
-    def fetch_value(self, name: str, values: dict[str, Any], n: int | None = None) -> Any:
+    def fetch_value(self, name: str, values: Mapping[str, object], n: int | None = None) -> Any:
         found = run(self.text(name, n), values, row=tuple)
         return found[0][0] if found else None
 
-    def fetch_sole_value(self, name: str, values: dict[str, Any], n: int | None = None) -> Any:
+    def fetch_sole_value(
+        self, name: str, values: Mapping[str, object], n: int | None = None
+    ) -> Any:
         ((found,),) = run(self.text(name, n), values, row=tuple)
         return found
 
-    def execute(self, name: str, values: dict[str, Any], n: int | None = None) -> None:
+    def execute(self, name: str, values: Mapping[str, object], n: int | None = None) -> None:
         run(self.text(name, n), values)
 
 
 def run(
     text: str,
-    values: dict[str, Any] | None = None,
+    values: Mapping[str, object] | None = None,
     *,
     using: str = "default",
     prepare: bool = True,
     row: type[tuple[Any, ...]] | None = None,
 ) -> list[Row]:
-    """One statement on Django's connection, in whatever transaction is open there; errors as
-    Django's own classes.
+    """Executes a statement on Django's connection, in its open transaction. Raises Django's error
+    classes.
     """
     connection = connections[using]
     connection.ensure_connection()

@@ -1,8 +1,8 @@
-"""State machines, declared once. Field, CHECK constraint, trigger, diagram and the states x edges
-test derive from the declaration.
+"""State machines, declared once. Field, CHECK constraint, trigger, diagram and the test of states
+and edges derive from the declaration.
 
-A machine does not move rows: rows move by named SQL statements and services. It says which moves
-exist, and the database refuses every other one (`move_trigger`), whoever tries.
+Named SQL statements and services move rows. A machine declares the legal moves, and the database
+rejects every other move (`move_trigger`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,14 +21,14 @@ class Edge:
 
 @dataclass(frozen=True)
 class StateMachine:
-    """`table`, the states it may be in, and every move that exists, each with who makes it."""
+    """The states of the rows of a table, and all legal moves with their actors."""
 
     name: str
     table: str
-    states: Mapping[str, str]  # state -> what it means, in a few words
+    states: Mapping[str, str]  # state -> its meaning in a few words
     edges: tuple[Edge, ...]
     initial: str
-    born: tuple[str, ...] = ()  # states a row may be inserted in, besides the initial one
+    born: tuple[str, ...] = ()  # further states of inserted rows
     column: str = "state"
     moves: frozenset[str] = field(init=False)
 
@@ -65,8 +65,8 @@ class StateMachine:
         )
 
     def move_trigger(self) -> str:
-        """The trigger that refuses undeclared moves. Its WHEN clause is the rule, so a legal
-        update never calls a function.
+        """The trigger that rejects undeclared moves. Its WHEN clause contains the rule, so a legal
+        update calls no function.
         """
         moves = ",".join(sorted(self.moves))
         old, new = f"OLD.{self.column}", f"NEW.{self.column}"
@@ -91,7 +91,7 @@ class StateMachine:
 
 
 def edges(rows: Iterable[str]) -> tuple[Edge, ...]:
-    """One line a group of moves: 'idle, reserved > held: allocate, API | only if open'."""
+    """Parses lines like 'idle, reserved > held: allocate, API | only if open'."""
     found = []
     for row in rows:
         move, _, rest = row.partition(":")

@@ -195,52 +195,49 @@ def describe_dump(file: Path, contents: BackupContents) -> str:
     ]
     if env.list_words("BERTH_SEALING_KEYS"):
         lines.append(
-            "Not in it: BERTH_SEALING_KEYS. Without them its plans, sources, logs and secrets "
-            "cannot be read."
+            "Not in the dump: BERTH_SEALING_KEYS. Without these keys its plans, sources, logs and "
+            "secrets cannot be read."
         )
     elif contents.keys:
         lines.append(
-            f"{keys}: the sealing keys. Whoever has both reads all secrets: keep it apart from the "
-            "dump, and keep it."
+            f"{keys}: the sealing keys. Both files together reveal all secrets: store this file "
+            "safely, and not beside the dump."
         )
     lines.append(
-        f"Not in them: {env.home() / 'secret-key'} (sessions; without it people sign in again), "
-        "agents and their logs."
+        f"Not in the backup: {env.home() / 'secret-key'} (sessions; without it users sign in "
+        "again), agents and their logs."
     )
     return "\n".join(lines)
 
 
 def describe_restore(done: RestoreResult) -> str:
-    lines = ["RestoreResult the database."]
+    lines = ["Restored the database."]
     if done.aside:
         lines.append(
-            f"The data from before lies in {done.aside}. For a day no sealed file is swept, so "
-            "that it can come back."
+            f"The previous data is in {done.aside}. For a day no sealed file is deleted, so that "
+            "you can return to that data."
         )
     if done.has_files:
         lines.append(
-            f"Added {count_files(done.added)} to {env.files()}; {done.present} were there."
+            f"Added {count_files(done.added)} to {env.files()}; {done.present} were present."
         )
     else:
         lines.append(
-            "The dump holds no sealed files: plans and sources are those that are in "
-            f"{env.files()}."
+            f"The dump contains no sealed files: plans and sources stay those of {env.files()}."
         )
     if done.added_keys:
         path = env.home() / sealing_keys.FILE
         lines.append(
-            f"Added {done.added_keys} sealing key{'s' * (done.added_keys > 1)} to {path}: what the "
-            "dump holds was sealed with them."
+            f"Added {done.added_keys} sealing key{'s' * (done.added_keys > 1)} of the dump to "
+            f"{path}."
         )
     if done.missing_keys:
         lines.append(
-            f"Missing sealing keys: {', '.join(done.missing_keys)}. What they sealed cannot be "
-            f"read. Put them, one a line, into {env.home() / sealing_keys.FILE} (or "
-            "BERTH_SEALING_KEYS, where that is set)."
+            f"Missing sealing keys: {', '.join(done.missing_keys)}. Data that was sealed with them "
+            f"cannot be read. Add them, one per line, to {env.home() / sealing_keys.FILE} (or to "
+            "BERTH_SEALING_KEYS, if that is set)."
         )
-    return "\n".join(
-        [*lines, "Start Berth with `make up`, then look for what is missing with `make doctor`."]
-    )
+    return "\n".join([*lines, "Start Berth with `make up`, then check it with `make doctor`."])
 
 
 def count_files(count: int) -> str:
@@ -272,8 +269,8 @@ def main() -> None:
                 print(describe_restore(restore_all(Home(env.home()), Path(file).absolute())))
             case _:
                 raise StartupError(str(__doc__).strip())
-    except StartupError as trouble:
-        sys.exit(f"{trouble}")
+    except StartupError as error:
+        sys.exit(f"{error}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What management commands share."""
+"""Shared code of management commands."""
 
 import getpass
 import json
@@ -20,15 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerCommand(BaseCommand):
-    """Runs controllers for ever, or with --once until they have nothing more to do."""
+    """Runs controllers for ever, or with --once until they have no more work."""
 
     requires_system_checks = []
     controllers: Sequence[type[Controller]] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--once", action="store_true", help="do what there is to do, then leave"
-        )
+        parser.add_argument("--once", action="store_true", help="do all due work, then exit")
         parser.add_argument(
             "--standby",
             type=int,
@@ -52,14 +50,14 @@ class ControllerCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         controllers = self.build(**options)
         if options["standby"] is not None:
-            logger.info("stands by for the process that runs")
+            logger.info("standing by for the active process")
             if not os.read(options["standby"], 1):
-                return  # the process that would have told it has ended
+                return  # the supervisor has ended
         run(controllers, once=options["once"], probe_port=options["probe"])
 
 
 def shell_actor() -> str:
-    """Who types the command, for the events it leaves."""
+    """The actor of events that a command writes: the user of the shell."""
     try:
         return f"shell:{getpass.getuser()}"
     except (KeyError, OSError):  # a container's user without a name
@@ -67,7 +65,7 @@ def shell_actor() -> str:
 
 
 def explain(error: BerthError) -> str:
-    """All faults, one a line, each with its way out."""
+    """All faults, one per line, each with its way out."""
     if not error.fields:
         return f"{error.detail} {error.way_out}".strip()
     lines = [f"{f.field}: {f.message} {f.way_out}".strip() for f in error.fields]
@@ -82,13 +80,13 @@ def explain(error: BerthError) -> str:
 
 
 def read_sources(paths: Sequence[str]) -> list[tuple[str, str]]:
-    """Texts and their names. All files that can't be read are told at once."""
+    """Texts and their names. Raises Invalid with all unreadable files."""
     found, faults = [], []
     for path in paths:
         try:
             found.append((sys.stdin.read() if path == "-" else Path(path).read_text(), path))
         except (OSError, UnicodeDecodeError) as error:
-            faults.append(FieldError(path, f"It cannot be read: {error}"))
+            faults.append(FieldError(path, f"The file cannot be read: {error}"))
     if faults:
         raise Invalid(fields=faults)
     return found

@@ -1,6 +1,4 @@
-"""`manage.py`: a database that does not answer is told in words, with the way out, not as
-a traceback.
-"""
+"""`manage.py`, with a plain error instead of a traceback if the database does not answer."""
 
 import os
 import sys
@@ -15,7 +13,7 @@ def main(arguments: list[str]) -> None:
     try:
         execute_from_command_line(arguments)
     except OperationalError as error:
-        # The server answered: it is something else.
+        # The server answered, so this is another error.
         if "--traceback" in arguments or getattr(error.__cause__, "sqlstate", None):
             raise
         sys.exit(explain_no_database(str(error).strip()))

@@ -1,4 +1,4 @@
 """Generates a typed Python module for each file of named SQL statements.
 
-`make statements` writes the modules. A test compares them with what is generated anew.
+`make statements` writes the modules. A test fails if a module is stale.
 """

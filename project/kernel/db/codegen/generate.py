@@ -12,7 +12,7 @@ from .render import module_path, render
 
 ROOT = Path(__file__).resolve().parents[4]
 APPS = ("project", "pools", "slots", "claims")
-ANY_NUMBER = 1  # in place of {n}
+ANY_NUMBER = 1  # instead of {n}
 
 
 def find_files() -> list[Path]:
@@ -37,7 +37,7 @@ def generate(connection: Connection, files: Iterable[Path]) -> dict[Path, str]:
 
 
 def _apply_marks(statements: Statements, name: str, found: Description) -> Description:
-    """`-- @nullable a, b` and `-- @not_null c` in a statement overrule what was found."""
+    """`-- @nullable a, b` and `-- @not_null c` in a statement override the generator."""
     marks = statements.marks[name]
     known = {field.name for field in (*found.parameters, *found.columns)}
     if missing := sorted(marks.keys() - known):
@@ -59,7 +59,7 @@ def _apply_marks(statements: Statements, name: str, found: Description) -> Descr
 
 
 def _format(text: str) -> str:
-    """As `make format` does."""
+    """Formats like `make format`."""
     for command in (["check", "--quiet", "--select", "I", "--fix"], ["format", "--quiet"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", "x_sql.py", "-"]
         text = subprocess.run(

@@ -32,7 +32,7 @@ TOTAL_AGGREGATES = frozenset({"count"})
 TOTAL_WINDOW_FUNCTIONS = frozenset(
     {"row_number", "rank", "dense_rank", "count", "ntile", "percent_rank", "cume_dist"}
 )
-# Operators that look something up and find nothing.
+# Operators that return NULL for a missing key.
 PARTIAL_OPERATORS = frozenset({"->", "->>", "#>", "#>>"})
 
 

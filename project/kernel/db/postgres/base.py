@@ -4,12 +4,11 @@ from django.db.backends.postgresql import base
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """An idle connection on which nothing arrived is alive: a server that ends says so, or its
-    socket closes, and both can be read.
+    """Takes an idle connection without unread data as alive: a server that ends sends a message or
+    closes the socket, and both make the socket readable.
 
-    Django asks `SELECT 1` at the start of each request instead, a round trip that a fast request
-    notices. A host that vanishes without a word is found by TCP keepalive, as it would be in the
-    middle of a request.
+    Django sends `SELECT 1` at the start of each request instead, which costs a round trip. TCP
+    keepalive detects a host that vanishes, as during a request.
     """
 
     def is_usable(self) -> bool:

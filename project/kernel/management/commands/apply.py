@@ -16,8 +16,8 @@ from project.kernel.manifests import (
 
 class Command(BaseCommand):
     help = (
-        "Makes the configuration equal to a file. All faults are told at once, and then "
-        "nothing is changed."
+        "Makes the configuration equal to a file. With a fault, it reports all faults and "
+        "changes nothing."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

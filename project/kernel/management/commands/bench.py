@@ -1,5 +1,5 @@
-"""Two processes: the outer one prepares a server and a scratch database, the inner one (in their
-environment) measures.
+"""Run a bench in two processes: the outer one prepares a server and a scratch database, the inner
+one measures in that environment.
 """
 
 import json
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,18 @@ from project.kernel.embedded.valkey import EmbeddedValkey
 from project.kernel.errors import BerthError
 from project.kernel.management.base import explain
 
-SCRATCH = "BERTH_BENCH_SCRATCH"  # set for the inner process: this database is ours to fill
+SCRATCH = "BERTH_BENCH_SCRATCH"  # set for the inner process, which may fill its database
 
 
 class Command(BaseCommand):
     help = (
-        "Measures on a scratch database of its own. With --json, one object on stdout and "
-        "everything else on stderr."
+        "Measures on a scratch database. With --json, prints one object on stdout and all other "
+        "output on stderr."
     )
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", nargs="?", help="none: lists them")
+        parser.add_argument("name", nargs="?", help="without a name: lists the benches")
         parser.add_argument("--json", action="store_true", help="one object on stdout")
         parser.add_argument(
             "--quick", action="store_true", help="a smoke run: seconds, not minutes"
@@ -67,7 +67,7 @@ class Command(BaseCommand):
 
 def _run_in_scratch(options: dict[str, Any], needs_valkey: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="berth-bench-"))
-    folder.chmod(0o755)  # the server runs as another user where we are root
+    folder.chmod(0o755)  # started by root, the server runs as another user
     environment = os.environ | {SCRATCH: "1", "BERTH_HOME": str(folder / "home")}
     postgres: EmbeddedPostgres | None = None
     valkey: EmbeddedValkey | None = None
@@ -93,7 +93,7 @@ def _run_in_scratch(options: dict[str, Any], needs_valkey: bool) -> int:
 
 @contextmanager
 def _scratch_database(url: str) -> Iterator[str]:
-    """A database of its own on that server, gone afterwards."""
+    """A new database on the server, dropped afterwards."""
     name = f"berth_bench_{secrets.token_hex(4)}"
     with _connect_beside(url) as connection:
         connection.execute(
@@ -113,16 +113,16 @@ def _scratch_database(url: str) -> Iterator[str]:
 
 
 def _connect_beside(url: str) -> psycopg.Connection[tuple[Any, ...]]:
-    """To the server's own database: the one in the URL may not have been made yet."""
+    """Connects to the database postgres, because the database of the URL may not exist."""
     try:
         return psycopg.connect(url, autocommit=True, dbname="postgres")
-    except psycopg.OperationalError:  # not there, or not for us
+    except psycopg.OperationalError:  # missing or forbidden
         return psycopg.connect(url, autocommit=True)
 
 
 @contextmanager
-def _only_result_on_stdout() -> Iterator[Any]:
-    """Whatever else is printed, by us or by a process we start, goes to stderr."""
+def _only_result_on_stdout() -> Iterator[Callable[[str], None]]:
+    """Redirects all other output, also of child processes, to stderr."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:

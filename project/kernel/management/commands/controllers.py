@@ -11,7 +11,7 @@ from project.kernel.outbox.relay import RELAYS
 
 
 class Command(ControllerCommand):
-    help = "Runs every controller and the relay in one process, a thread each."
+    help = "Runs all controllers and the relay in one process, each in a thread."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -11,8 +11,8 @@ from project.kernel.manifests import diff_documents, read_files
 
 class Command(BaseCommand):
     help = (
-        "Shows what applying a file would change. Leaves with 0 if nothing would, with 1 if "
-        "something would, with 2 on a fault."
+        "Shows what applying a file would change. Exits with 0 without a change, with 1 with a "
+        "change, with 2 on a fault."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -10,7 +10,7 @@ from project.kernel.manifests import export_documents
 
 
 class Command(BaseCommand):
-    help = "Writes the configuration as a file that `apply` takes back."
+    help = "Writes the configuration as a file that `apply` accepts."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("kind", nargs="?", default="", help="only this kind, for example pool")

@@ -1,5 +1,5 @@
-"""Django's `migrate`, made fit for a database that others use: one at a time, and it never
-queues behind a lock for long.
+"""Django's `migrate` for a database in use: one migration at a time, and no long waits for
+locks.
 """
 
 from typing import Any

@@ -1,8 +1,7 @@
-"""`manage.py prepare`: what stands between a database that answers and a Berth that may start. `up`
-runs it first.
+"""`manage.py prepare` prepares the database before the start; `up` runs it first.
 
-It refuses a database that a newer Berth has changed, dumps before it migrates, migrates, makes the
-first user, and loads the sample into a database that was empty. Each step is safe to repeat.
+The command rejects a database that a newer Berth has changed. It dumps before it migrates, creates
+the first user, and loads the sample into a new database. Each step is safe to repeat.
 """
 
 import os
@@ -26,14 +25,14 @@ FIRST_USER = "admin"
 
 
 class Command(BaseCommand):
-    help = "Migrate, make the first user, load the sample: everything before the first start."
-    requires_system_checks: list[str] = []  # `up` is to start within seconds; CI runs the checks
+    help = "Migrate, create the first user, load the sample: all steps before the first start."
+    requires_system_checks: list[str] = []  # `up` starts within seconds; CI runs the checks
 
     def add_arguments(self, parser: Any) -> None:
         parser.add_argument(
             "--embedded",
             action="store_true",
-            help="the database is ours alone: dump before migrating, offer the sample",
+            help="the database is the embedded one: dump before migrating, load the sample",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -47,7 +46,7 @@ class Command(BaseCommand):
         _forget_given_password()
         was_empty = self._migrate(is_embedded)
         if self._make_first_user():
-            self.stdout.write("the first user is made")
+            self.stdout.write("the first user is created")
         if is_embedded and was_empty and env.is_on("BERTH_SAMPLE", True):
             self._load_sample()
 
@@ -68,23 +67,24 @@ class Command(BaseCommand):
             made = backup.dump(env.database_url(), folder, backup.BEFORE_MIGRATION)
             backup.delete_older_dumps(folder)
             self.stdout.write(
-                f"Migrations to apply: {len(pending)}. The database as it was is in {made} "
-                "(without sealed files: they stay in place)"
+                f"Migrations to apply: {len(pending)}. A dump of the database before them is "
+                f"{made} (without sealed files, which stay in place)"
             )
         call_command("migrate", verbosity=0, interactive=False)
         return not applied
 
     def _load_sample(self) -> None:
-        """Berth starts without it, too."""
+        """A failure does not prevent the start."""
         try:
             call_command("sample", "load", stdout=self.stdout)
         except CommandError as error:
             self.stderr.write(f"The sample is not loaded: {error}")
 
     def _make_first_user(self) -> bool:
-        """Only where no active superuser exists. A password that Berth makes is written to the
-        state folder first: a user whose password is nowhere would be no use. A password that was
-        given in BERTH_ADMIN_PASSWORD is known to its owner and is written nowhere."""
+        """Creates a superuser if no active one exists. A generated password is written to the state
+        folder before the user is saved, so that no user has a lost password. A password from
+        BERTH_ADMIN_PASSWORD is not written, because its owner knows it.
+        """
         model = get_user_model()
         with transaction.atomic():
             if model.objects.filter(is_active=True, is_superuser=True).exists():
@@ -105,8 +105,8 @@ def password_file() -> Path:
 
 
 def _forget_given_password() -> None:
-    """Earlier versions wrote a password that was given in BERTH_ADMIN_PASSWORD to the
-    state folder.
+    """Deletes the password file of earlier versions, which also wrote the password from
+    BERTH_ADMIN_PASSWORD.
     """
     given = os.environ.get("BERTH_ADMIN_PASSWORD")
     with suppress(FileNotFoundError):
@@ -124,6 +124,6 @@ def _newer(names: list[str]) -> str:
     )
     return (
         f"This database was changed by a newer Berth: it has {shown}, unknown to this version. "
-        "Nothing was touched.\nCheck out the newer version and start it (git pull; make up), or "
-        f"go back to a dump: {way_back}"
+        "Nothing was changed.\nCheck out the newer version and start it (git pull; make up), or "
+        f"restore a dump: {way_back}"
     )

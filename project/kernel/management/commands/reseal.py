@@ -1,4 +1,4 @@
-"""`manage.py reseal`: everything that is sealed, sealed with the present key."""
+"""`manage.py reseal`: encrypt all sealed data with the current key."""
 
 import time
 from typing import Any
@@ -12,26 +12,23 @@ from project.kernel.errors import BerthError
 from project.kernel.management.base import explain
 from project.kernel.security import encryption
 
-SETTLED = 60.0  # seconds after which every process has read the file anew
+SETTLED = 60.0  # seconds after which every process has read the changed file
 
 
 class Command(BaseCommand):
-    help = (
-        "Seals secrets, logs and files anew with the first of the sealing keys. Nothing has to "
-        "stop meanwhile."
-    )
+    help = "Encrypts secrets, logs and files with the first of the sealing keys, while Berth runs."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--print-key",
             action="store_true",
-            help="make a key for BERTH_SEALING_KEYS, print it, and do no more",
+            help="only print a new key for BERTH_SEALING_KEYS",
         )
         parser.add_argument(
             "--new-key",
             action="store_true",
-            help="put a new key first in the state folder's file; then run it again",
+            help="put a new key first in the state folder's file; then run the command again",
         )
         parser.add_argument(
             "--drop-old",
@@ -55,13 +52,13 @@ class Command(BaseCommand):
                 or time.time() - encryption.key_file().stat().st_mtime < SETTLED
             ):
                 raise CommandError(
-                    "The keys stand in BERTH_SEALING_KEYS: take the old ones out there, once this "
-                    "has run without --drop-old. Keep them with your backups: older ones cannot be "
-                    "read without them."
+                    "The keys are in BERTH_SEALING_KEYS: remove the old keys there, after this "
+                    "command has run without --drop-old. Keep them with your backups: older "
+                    "backups cannot be read without them."
                     if settings.BERTH_SEALING_KEYS
                     else (
-                        f"The key is too new: until {SETTLED:.0f} s after --new-key some process "
-                        "may still seal with the old one."
+                        f"The key is too new: for {SETTLED:.0f} s after --new-key a process may "
+                        "still seal with the old key."
                     )
                 )
             self._reseal()
@@ -70,8 +67,8 @@ class Command(BaseCommand):
                 self.stdout.write("Only the first key is used from now on.")
                 if dropped:
                     self.stdout.write(
-                        f"Dumps that are older need the dropped keys: they are in {dropped}. "
-                        "Delete it with the last such dump."
+                        f"Older dumps need the dropped keys, which are in {dropped}. Delete that "
+                        "file with the last such dump."
                     )
         except BerthError as error:
             raise CommandError(explain(error))
@@ -79,10 +76,10 @@ class Command(BaseCommand):
     def _add_key(self) -> None:
         if settings.BERTH_SEALING_KEYS:
             raise CommandError(
-                "The keys stand in BERTH_SEALING_KEYS: put the new one first there, and start "
-                "every process anew."
+                "The keys are in BERTH_SEALING_KEYS: put the new key first there, and restart all "
+                "processes."
             )
-        encryption.key_id()  # the file is there from here on
+        encryption.key_id()  # creates the file
         encryption.write_file([encryption.make_key(), *encryption.read_file()])
         encryption.forget()
         self.stdout.write(
@@ -95,5 +92,5 @@ class Command(BaseCommand):
         with patient():
             for name, resealer in encryption.list_resealers():
                 self.stdout.write(
-                    f"{name}: {sum(resealer())} sealed anew with key {encryption.key_id()}"
+                    f"{name}: {sum(resealer())} resealed with key {encryption.key_id()}"
                 )
