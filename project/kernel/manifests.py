@@ -72,11 +72,6 @@ def list_kinds() -> list[ManifestKind]:
     return sorted(_kinds.values(), key=lambda k: (k.order, k.name))
 
 
-def read_documents(text: str, source: str) -> list[Document]:
-    """Parses a file. Raises Invalid with a field error for each fault."""
-    return read_files([(text, source)])
-
-
 def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
     """Parses several files, given as (text, name). Raises Invalid with the faults of all files."""
     faults: list[FieldError] = []

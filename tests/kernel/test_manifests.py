@@ -17,7 +17,7 @@ from project.kernel.manifests import (
     ManifestKind,
     apply_documents,
     export_documents,
-    read_documents,
+    read_files,
     register_kind,
 )
 from project.kernel.models import Event
@@ -93,7 +93,7 @@ def file(tmp_path: Path) -> Path:
 
 def faults(text: str) -> list[str]:
     with pytest.raises(Invalid) as caught:
-        read_documents(text, "f")
+        read_files([(text, "f")])
     return [f"{e.field}: {e.message}" for e in caught.value.fields] or [caught.value.detail]
 
 
@@ -127,7 +127,7 @@ def test_malformed_file_is_refused(text, said):
 
 
 def test_empty_file_changes_nothing():
-    assert read_documents("---\n", "f") == read_documents("", "f") == []
+    assert read_files([("---\n", "f")]) == read_files([("", "f")]) == []
 
 
 def test_manifest_is_applied_once_and_then_unchanged(shelf, file, capsys):
@@ -182,7 +182,7 @@ def test_faults_of_all_files_are_reported_at_once(shelf, tmp_path):
     assert shelf.things == {}
     with pytest.raises(
         CommandError,
-        match=r"2 faults(.|\n)*none: It cannot be read(.|\n)*nothing: It cannot be read",
+        match=r"2 faults(.|\n)*none: The file cannot be(.|\n)*nothing: The file cannot be read",
     ):
         call_command(
             "apply",
@@ -198,7 +198,7 @@ def test_faults_of_all_files_are_reported_at_once(shelf, tmp_path):
 def test_refusal_in_the_middle_rolls_back_earlier_changes(shelf, file):
     shelf.refuses.add("b")
     with pytest.raises(Refused):
-        apply_documents(read_documents(TWO, "f"))
+        apply_documents(read_files([(TWO, "f")]))
     assert not Event.objects.exists()
 
 
@@ -240,7 +240,7 @@ def test_documents_are_ordered_by_kind(shelf):
     register_kind(
         ManifestKind("room", shelf.validate, shelf.diff, shelf.apply, shelf.export, order=-1)
     )
-    found = read_documents("kind: shelf\nname: a\n---\nkind: room\nname: z\n", "f")
+    found = read_files([("kind: shelf\nname: a\n---\nkind: room\nname: z\n", "f")])
     assert [(d.kind.name, d.name) for d in found] == [("room", "z"), ("shelf", "a")]
     with pytest.raises(ValueError, match="twice"):
         register_kind(ManifestKind("room", shelf.validate, shelf.diff, shelf.apply, shelf.export))

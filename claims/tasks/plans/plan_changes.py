@@ -16,7 +16,6 @@ from claims.tasks.plans.plan_outline import (
     LEFT_OUT,
     PARTS,
     NotAPlan,
-    answer_outline,
     is_path,
     natural,
     read_parts,
@@ -178,11 +177,6 @@ class PlanTree:
         return next(
             (c for c in (*self.changes, *self.drift, *self.outputs) if c.number == number), None
         )
-
-
-def read_plan(data: bytes) -> PlanTree:
-    """Reads the JSON of a plan in this process."""
-    return read_outline(answer_outline(data))
 
 
 def read_outline(outline: bytes) -> PlanTree:

@@ -150,11 +150,6 @@ def view_plan(claim_id: int) -> PlanView | None:
     return None if found is None else view_plans([found])[0]
 
 
-def list_plans(claim_id: int) -> list[PlanView]:
-    """The plans of a claim, newest first."""
-    return view_plans(Plan.objects.filter(claim_id=claim_id).order_by("-id"))
-
-
 def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
     plans = list(rows)
     approvals: dict[int, list[Approval]] = defaultdict(list)

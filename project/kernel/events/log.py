@@ -157,12 +157,6 @@ def row_of(columns: tuple[Any, ...]) -> EventRow:
     return EventRow(*values)
 
 
-def held_up_seconds() -> float:
-    with connection.cursor() as cursor:
-        cursor.execute(HELD_UP)
-        return float(cursor.fetchone()[0])
-
-
 def first_id_at(moment: datetime) -> int:
     """The first id that was written at or after this moment; without one, the last id plus 1."""
     with connection.cursor() as cursor:

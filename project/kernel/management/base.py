@@ -47,7 +47,7 @@ class ControllerCommand(BaseCommand):
     def build(self, **options: Any) -> list[Controller]:
         return [controller() for controller in self.controllers]
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         controllers = self.build(**options)
         if options["standby"] is not None:
             logger.info("standing by for the active process")

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="show what would change")
         parser.add_argument("--reason", default="", help="kept with the events")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         discover("manifests")
         try:
             with acting_as(shell_actor()):

@@ -45,7 +45,7 @@ class Command(BaseCommand):
             "--quick", action="store_true", help="a smoke run: seconds, not minutes"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         discover("benches")
         if not options["name"]:
             for each in list_benches():

@@ -25,7 +25,7 @@ class Command(BaseCommand):
             help="YAML; - is standard input",
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         discover("manifests")
         try:
             outcomes = diff_documents(read_files(read_sources(options["file"])))

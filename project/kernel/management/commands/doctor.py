@@ -25,7 +25,7 @@ class Command(BaseCommand):
             "--repair", metavar="ID", help="mend what this check finds, then look again"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         discover("checks")
         try:
             with acting_as("doctor"), patient():

@@ -16,7 +16,7 @@ class Command(BaseCommand):
         parser.add_argument("kind", nargs="?", default="", help="only this kind, for example pool")
         parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         discover("manifests")
         try:
             with patient():

@@ -13,7 +13,7 @@ ONE_AT_A_TIME = 0x6265727468  # "berth"; an advisory lock of the session, releas
 
 
 class Command(Migrate):
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         connection = connections[options["database"]]
         with patient(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", [ONE_AT_A_TIME])

@@ -35,7 +35,7 @@ class Command(BaseCommand):
             help="the database is the embedded one: dump before migrating, load the sample",
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         is_embedded: bool = options["embedded"]
         try:
             connection.ensure_connection()

@@ -39,7 +39,7 @@ class Command(BaseCommand):
             ),
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         if options["print_key"]:
             self.stdout.write(encryption.make_key())
             return

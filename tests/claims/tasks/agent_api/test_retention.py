@@ -182,7 +182,7 @@ def test_reseal_changes_the_key_of_files_and_logs(pool: Pool, settings: Any) -> 
     settings.BERTH_SEALING_KEYS = [new, old]
     said = io.StringIO()
     call_command("reseal", stdout=said)
-    assert "files: 3 sealed anew" in said.getvalue() and "logs: 5 sealed anew" in said.getvalue()
+    assert "files: 3 resealed" in said.getvalue() and "logs: 5 resealed" in said.getvalue()
     settings.BERTH_SEALING_KEYS = [new]
     assert (
         b"".join(read_text(claim.id, claim.generation))
@@ -192,7 +192,7 @@ def test_reseal_changes_the_key_of_files_and_logs(pool: Pool, settings: Any) -> 
     assert (read_file(plan.file), read_file(plan.json_file)) == (b"a plan", b"{}")
     again = io.StringIO()
     call_command("reseal", stdout=again)
-    assert "files: 0 sealed anew" in again.getvalue()
+    assert "files: 0 resealed" in again.getvalue()
 
 
 def test_reseal_adds_a_key_to_the_state_folder_and_drops_old_keys(settings: Any) -> None:

@@ -95,7 +95,7 @@ def test_secrets_are_resealed_with_a_new_key(pool: Pool, settings: Any) -> None:
     settings.BERTH_SEALING_KEYS = [new, old]
     said = io.StringIO()
     call_command("reseal", stdout=said)
-    assert "secrets: 1 sealed anew" in said.getvalue()
+    assert "secrets: 1 resealed" in said.getvalue()
     settings.BERTH_SEALING_KEYS = [new]
     assert read_secrets(pool.pk, ["A"]) == {"A": VALUE}
     assert Secret.objects.get().key_id == encryption.key_id()

@@ -16,7 +16,8 @@ from claims.models import Claim, Run
 from claims.tasks.files.sealed_files import save_file
 from claims.tasks.logs.logs import Piece, add_log
 from claims.tasks.plans.outlines import outline_plan
-from claims.tasks.plans.plan_outline import NotAPlan
+from claims.tasks.plans.plan_changes import PlanTree, read_outline
+from claims.tasks.plans.plan_outline import NotAPlan, answer_outline
 from claims.tasks.runs.services import record_result, start_run
 from claims.tasks.task_result import TaskResult
 from pools.lifecycle.services import create_pool
@@ -26,6 +27,11 @@ from slots.members.liveness import record_heartbeat
 from slots.models import Slot
 
 LOG = 64_000_000
+
+
+def read_plan(data: bytes) -> PlanTree:
+    """Reads the JSON of a plan in this process."""
+    return read_outline(answer_outline(data))
 
 
 def make_task_pool(

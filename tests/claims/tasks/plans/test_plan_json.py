@@ -20,7 +20,6 @@ from claims.tasks.plans.plan_changes import (
     in_group,
     lines_of,
     matching,
-    read_plan,
 )
 from claims.tasks.plans.value_diff import (
     DEEPEST,
@@ -31,6 +30,7 @@ from claims.tasks.plans.value_diff import (
     diff_values,
 )
 from slots.agent.executors.plan_summary import summarize_plan
+from tests.claims.tasks.plans.helpers import read_plan
 
 
 def resource(

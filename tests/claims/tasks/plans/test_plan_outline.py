@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from claims.tasks.plans import plan_outline
 from claims.tasks.plans.json_scan import Scan
-from claims.tasks.plans.plan_changes import lines_of, read_plan
+from claims.tasks.plans.plan_changes import lines_of
 from claims.tasks.plans.plan_outline import NotAPlan, answer_outline, read_head
-from tests.claims.tasks.plans.helpers import resource
+from tests.claims.tasks.plans.helpers import read_plan, resource
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
