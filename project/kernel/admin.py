@@ -1,12 +1,12 @@
 """Admin pages of events, operations, provider budgets, controllers, users and groups."""
 
-from typing import Any
-
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.db.models import Model, QuerySet
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
@@ -61,10 +61,12 @@ class OpenFilter(admin.SimpleListFilter):
     title = "is"
     parameter_name = "is"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(
+        self, request: HttpRequest, model_admin: "admin.ModelAdmin[Operation]"
+    ) -> list[tuple[str, str]]:
         return [("open", "open"), ("permanent", "open, given up"), ("done", "done")]
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Operation]) -> QuerySet[Operation]:
         if self.value() == "open":
             return queryset.filter(done_at__isnull=True)
         if self.value() == "permanent":
@@ -174,12 +176,13 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
     readonly_fields = ("last_login", "date_joined")
     filter_horizontal = ("groups",)
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
         """Claims, approvals and events identify users by username, so usernames never change."""
         return self.readonly_fields if obj is None else (*self.readonly_fields, "username")
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: Model, form: Form, change: bool) -> None:
         super().save_model(request, obj, form, change)
+        assert isinstance(obj, User)
         record_user_change(request, obj)
 
     def user_change_password(
@@ -194,7 +197,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
             record_user_change(request, user)
         return response
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Events name users. Deactivating a user ends the sessions and tokens of that user."""
         return False
 
@@ -204,14 +207,14 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
     fields = ("name",)
     filter_horizontal = ()
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Deleting a group would remove its grants without events. Revoke the grants or remove the
         users instead.
         """
         return False
 
 
-def record_user_change(request: HttpRequest, user: Any) -> None:
+def record_user_change(request: HttpRequest, user: User) -> None:
     """Records the change. Open sockets of the user then check their permissions again."""
     with acting_as(request.user.get_username()):
         record(

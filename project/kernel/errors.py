@@ -61,7 +61,7 @@ class BerthError(Exception):
         self.data = data  # further members of the answer, such as the current generation
         super().__init__(self.detail)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "code": self.code,
             "detail": self.detail,

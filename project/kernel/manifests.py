@@ -150,7 +150,7 @@ def export_documents(kind: str = "", names: Sequence[str] = ()) -> str:
             f"There is no kind {kind}.",
             way_out=f"Kinds: {', '.join(k.name for k in list_kinds())}.",
         )
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     for each in list_kinds():
         if kind in ("", each.name):
             found += [

@@ -13,9 +13,9 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
+from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -168,7 +168,12 @@ class Reference:
 
 
 def _loop(
-    k: int, conninfo: str, first: int, seconds: float, barrier: Barrier, answers: Any
+    k: int,
+    conninfo: str,
+    first: int,
+    seconds: float,
+    barrier: Barrier,
+    answers: "Queue[tuple[int, float]]",
 ) -> None:
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("SELECT 1")

@@ -87,7 +87,7 @@ class BenchRun:
         return quick if self.is_quick else full
 
     @contextmanager
-    def crew(self, make: str, size: int, **options: Any) -> Iterator[WorkerGroup]:
+    def crew(self, make: str, size: int, **options: object) -> Iterator[WorkerGroup]:
         with WorkerGroup(make, size, options) as crew:
             yield crew
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import django
@@ -46,7 +47,7 @@ class WorkerGroup:
         self,
         make: str,
         size: int,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         start_timeout: float = 120.0,
     ) -> None:
         # Spawned, so that the workers inherit no connections and threads.
@@ -68,7 +69,7 @@ class WorkerGroup:
             self._processes.append(process)
         _gather(self._pipes, start_timeout)
 
-    def slice(self, seconds: float, **options: Any) -> Slice:
+    def slice(self, seconds: float, **options: object) -> Slice:
         """Starts all workers together for so many seconds. Workers with an attribute `begin` get
         the options.
         """
@@ -122,9 +123,9 @@ def _work(
     k: int,
     size: int,
     database: str,
-    options: dict[str, Any],
+    options: dict[str, object],
     pipe: Connection,
-    barrier: Any,
+    barrier: Barrier,
 ) -> None:
     try:
         django.setup()

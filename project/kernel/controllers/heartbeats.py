@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 from django.db import connection
@@ -45,7 +45,9 @@ class Health(NamedTuple):
     detail: str
 
 
-def write(using: psycopg.Connection[Any], instance: str, pulses: Sequence[LoopHeartbeat]) -> None:
+def write(
+    using: psycopg.Connection[object], instance: str, pulses: Sequence[LoopHeartbeat]
+) -> None:
     columns = {
         "names": [p.name for p in pulses],
         "stuck": [p.stuck for p in pulses],
@@ -56,7 +58,7 @@ def write(using: psycopg.Connection[Any], instance: str, pulses: Sequence[LoopHe
     using.execute(WRITE, {"instance": instance, **columns})
 
 
-def remove(using: psycopg.Connection[Any], instance: str) -> None:
+def remove(using: psycopg.Connection[object], instance: str) -> None:
     using.execute(REMOVE, {"instance": instance})
 
 

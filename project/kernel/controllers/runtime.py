@@ -17,7 +17,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
-from typing import Any
 
 import psycopg
 from django.db import InterfaceError, OperationalError, close_old_connections, connections
@@ -176,7 +175,7 @@ class Listener:
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = loops
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._connection: psycopg.Connection[object] | None = None
         self._failures = 0
         self._retry_at = 0.0
         self._has_beaten = False
@@ -207,7 +206,7 @@ class Listener:
 
     def wait(self, stop: StopRequest, seconds: float) -> None:
         """Wait for a hint, the stop or the timeout, and wake the controllers of received hints."""
-        waiting: list[StopRequest | psycopg.Connection[tuple[Any, ...]]] = [stop]
+        waiting: list[StopRequest | psycopg.Connection[object]] = [stop]
         if self._connection is not None:
             waiting.append(self._connection)
         else:
@@ -239,7 +238,7 @@ class Listener:
             self._connection.close()
             self._connection = None
 
-    def _receive(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _receive(self, connection: psycopg.Connection[object]) -> None:
         """Read hints from libpq: a query would add a round trip to each wake-up."""
         try:
             connection.pgconn.consume_input()

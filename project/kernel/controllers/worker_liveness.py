@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from celery import Celery
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
@@ -40,14 +41,14 @@ class WorkerLiveness:
         self,
         ask: Ask,
         instance: str,
-        connect: Callable[[], Any] | None = None,
+        connect: Callable[[], psycopg.Connection[object]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = ask
         self._clock = clock
         self._instance = instance
         self._connect = connect or (lambda: connect_direct(NAME))
-        self._connection: Any = None
+        self._connection: psycopg.Connection[object] | None = None
         self._answered_at = self._clock()
         self._steps = 0
         self._is_written = False
@@ -139,7 +140,7 @@ def ask_consumer(app: Any, hostname: str) -> bool:
         return bool(app.control.ping([hostname], timeout=PATIENCE, connection=connection))
 
 
-def start_worker_liveness(app: Any, hostname: str) -> WorkerLiveness:
+def start_worker_liveness(app: Celery, hostname: str) -> WorkerLiveness:
     """Called in a worker that is ready. Its probe answers until the process ends."""
     pulse = WorkerLiveness(lambda: ask_consumer(app, hostname), instance_name())
     if port := default_port():

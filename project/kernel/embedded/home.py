@@ -20,7 +20,7 @@ import shutil
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from project.kernel.embedded import process
 from project.kernel.embedded.process import StartupError
@@ -72,8 +72,8 @@ class Home:
     def _describe_owner(self) -> str:
         assert self.lock is not None
         try:
-            told: dict[str, Any] = json.loads(self.lock.read())
-            where = f"{told['url']} (process {told['pid']})"
+            owner: dict[str, object] = json.loads(self.lock.read())
+            where = f"{owner['url']} (process {owner['pid']})"
         except (ValueError, KeyError):
             where = "it is just starting"
         return (

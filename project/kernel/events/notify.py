@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import psycopg
 
@@ -42,7 +41,7 @@ class Sender:
         self._sending: set[str] = set()
         self._sent_at: dict[str, float] = {}
         self._thread: threading.Thread | None = None
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._connection: psycopg.Connection[object] | None = None
 
     def add(self, topics: tuple[str, ...]) -> None:
         # The thread has not taken these hints yet, so it sends them after this commit.

@@ -44,7 +44,7 @@ class ControllerCommand(BaseCommand):
             ),
         )
 
-    def build(self, **options: Any) -> list[Controller]:
+    def build(self, **options: object) -> list[Controller]:
         return [controller() for controller in self.controllers]
 
     def handle(self, *args: object, **options: Any) -> None:

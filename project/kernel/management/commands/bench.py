@@ -112,7 +112,7 @@ def _scratch_database(url: str) -> Iterator[str]:
             )
 
 
-def _connect_beside(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+def _connect_beside(url: str) -> psycopg.Connection[object]:
     """Connects to the database postgres, because the database of the URL may not exist."""
     try:
         return psycopg.connect(url, autocommit=True, dbname="postgres")

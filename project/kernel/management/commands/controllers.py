@@ -1,5 +1,3 @@
-from typing import Any
-
 from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils.module_loading import import_string
@@ -19,7 +17,7 @@ class Command(ControllerCommand):
             "--perform", action="store_true", help="also perform operations here, without Celery"
         )
 
-    def build(self, **options: Any) -> list[Controller]:
+    def build(self, **options: object) -> list[Controller]:
         kinds: list[type[Controller]] = [import_string(name) for name in settings.BERTH_CONTROLLERS]
         kinds += [Performer] if options["perform"] else []
         kinds += RELAYS

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
-from django.core.management import BaseCommand, CommandError, call_command
+from django.core.management import BaseCommand, CommandError, CommandParser, call_command
 from django.db import OperationalError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
     help = "Migrate, create the first user, load the sample: all steps before the first start."
     requires_system_checks: list[str] = []  # `up` starts within seconds; CI runs the checks
 
-    def add_arguments(self, parser: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--embedded",
             action="store_true",
