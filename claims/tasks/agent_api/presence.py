@@ -269,14 +269,8 @@ def time_left(call: AgentCall) -> tuple[float, bool]:
 
 def read_runs(value: object, faults: Faults) -> list[ReportedRun]:
     """The runs that the agent knows."""
-    if value is None:
-        return []
-    if not isinstance(value, list) or len(value) > MOST_RUNS:
-        faults.add("runs", f"This is not a list of at most {MOST_RUNS} runs.")
-        return []
     found: list[ReportedRun] = []
-    for i, item in enumerate(value):
-        where = f"runs[{i}]"
+    for where, item in read_list([] if value is None else value, "runs", faults):
         given = read_mapping(
             item,
             where,
@@ -299,16 +293,10 @@ def read_states(value: object, faults: Faults) -> list[dict[str, int]] | None:
     """Rescued states that the server does not have. None: the agent sends no list."""
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) > MOST_RUNS:
-        faults.add("states", f"This is not a list of at most {MOST_RUNS} states.")
-        return None
+    lowest = {"claim": 1, "generation": 1, "size": 0}
     found = []
-    for i, item in enumerate(value):
-        where = f"states[{i}]"
-        given = read_mapping(
-            item, where, ("claim", "generation", "size"), faults, required=("claim", "generation")
-        )
-        lowest = {"claim": 1, "generation": 1, "size": 0}
+    for where, item in read_list(value, "states", faults):
+        given = read_mapping(item, where, lowest, faults, required=("claim", "generation"))
         found.append(
             {
                 name: read_integer(given, where, name, faults, low, BIGINT, 0)
@@ -316,6 +304,14 @@ def read_states(value: object, faults: Faults) -> list[dict[str, int]] | None:
             }
         )
     return found
+
+
+def read_list(value: object, name: str, faults: Faults) -> list[tuple[str, object]]:
+    """The items of a list with their paths."""
+    if isinstance(value, list) and len(value) <= MOST_RUNS:
+        return [(f"{name}[{i}]", item) for i, item in enumerate(value)]
+    faults.add(name, f"This is not a list of at most {MOST_RUNS} {name}.")
+    return []
 
 
 def filter_open_runs(member_id: int, runs: list[ReportedRun]) -> list[ReportedRun]:
@@ -332,23 +328,15 @@ def filter_open_runs(member_id: int, runs: list[ReportedRun]) -> list[ReportedRu
 
 def read_slots(body: object) -> list[tuple[int, int]]:
     faults = Faults()
-    items = read_mapping(body, "", ("slots",), faults, required=("slots",)).get("slots")
-    if not isinstance(items, list) or len(items) > MOST_RUNS:
-        faults.add(
-            "slots",
-            f"This is not a list of at most {MOST_RUNS} slots.",
-            "Send [{slot: 7, generation: 41}].",
-        )
-        items = []
+    slots = read_mapping(body, "", ("slots",), faults, required=("slots",)).get("slots")
+    names = ("slot", "generation")
     found = []
-    for i, item in enumerate(items):
-        given = read_mapping(
-            item, f"slots[{i}]", ("slot", "generation"), faults, required=("slot", "generation")
-        )
+    for where, item in read_list(slots, "slots", faults):
+        given = read_mapping(item, where, names, faults, required=names)
         found.append(
             (
-                read_integer(given, f"slots[{i}]", "slot", faults, 1, BIGINT, 0),
-                read_integer(given, f"slots[{i}]", "generation", faults, 0, BIGINT, 0),
+                read_integer(given, where, "slot", faults, 1, BIGINT, 0),
+                read_integer(given, where, "generation", faults, 0, BIGINT, 0),
             )
         )
     faults.raise_if_any()
