@@ -1,9 +1,8 @@
-"""Pools as files: `apply -f`, `diff -f`, `export`. The form is that of the API; members that a
-file lists belong to it.
+"""Pools as files: `apply -f`, `diff -f`, `export`. A file has the same fields as the API, and may
+list the members.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from pools.config.spec import parse_pool
 from pools.lifecycle.policy import diff_values
@@ -27,8 +26,8 @@ def preflight_pool(name: str, spec: Spec) -> Sequence[FieldError]:
 
 
 def diff_pool(name: str, spec: Spec) -> Sequence[ManifestChange]:
-    """Both sides in canonical form, so that a shorthand is no difference. Members are compared
-    by name, where the file lists them.
+    """The changes between the canonical forms, in which shorthands do not differ. Members are
+    compared by name, if the file lists them.
     """
     after = parse_pool(_config(name, spec), option_readers())
     pool = _find(name)
@@ -54,9 +53,9 @@ def export_pools() -> Iterable[tuple[str, Spec]]:
 
 
 def _diff_members(
-    before: list[dict[str, Any]], after: list[dict[str, Any]]
+    before: list[dict[str, object]], after: list[dict[str, object]]
 ) -> list[ManifestChange]:
-    mine, theirs = {m["name"]: m for m in before}, {m["name"]: m for m in after}
+    mine, theirs = ({str(m["name"]): m for m in members} for members in (before, after))
     found = [
         ManifestChange(f"{MEMBERS}.{name}", mine[name], None) for name in mine if name not in theirs
     ]
@@ -78,7 +77,7 @@ def _find(name: str) -> Pool | None:
     return Pool.objects.filter(LIVE, name=name).first()
 
 
-def _config(name: str, spec: Spec) -> Mapping[str, Any]:
+def _config(name: str, spec: Spec) -> Mapping[str, object]:
     return {**spec, "name": name}
 
 

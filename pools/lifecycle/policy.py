@@ -1,8 +1,7 @@
-"""Decisions about pools. Pure: plain values in, a verdict with its reason out."""
+"""Decisions about pools. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +16,16 @@ class FixedField:
 @dataclass(frozen=True, slots=True)
 class FieldChange:
     field: str
-    before: Any
-    after: Any
+    before: object
+    after: object
 
 
-# What a slot is follows from these, and claims hold slots.
+# The slots follow from these fields, and claims hold slots.
 FIXED_WITH_MEMBERS = {
     "provider": "another pool under the other provider",
     "slots": "another pool with the new layout",
 }
-# A free number is withdrawn or offered again; one that is held refuses by itself.
+# A free port is closed or opened; another check refuses a port that a claim holds.
 MAY_CHANGE = ("slots.foreign",)
 PORT_WORDS = {
     "ports": "the port range",
@@ -36,13 +35,16 @@ PORT_WORDS = {
 
 
 def list_fixed(
-    before: Mapping[str, Any], after: Mapping[str, Any], members: int, rolled: Collection[str] = ()
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    members: int,
+    rolled: Collection[str] = (),
 ) -> list[FixedField]:
     """Changes of a stored configuration that would move existing claims, while the pool has
-    members. Nothing moves without a word.
+    members.
 
-    `rolled`: options of the provider that a member is made from. They may change: who is there is
-    renewed once it is idle.
+    `rolled`: options of the provider from which a member is created. They may change, because
+    members are renewed once idle.
     """
     if not members:
         return []
@@ -72,10 +74,8 @@ def list_fixed(
     return found
 
 
-def diff_values(before: Any, after: Any, where: str = "") -> list[FieldChange]:
-    """Field by field, down to what is no mapping. Equal values are no change, however they
-    were written.
-    """
+def diff_values(before: object, after: object, where: str = "") -> list[FieldChange]:
+    """The changes between two values; mappings are compared field by field."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         found = []
         for name in [*before, *(n for n in after if n not in before)]:
@@ -88,8 +88,8 @@ def diff_values(before: Any, after: Any, where: str = "") -> list[FieldChange]:
 def offers_slots(
     *, pool_state: str, is_paused: bool, member_state: str, is_cordoned: bool, is_leaving: bool
 ) -> bool:
-    """Whether the slots of a member are handed out: what `slot.is_open` says of every slot that
-    is not retired (I8).
+    """Whether new claims may take the slots of a member: `slot.is_open` of each slot that is not
+    retired (I8).
     """
     return (
         pool_state == "active"

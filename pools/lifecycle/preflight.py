@@ -1,13 +1,11 @@
-"""What a configuration would meet outside, asked before it is taken: outside every transaction, and
-before the services are called.
+"""Checks a configuration against the outside system, before the services and outside of every
+transaction.
 
-What is certainly wrong is refused at its field: a context nobody knows, a namespace or a right that
-is missing, a template that the cluster does not admit. A provider that does not answer says nothing
-about the configuration: pools as files are taken while a cluster is away, the pool says what is
-wrong, and what comes of the template shows with the first member.
+Certain faults are refused at their field: an unknown context, a missing namespace or right, a
+template that the cluster does not admit. A provider that does not answer causes no fault: pool
+files can be applied while a cluster is away. The pool then shows the error, and faults of the
+template appear with the first member.
 """
-
-from typing import Any
 
 from pools.config.spec import PoolSpec, read_pool
 from pools.lifecycle.selectors import LIVE, snapshot_pool, spec_of
@@ -17,9 +15,9 @@ from project.kernel.db.guards import outside_transaction
 from project.kernel.errors import FieldError, Invalid
 
 
-def check_outside(config: Any, where: str = "") -> list[FieldError]:
-    """Faults that only the provider knows. Those of the configuration itself are the services'
-    business, and come first.
+def check_outside(config: object, where: str = "") -> list[FieldError]:
+    """Faults that only the provider finds. Empty for a configuration that has other faults: the
+    services report these.
     """
     spec, _ = read_pool(config, option_readers(), where)
     if spec is None or not has_preflight(spec):
@@ -30,7 +28,7 @@ def check_outside(config: Any, where: str = "") -> list[FieldError]:
     ]
 
 
-def refuse_outside(config: Any) -> None:
+def refuse_outside(config: object) -> None:
     if faults := check_outside(config):
         raise Invalid(fields=faults)
 
@@ -41,7 +39,7 @@ def run_preflight(pool: PoolSnapshot) -> list[FieldError]:
 
 
 def has_preflight(spec: PoolSpec) -> bool:
-    """Only what changed: who raises a maximum need not wait for a cluster."""
+    """Whether the options of the provider change. Other changes need not wait for a cluster."""
     if not provider_class(spec.provider).place_of(spec.options):
         return False
     there = Pool.objects.filter(LIVE, name=spec.name).first()
@@ -51,7 +49,7 @@ def has_preflight(spec: PoolSpec) -> bool:
 
 
 def snapshot_of(spec: PoolSpec) -> PoolSnapshot:
-    """As the pool would be. One that is not there yet has no number."""
+    """The pool with this configuration; a pool that does not exist has the id 0."""
     there = Pool.objects.filter(LIVE, name=spec.name).first() or Pool(pk=0, name=spec.name)
     return snapshot_pool(
         Pool(pk=there.pk, name=spec.name, provider=spec.provider, spec=spec.as_stored())

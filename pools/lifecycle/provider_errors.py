@@ -1,5 +1,6 @@
-"""What goes wrong outside, one clear line for a pool: the error of the last look, else the oldest
-operation that fails, else what members wait for. It goes by itself once that is mended."""
+"""The present error of a pool's provider: that of the last look, else of the oldest failing
+operation, else the reason for which members wait. It disappears once the fault is fixed.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed
 from project.kernel.models import Operation
 
-# A pod that waits longer for a node or an image waits for a person.
+# A pod that waits longer for a node or an image probably needs a person.
 WAITS_LONG = timedelta(seconds=60)
 MOST = 2000
 NOT_ALLOWED = "provider_not_allowed"
@@ -20,11 +21,11 @@ NOT_ALLOWED = "provider_not_allowed"
 
 @dataclass(frozen=True, slots=True)
 class PoolTrouble:
-    code: str  # that of the error; waiting: nothing fails, and it does not go on
+    code: str  # of the error; waiting: no call fails, and members are not created
     detail: str
     since: datetime
-    members: int = 0  # concerned; 0: the whole pool
-    is_tried: bool = True  # again by itself
+    members: int = 0  # members with the error; 0: the whole pool
+    is_tried: bool = True  # Berth tries again
 
     @property
     def words(self) -> str:
@@ -44,7 +45,7 @@ class PoolTrouble:
 
 
 def find_troubles(pools: Iterable[Pool]) -> dict[int, PoolTrouble]:
-    """Of those that have one, in two queries."""
+    """By pool id, for the pools with an error. Takes two queries."""
     rows = list(pools)
     found = {
         pool.pk: PoolTrouble(
@@ -63,8 +64,8 @@ def find_trouble(pool: Pool) -> PoolTrouble | None:
 
 
 def _find_not_allowed(pools: list[Pool]) -> dict[int, PoolTrouble]:
-    """Pools whose provider may no longer be used. Other troubles of such a pool are more urgent:
-    its members still work.
+    """Pools with a provider that is no longer allowed. Other errors of such a pool go first,
+    because its members still work.
     """
     found = {}
     for pool in pools:
@@ -76,7 +77,7 @@ def _find_not_allowed(pools: list[Pool]) -> dict[int, PoolTrouble]:
 
 
 def _find_failing(ids: list[int]) -> dict[int, PoolTrouble]:
-    """Operations that fail. What failed once and is tried in a moment is no trouble yet."""
+    """The oldest failing operation of each pool; a permanent failure goes first."""
     by_pool: dict[int, list[Operation]] = defaultdict(list)
     failing = (
         Operation.objects.filter(done_at__isnull=True, pool_id__in=ids)

@@ -1,27 +1,28 @@
-"""Which changes of a pool's provider an admin of that pool alone may make.
+"""The changes of a provider that an admin of one pool may make.
 
-The kind of a provider and most of its options decide what code runs and where: on Berth's own
-machine, or in which namespace of which cluster and as which service account. Changing them takes
-the role that making a pool takes, `configure` in all pools.
+The kind of a provider and most of its options decide which code runs and where: on Berth's own
+machine, or in which namespace of which cluster and as which service account. Changing these needs
+the same right as a new pool: `configure` in all pools.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from pools.access.permissions import ACTIONS, Identity, PoolRef, refusal
 from pools.config.spec import PoolSpec, read_pool
 from pools.lifecycle.policy import diff_values
 from pools.lifecycle.selectors import spec_of
+from pools.models import Pool
 from pools.providers.base import known_providers, option_readers
 from project.kernel.errors import FieldError, Forbidden
 
 MOST_NAMED = 20  # fields in one refusal
 
 
-def require_provider(identity: Identity, pool: Any, config: Any) -> None:
-    """Refuse a new configuration that changes more of the provider than this identity may. Faults
-    of the configuration are the services' business: what cannot be read changes nothing. The caller
-    has locked the pool, or asks again once it has."""
+def require_provider(identity: Identity, pool: Pool, config: object) -> None:
+    """Raise Forbidden if the configuration changes more of the provider than the identity may. A
+    configuration with faults passes, because the services refuse it. The caller has locked the
+    pool, or calls again with the lock.
+    """
     spec, _ = read_pool(config, option_readers())
     if spec is None or identity.may("configure", None):
         return
@@ -30,7 +31,7 @@ def require_provider(identity: Identity, pool: Any, config: Any) -> None:
 
 
 def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:
-    """Changed fields of the provider that decide what code runs, or where."""
+    """Changed fields of the provider that decide which code runs, or where."""
     if before.provider != after.provider:
         return ["provider.kind"]
     provider = known_providers().get(after.provider)
@@ -39,11 +40,9 @@ def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:
     return [f"provider.{field}" for field in changed if not _is_one_of(field, free)]
 
 
-def _flat(options: Any, where: str = "") -> dict[str, Any]:
-    """Each value by its whole path, so that a mapping that comes or goes as a whole is compared
-    value by value.
-    """
-    found: dict[str, Any] = {}
+def _flat(options: Mapping[str, object], where: str = "") -> dict[str, object]:
+    """Each value by its path, so that an added or removed mapping is compared value by value."""
+    found: dict[str, object] = {}
     for name, value in options.items():
         path = f"{where}.{name}" if where else name
         found |= _flat(value, path) if isinstance(value, dict) and value else {path: value}

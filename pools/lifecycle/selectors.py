@@ -22,7 +22,7 @@ LIVE = ~Q(state="gone")
 
 
 def list_pools(pool_ids: Iterable[int] | None = None, *, with_gone: bool = False) -> QuerySet[Pool]:
-    """By name; None: all of them."""
+    """Pools in the order of their names. `pool_ids` None: all pools."""
     found = Pool.objects.all() if with_gone else Pool.objects.filter(LIVE)
     if pool_ids is not None:
         found = found.filter(pk__in=list(pool_ids))
@@ -44,8 +44,8 @@ def get_pool_by_id(pool_id: int) -> Pool:
 
 
 def lock_pool(pool_id: int) -> Pool:
-    """First in the order of locks: pool, member, slots. Claims are bound and created without it,
-    their foreign keys pass it.
+    """The pool with its row lock, the first in the order pool, member, slots. Creating and binding
+    claims do not take this lock, and their foreign keys do not conflict with it.
     """
     pool = Pool.objects.select_for_update(no_key=True).filter(pk=pool_id).first()
     if pool is None:
@@ -65,7 +65,7 @@ def lock_member(member_id: int) -> tuple[Pool, Member]:
 
 
 def spec_of(pool: Pool) -> PoolSpec:
-    """The stored configuration, read. Its members are not in it."""
+    """The parsed stored configuration, without members."""
     return read_stored(pool.name, json.dumps(pool.spec, sort_keys=True))
 
 
@@ -75,9 +75,7 @@ def layout_of(pool: Pool) -> Layout:
 
 @lru_cache(maxsize=1024)
 def read_stored(name: str, stored: str) -> PoolSpec:
-    """What is stored was validated when it came in; its provider may be one that this process
-    does not know.
-    """
+    """A stored configuration was checked before. Its provider may be unknown to this process."""
     config = json.loads(stored)
     kind = str(config.get("provider", {}).get("kind", ""))
     readers: Mapping[str, OptionReader] = {kind: _as_stored}
@@ -87,17 +85,17 @@ def read_stored(name: str, stored: str) -> PoolSpec:
     return spec
 
 
-def _as_stored(options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
+def _as_stored(options: Mapping[str, object], where: str, faults: Faults) -> Mapping[str, object]:
     return dict(options)
 
 
 def list_members_of(pool_id: int) -> list[Member]:
-    """Those that are not gone, in the order in which they are filled."""
+    """Members that are not gone, in the order in which claims fill them."""
     return list(Member.objects.filter(LIVE, pool_id=pool_id).order_by("position", "id"))
 
 
 def member_spec_of(member: Member, layout: Layout) -> MemberSpec:
-    """What was declared for the member."""
+    """The declaration of the member."""
     own = read_own_slots(member.spec, "", layout, Faults())
     return MemberSpec(
         name=member.name, labels=member.labels, external_id=member.external_id, own=own
@@ -105,8 +103,8 @@ def member_spec_of(member: Member, layout: Layout) -> MemberSpec:
 
 
 def config_of(pool: Pool, *, with_members: bool = True) -> dict[str, Any]:
-    """The pool as a file would say it. A member that leaves is no longer declared; those that
-    follow demand never were.
+    """The configuration as in a pool file. It does not list leaving members, or members that
+    scaling creates.
     """
     spec = spec_of(pool)
     config = spec.as_config()

@@ -1,5 +1,5 @@
-"""Pools: made and configured. Their members and slots belong to slots/, which follows each
-configuration in the same transaction.
+"""Create and configure pools. slots/ owns members and slots, and applies each configuration in the
+same transaction.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 
-# Makes members and slots equal to a configuration: (pool, locked; new; the one before, or none). In
-# the caller's transaction.
+# Applies a configuration to members and slots: (locked pool, new, previous or None). Runs in the
+# caller's transaction.
 ConfigListener = Callable[[Pool, PoolSpec, PoolSpec | None], None]
-# Says what stands against it, without changing anything: (pool or none, new).
+# Lists the faults of a new configuration, without a change: (pool or None, new).
 Checker = Callable[[Pool | None, PoolSpec], list[FieldError]]
 
 _listeners: list[ConfigListener] = []
@@ -29,14 +29,14 @@ _checkers: list[Checker] = []
 
 
 def on_configuration_change(follower: ConfigListener, checker: Checker) -> None:
-    """For the app above, when it is loaded: pools know no slots."""
+    """Registers the functions of slots/, because pools/ must not import slots/."""
     _listeners.append(follower)
     _checkers.append(checker)
 
 
-def create_pool(config: Mapping[str, Any], *, reason: str = "") -> Pool:
-    """A new pool with the members its configuration declares. Claims that wait for its name
-    are woken.
+def create_pool(config: Mapping[str, object], *, reason: str = "") -> Pool:
+    """Create a pool with the members that its configuration declares, and notify claims that wait
+    for its name.
     """
     spec = parse_pool(config, option_readers())
     _refuse_not_allowed(spec, config)
@@ -68,10 +68,10 @@ def create_pool(config: Mapping[str, Any], *, reason: str = "") -> Pool:
 
 
 def update_pool(
-    pool_name: str, config: Mapping[str, Any], *, revision: int | None = None, reason: str = ""
+    pool_name: str, config: Mapping[str, object], *, revision: int | None = None, reason: str = ""
 ) -> Pool:
-    """Another configuration for a pool. Members that it lists are made so; if it lists none,
-    they stay as they are.
+    """Replace the configuration of a pool. Listed members are created, changed and removed to match
+    the list; without a list, members stay.
     """
     spec = parse_pool(config, option_readers())
     with transaction.atomic():
@@ -91,10 +91,8 @@ def update_pool(
     return pool
 
 
-def check_config(config: Any, where: str = "") -> list[FieldError]:
-    """Every fault of a configuration, also those that only the present state knows.
-    Changes nothing.
-    """
+def check_config(config: Mapping[str, object], where: str = "") -> list[FieldError]:
+    """Every fault of a configuration, also conflicts with the present state of the pool."""
     spec, faults = read_pool(config, option_readers(), where)
     if spec is None:
         return faults
@@ -116,20 +114,20 @@ def check_config(config: Any, where: str = "") -> list[FieldError]:
     return [FieldError(prefix + e.field, e.message, e.way_out) for e in dict.fromkeys(found)]
 
 
-def _refuse_not_allowed(spec: PoolSpec, config: Mapping[str, Any]) -> None:
+def _refuse_not_allowed(spec: PoolSpec, config: Mapping[str, object]) -> None:
     if faults := _list_not_allowed(spec, config):
         raise Invalid(fields=faults)
 
 
-def _list_not_allowed(spec: PoolSpec, config: Mapping[str, Any]) -> list[FieldError]:
+def _list_not_allowed(spec: PoolSpec, config: Mapping[str, object]) -> list[FieldError]:
     fault = explain_not_allowed(spec.provider)
     where = "provider.kind" if isinstance(config.get("provider"), Mapping) else "provider"
     return [] if fault is None else [FieldError(where, fault.message, fault.way_out)]
 
 
 def raise_revision(pool: Pool) -> None:
-    """For whoever changes what a pool's configuration says: its members are part of it. The
-    caller has locked the pool.
+    """For changes outside of `update_pool`, such as a new member: members are part of the
+    configuration. The caller has locked the pool.
     """
     pool.revision += 1
     Pool.objects.filter(pk=pool.pk).update(revision=pool.revision, changed_at=Now())
@@ -158,13 +156,13 @@ def _write(pool: Pool, spec: PoolSpec, changes: list[FieldChange], reason: str) 
     if pool.place and provider_class(pool.provider).follow_key(
         spec_of(pool).options
     ) != provider.follow_key(spec.options):
-        # It is fixed while members are there, so nothing was made in the one before.
+        # The place is fixed while the pool has members, so the old place has none.
         columns["place"] = ""
     if pool.member_digest and columns["member_digest"] == present:
-        # Another release may have said the same in another way: nobody is outdated by that.
+        # Another release may have written the same options differently: members stay current.
         columns["member_digest"] = pool.member_digest
     if columns["member_digest"] != pool.member_digest:
-        # What stopped a roll was made from something else.
+        # The member that stopped the roll was created from other options.
         columns |= {"roll_stopped_at": None, "roll_stop_reason": ""}
         Member.objects.filter(LIVE, pool=pool, spec_digest="", is_owned=True).update(
             spec_digest=present
@@ -223,7 +221,7 @@ def _list_conflicts(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Field
         FieldError(f.field, _sentence(f.reason), f.way_out)
         for f in _list_fixed(before, after, members)
     ]
-    # Else whoever is idle goes, and the others once they are.
+    # With scaling, surplus members are removed once idle.
     if members > after.max_members and after.scaling is None:
         there = (
             f"{members} member{'s are' if members > 1 else ' is'} there, more than "
