@@ -13,8 +13,8 @@ from pools.config.layout import slots_of
 from pools.lifecycle.selectors import LIVE, list_members_of, list_pools, member_spec_of, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed, kinds_with, known_providers
+from pools.providers.local.agent_folder import agents_home, member_of, remove
 from pools.providers.local.protection import WAY_OUT, find_protection, why_refused
-from pools.providers.local.provider import agents_home, member_of, remove
 from project.kernel.db.sql import run
 from project.kernel.doctor.checks import operation_limits
 from project.kernel.doctor.registry import Finding, check, fact

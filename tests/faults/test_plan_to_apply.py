@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from tests.end_to_end.stack import Stack
@@ -60,8 +60,8 @@ def stack(tmp_path: Path, target: Path) -> Iterator[Stack]:
     assert stack.manage("apply", "-f", str(tmp_path / "pools.yaml")).returncode == 0
     yield stack
     stack.stop()
-    for folder in (stack.home / provider.FOLDER).glob("*"):
-        provider.remove(folder)
+    for folder in (stack.home / agent_folder.FOLDER).glob("*"):
+        agent_folder.remove(folder)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def kill(stack: Stack, victim: str, chance: random.Random) -> str:
         return victim
     # As if ten good minutes had passed: what is tried here is not the back-off of restarts.
     stack.execute("update pools_member set restarts = 0, gave_up_at = null where state = 'ready'")
-    folders = sorted((stack.home / provider.FOLDER).glob("*"))
+    folders = sorted((stack.home / agent_folder.FOLDER).glob("*"))
     running = [
         (folder, process)
         for folder in folders

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.scenario import HARBOUR, VISITORS
@@ -26,8 +26,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if stack.process.poll() is None:
         stack.manage("sample", "remove")
         stack.stop()
-    for folder in (stack.home / provider.FOLDER).glob("*"):
-        provider.remove(folder)
+    for folder in (stack.home / agent_folder.FOLDER).glob("*"):
+        agent_folder.remove(folder)
 
 
 def wait_for(stack: Stack, query: str, least: int = 1) -> int:
@@ -36,7 +36,7 @@ def wait_for(stack: Stack, query: str, least: int = 1) -> int:
 
 
 def agents(stack: Stack) -> list[int]:
-    found = [detached.read(folder) for folder in (stack.home / provider.FOLDER).glob("*")]
+    found = [detached.read(folder) for folder in (stack.home / agent_folder.FOLDER).glob("*")]
     return [process.pid for process in found if process is not None and detached.is_alive(process)]
 
 
@@ -119,5 +119,5 @@ def test_removing_the_sample_stops_its_agents(stack: Stack) -> None:
     assert stack.manage("sample", "remove").returncode == 0
     wait_for(stack, f"select count(*) from pools_pool where name = '{HARBOUR}' and state = 'gone'")
     assert wait_gone(running, 5) == []
-    assert list((stack.home / provider.FOLDER).glob("*")) == []
+    assert list((stack.home / agent_folder.FOLDER).glob("*")) == []
     assert not pages.parent.exists()

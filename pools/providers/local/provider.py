@@ -6,15 +6,9 @@ Each member has a folder under BERTH_HOME/agents. The processes themselves show 
 no incarnation is started twice.
 """
 
-import fcntl
-import hashlib
 import json
 import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,21 +28,30 @@ from pools.providers.base import (
     Seen,
 )
 from pools.providers.display import ProviderTexts
+from pools.providers.local.agent_folder import (
+    end_leftovers,
+    end_process,
+    find_process,
+    folder_of,
+    is_planned,
+    remove,
+    start_lock,
+    start_process,
+    token_file,
+    why_ended,
+    work_folder,
+    write_token,
+)
 from pools.providers.local.protection import WAY_OUT, find_protection, why_refused
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
-from project.kernel.embedded.process import write_private
 from project.kernel.outbox.operations import (
-    ConflictError,
     NotFoundOutside,
     PermanentError,
     ProviderError,
 )
 from project.settings import environment as env
 
-AGENT = "slots.agent"  # module to run
-REMOVER = "slots.agent.workdir.folders"  # module to run
-FOLDER = "agents"
 ISOLATED = ("--isolation", "namespaces")
 SHARED = "sample-site"  # in BERTH_HOME, for tasks
 HIDDEN = ("BERTH_FILES", "BERTH_KUBECONFIG")  # variables that name further state of Berth
@@ -56,38 +59,6 @@ POSTGRES_SOCKETS = "/run/postgresql"  # folder of sockets unless the URL names a
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108  (tasks have their own)
 # Seconds after which an idle agent without contact to Berth ends.
 AWAY = 120
-# Seconds between asking an agent to end and killing the rest; such an agent has no task.
-PATIENCE = 5.0
-# Seconds to end the processes that a dead agent left; the sweep asks before it kills.
-SWEEP = 50.0
-STILL_ENDING = 5  # exit code of a sweep: a reaper still waits for an interrupted apply
-REMOVAL = 60.0  # seconds for files that plain removal leaves; a retry continues the removal
-# Variables that an agent gets from Berth's environment. The agent passes fewer to its tasks.
-PASSED_ON = (
-    "BERTH_WORK",
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "PYTHONPYCACHEPREFIX",
-    "PYTHONDONTWRITEBYTECODE",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "TF_CLI_CONFIG_FILE",
-    "TF_PLUGIN_CACHE_DIR",
-)
 # Variables that the configuration of a pool may set. An admin of pools need not be the
 # administrator of Berth.
 SETTABLE = (
@@ -138,7 +109,7 @@ class LocalProvider(Provider):
             return token_file(folder, member.incarnation).exists()
         if member.state != "creating" or token_file(folder, member.incarnation).exists():
             return False
-        running = _find(folder, member)
+        running = find_process(folder, member)
         return running is None or running.mark != member.incarnation
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
@@ -149,8 +120,8 @@ class LocalProvider(Provider):
         if member.state == "creating":
             return self._start(folder, member, pool)
         if member.token and folder.exists():
-            _write_token(folder, member)
-        running = _find(folder, member)
+            write_token(folder, member)
+        running = find_process(folder, member)
         if running is None and not folder.exists():
             raise NotFoundOutside(f"There is no {folder}: the agent of {member.name} has vanished.")
         if running is not None and detached.is_alive(running):
@@ -179,7 +150,7 @@ class LocalProvider(Provider):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         with start_lock(folder):
-            running = _find(folder, member)
+            running = find_process(folder, member)
             if running is not None and running.mark == member.incarnation:
                 # An incarnation is started once. The finalizer decides on a next incarnation.
                 return (
@@ -187,39 +158,24 @@ class LocalProvider(Provider):
                     if detached.is_alive(running)
                     else _report_down(folder, running, member)
                 )
-            if running is not None and not detached.end(running, PATIENCE):
-                raise ProviderError(f"The processes in {folder} do not end.")
+            if running is not None:
+                end_process(folder, running)
             if refused := why_refused(find_protection(), pool.claimants):
                 raise ProviderError(f"{refused} {WAY_OUT}")
-            _write_token(folder, member)
+            write_token(folder, member)
             (folder / "ended.json").unlink(missing_ok=True)
             start_agent(folder, member.incarnation, pool.options.get("env") or {})
         return MemberReport(external_id=folder.name)
 
 
-def start_agent(folder: Path, incarnation: int, chosen: Mapping[str, str]) -> Process:
-    command = [sys.executable, "-m", AGENT, "--url", find_url()]
-    command += [
-        "--token-file",
-        str(token_file(folder, incarnation)),
-        "--state",
-        str(folder),
-        "--exit-when-away",
-        str(AWAY),
-    ]
+def start_agent(folder: Path, incarnation: int, chosen: Mapping[str, str]) -> None:
+    words = ["--url", find_url(), "--token-file", str(token_file(folder, incarnation))]
+    words += ["--state", str(folder), "--exit-when-away", str(AWAY)]
     if (work := work_folder(folder)) is not None:
-        command += ["--work", str(work)]
+        words += ["--work", str(work)]
     if find_protection().kind == "namespaces":
-        command += isolation_options()
-    environment = _environment() | dict(chosen)
-    return detached.start(
-        command,
-        folder,
-        log=folder / "agent.log",
-        environment=environment,
-        cwd=settings.BASE_DIR,
-        mark=incarnation,
-    )
+        words += isolation_options()
+    start_process(folder, incarnation, words, chosen)
 
 
 def isolation_options() -> list[str]:
@@ -286,74 +242,6 @@ def is_unprotected(process: Process) -> bool:
     )
 
 
-def remove(folder: Path) -> None:
-    """Remove an agent's folder, and end the processes in it. Idempotent."""
-    for process in (detached.read(folder), detached.find(folder, incarnation_in)):
-        if process is not None and not detached.end(process, PATIENCE):
-            raise ProviderError(f"The processes in {folder} do not end.")
-    if not folder.exists():
-        return
-    end_leftovers(folder, detached.read(folder))
-    if (work := work_folder(folder)) is not None:
-        _remove_tree(work)
-    _remove_tree(folder)
-
-
-def end_leftovers(folder: Path, process: Process | None) -> None:
-    """End processes that outlived their agent. The agent's own module recognises its tasks."""
-    if process is not None and not detached.is_of_this_boot(process):
-        return
-    if (
-        process is not None
-        and detached.list_session_processes(process)
-        and not detached.end(process, PATIENCE)
-    ):
-        raise ProviderError(f"Processes that an agent left in {folder} do not end.")
-    if not folder.exists():
-        return
-    try:
-        done = _run_module(AGENT, "--state", str(folder), "--sweep", timeout=SWEEP)
-    except subprocess.TimeoutExpired:
-        raise ProviderError(
-            f"Processes that an agent left in {folder} do not end within {SWEEP:.0f} s."
-        ) from None
-    if done.returncode == STILL_ENDING:
-        raise ProviderError(done.stderr.strip()[-300:])
-    if done.returncode:
-        raise ProviderError(
-            f"Processes that an agent left in {folder} do not end: "
-            f"{done.stderr.strip()[-300:] or done.returncode}"
-        )
-
-
-def work_folder(folder: Path) -> Path | None:
-    """The working folder of an agent that runs as root: its tasks run as other users, who cannot
-    enter the private state folder. None: in the state folder.
-    """
-    if os.geteuid() != 0:
-        return None
-    digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    return env.work() / f"berth-agent-{digest}"  # the agent checks the owner
-
-
-def agents_home() -> Path:
-    return Path(settings.BERTH_HOME) / FOLDER
-
-
-def folder_of(pool: PoolSnapshot, member: MemberSnapshot) -> Path:
-    """The names are for people. The number tells member c of pool a-b from member b-c of pool a."""
-    return agents_home() / f"{pool.name}-{member.name}.{member.id}"
-
-
-def member_of(folder: Path) -> int | None:
-    number = folder.name.rpartition(".")[2]
-    return int(number) if number.isascii() and number.isdigit() else None
-
-
-def token_file(folder: Path, incarnation: int) -> Path:
-    return folder / f"token-{incarnation}"
-
-
 def find_url() -> str:
     """The address of Berth for agents on this machine."""
     url = os.environ.get("BERTH_AGENT_URL") or os.environ.get("BERTH_URL", "")
@@ -368,54 +256,6 @@ def find_url() -> str:
     return url
 
 
-def incarnation_in(words: Sequence[str]) -> int | None:
-    """The incarnation of the agent with this command line; None: the process is no agent."""
-    if AGENT not in words or "--token-file" not in words:
-        return None
-    number = words[words.index("--token-file") + 1].rpartition("-")[2]
-    return int(number) if number.isdigit() else None
-
-
-def why_ended(folder: Path, process: Process | None) -> str:
-    if process is None:
-        return "no process runs"
-    if not detached.is_of_this_boot(process):
-        return "the machine was restarted"
-    ended = _read_end(folder)
-    words = {
-        "asked": "it was asked to end",
-        "away": "it had no contact to Berth for long",
-        "refused": "its token was rejected",
-    }
-    why = str(ended.get("why")) if ended.get("pid") == process.pid else ""
-    return words.get(why, "its process has ended")
-
-
-def is_planned(folder: Path, process: Process, member: MemberSnapshot) -> bool:
-    """True if the process ended on purpose. An agent that never connected and gave up does not
-    count, because it cannot reach Berth.
-    """
-    if not detached.is_of_this_boot(process):
-        return True
-    ended = _read_end(folder)
-    return ended.get("pid") == process.pid and (
-        ended.get("why") == "asked" or (ended.get("why") == "away" and member.state != "creating")
-    )
-
-
-@contextmanager
-def start_lock(folder: Path) -> Iterator[None]:
-    """Lock the start of an agent. Raises ConflictError if another process starts it; a retry finds
-    the agent started.
-    """
-    with open(os.open(folder / "starting.lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConflictError(f"Another process is starting the agent in {folder}.") from None
-        yield
-
-
 def _report_down(folder: Path, process: Process | None, member: MemberSnapshot) -> MemberReport:
     planned = process is not None and is_planned(folder, process, member)
     return MemberReport(
@@ -423,42 +263,8 @@ def _report_down(folder: Path, process: Process | None, member: MemberSnapshot) 
     )
 
 
-def _environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {
-        "PYTHONUNBUFFERED": "1",
-        "MALLOC_ARENA_MAX": "2",
-    }
-
-
-def _run_module(name: str, *words: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", name, *words],
-        cwd=settings.BASE_DIR,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
-def _remove_tree(top: Path) -> None:
-    """Remove a folder. The agent's own module removes files that a task has locked, and folders
-    that are nested a thousand deep.
-    """
-    with suppress(OSError, RecursionError):
-        shutil.rmtree(top)
-    if top.exists():
-        try:
-            _run_module(REMOVER, str(top), timeout=REMOVAL)
-        except subprocess.TimeoutExpired:
-            raise ProviderError(f"{top} is not removed within {REMOVAL:.0f} s.") from None
-        if top.exists():
-            raise ProviderError(f"{top} cannot be removed.")
-
-
 def _observe(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> Seen:
-    process = _find(folder, member)
+    process = find_process(folder, member)
     seen = Seen(member.id, is_ready=False, external_id=folder.name)
     if process is None or (process.mark != member.incarnation and member.state == "creating"):
         if member.state == "creating":
@@ -472,38 +278,3 @@ def _observe(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> 
     if member.state == "creating":  # the first heartbeat, not the process, makes a member ready
         return replace(seen, why="its agent has not come yet")
     return replace(seen, is_ready=True)
-
-
-def _find(folder: Path, member: MemberSnapshot) -> Process | None:
-    """The running agent of a folder, else the last one."""
-    known = detached.read(folder)
-    if known is not None and (detached.is_alive(known) or known.mark == member.incarnation):
-        return known
-    found = detached.find(folder, incarnation_in)
-    if found is None:
-        return known
-    if folder.exists():
-        detached.adopt(folder, found)
-    return found
-
-
-def _write_token(folder: Path, member: MemberSnapshot) -> None:
-    file = token_file(folder, member.incarnation)
-    if member.token:
-        write_private(file, f"{member.token}\n")
-    elif not file.exists():
-        raise ProviderError(
-            f"There is no token yet for incarnation {member.incarnation} of {member.name}."
-        )
-    for old in folder.glob("token-*"):
-        if old != file:
-            old.unlink(missing_ok=True)
-
-
-def _read_end(folder: Path) -> Mapping[str, object]:
-    """The reason of its end that an agent wrote."""
-    try:
-        ended = json.loads((folder / "ended.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return ended if isinstance(ended, dict) else {}

@@ -21,7 +21,7 @@ from claims.allocation.claim_view import ClaimView
 from claims.scaling.scaler import scale_pools
 from pools.lifecycle.services import create_pool
 from pools.models import Decision, Member, Pool
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from project.kernel.models import Operation
 from project.kernel.outbox.operations import perform_due
@@ -152,7 +152,7 @@ def pool(
 
 
 def folders() -> list[Path]:
-    return sorted(provider.agents_home().glob("*"))
+    return sorted(agent_folder.agents_home().glob("*"))
 
 
 def running() -> list[str]:

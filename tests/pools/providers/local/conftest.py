@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from tests.end_to_end.stack import Stack
 from tests.pools.providers.local.make_up import folders, up_with
 
@@ -17,7 +17,7 @@ def stack(
     with up_with(request.module.POOL, tmp_path_factory.mktemp("home")) as stack:
         yield stack
     for folder in folders(stack):
-        provider.remove(folder)
+        agent_folder.remove(folder)
 
 
 @pytest.fixture(scope="module")

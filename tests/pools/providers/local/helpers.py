@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 
 PATIENCE = 20.0
@@ -35,7 +35,7 @@ def member(
 
 
 def folder(number: int = 1) -> Path:
-    return provider.folder_of(POOL, member(number=number))
+    return agent_folder.folder_of(POOL, member(number=number))
 
 
 def is_up(number: int = 1) -> int:
@@ -52,7 +52,7 @@ def agents_in(home: Path) -> dict[str, detached.Process]:
     """Those that are up, by pool and member."""
     found = {
         place.name.rpartition(".")[0]: detached.read(place)
-        for place in sorted((home / provider.FOLDER).glob("*"))
+        for place in sorted((home / agent_folder.FOLDER).glob("*"))
     }
     return {
         name: process
@@ -62,7 +62,7 @@ def agents_in(home: Path) -> dict[str, detached.Process]:
 
 
 def end_agents(home: Path) -> None:
-    for place in (home / provider.FOLDER).glob("*"):
+    for place in (home / agent_folder.FOLDER).glob("*"):
         if process := detached.read(place):
             detached.end(process, 1)
 
@@ -80,7 +80,7 @@ def list_marked(home: Path) -> list[int]:
 def processes_of(home: Path) -> list[int]:
     """Everything that runs because of a folder there, agents and what they started."""
     found = list_marked(home)
-    for place in (home / provider.FOLDER).glob("*"):
+    for place in (home / agent_folder.FOLDER).glob("*"):
         process = detached.read(place)
         found += detached.list_session_processes(process) if process else []
         outsider = int((place / "outsider").read_text()) if (place / "outsider").exists() else 0
@@ -97,8 +97,8 @@ def own_home(
     url: str = "http://127.0.0.1:9/",
 ) -> Iterator[Path]:
     """A state folder of its own; whatever still runs in the end is killed, and named."""
-    before, told = provider.AGENT, os.environ.get("BERTH_AGENT_URL")
-    settings.BERTH_HOME, provider.AGENT, os.environ["BERTH_AGENT_URL"] = home, agent, url
+    before, told = agent_folder.AGENT, os.environ.get("BERTH_AGENT_URL")
+    settings.BERTH_HOME, agent_folder.AGENT, os.environ["BERTH_AGENT_URL"] = home, agent, url
     try:
         yield home
     finally:
@@ -106,7 +106,7 @@ def own_home(
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         detached.wait_until_gone(left, PATIENCE)
-        provider.AGENT = before
+        agent_folder.AGENT = before
         os.environ.pop("BERTH_AGENT_URL")
         if told is not None:
             os.environ["BERTH_AGENT_URL"] = told

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded.process import free_port
 from tests.end_to_end.stack import Stack
 
@@ -28,7 +28,7 @@ def up_with(pool: str, home: Path, **environment: str) -> Iterator[Stack]:
 
 def folders(stack: Stack) -> list[Path]:
     """Of its agents here."""
-    return sorted((stack.home / provider.FOLDER).glob("*"))
+    return sorted((stack.home / agent_folder.FOLDER).glob("*"))
 
 
 def ask(stack: Stack, token: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:

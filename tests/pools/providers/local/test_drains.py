@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from tests.end_to_end.stack import Stack
 from tests.pools.providers.local.make_up import ask, call
@@ -59,7 +59,7 @@ def test_busy_agent_continues_after_a_token_rotation(
     claim, member, _ = begin(
         stack, token, f"while [ ! -e {go} ]; do sleep 0.2; done", open_folder / "pid"
     )
-    (folder,) = (stack.home / provider.FOLDER).glob(f"*.{member}")
+    (folder,) = (stack.home / agent_folder.FOLDER).glob(f"*.{member}")
     file = folder / "token-1"
     before = file.read_text().strip()
     assert ask(stack, before, "POST", f"members/{member}/heartbeat/", {})[0] == 200
@@ -97,7 +97,9 @@ def test_forced_drain_ends_the_task_and_the_agent(
         lambda: stack.execute(f"select 1 from pools_member where id = {member} and state = 'gone'"),
         "it does not go",
     )
-    assert not list((stack.home / provider.FOLDER).glob(f"*.{member}")), "its folder has gone, too"
+    assert not list((stack.home / agent_folder.FOLDER).glob(f"*.{member}")), (
+        "its folder has gone, too"
+    )
     verbs = [
         row[0]
         for row in stack.execute(

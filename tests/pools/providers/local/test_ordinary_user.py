@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.scenario import HARBOUR
@@ -75,7 +75,7 @@ def stack() -> Iterator[Stack]:
             assert stack.process is not None
             if stack.process.poll() is None:
                 stack.stop()
-            for place in (stack.home / provider.FOLDER).glob("*"):
+            for place in (stack.home / agent_folder.FOLDER).glob("*"):
                 if (process := detached.read(place)) is not None:
                     detached.end(process, 5)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pools.providers.base import Seen, SlotSnapshot
-from pools.providers.local import provider as local_provider
+from pools.providers.local import agent_folder
 from pools.providers.local.provider import LocalProvider
 from project.kernel.embedded import detached
 from project.kernel.outbox.operations import ConflictError, NotFoundOutside, ProviderError
@@ -103,7 +103,7 @@ def test_token_is_needed_once_per_incarnation(provider: LocalProvider) -> None:
 
 def test_concurrent_starts_run_one_agent(provider: LocalProvider) -> None:
     folder().mkdir(parents=True)
-    with local_provider.start_lock(folder()), pytest.raises(ConflictError):
+    with agent_folder.start_lock(folder()), pytest.raises(ConflictError):
         provider.sync(POOL, member())
     assert processes_of(folder().parent.parent) == []
     start(provider)
@@ -129,7 +129,7 @@ def test_reused_process_id_is_not_taken_for_the_agent(
     detached.adopt(folder(), replace(process, pid=os.getpid(), started="1"))
     os.kill(process.pid, signal.SIGKILL)
     assert wait_until(lambda: see(provider).is_down)
-    local_provider.remove(folder())  # and we live on
+    agent_folder.remove(folder())  # and we live on
 
 
 def test_agent_ended_by_sigterm_counts_as_planned(provider: LocalProvider) -> None:
@@ -204,7 +204,7 @@ def test_deleted_agent_is_removed_with_its_folder_and_processes(
 def test_agent_that_ignores_sigterm_is_killed(
     provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_provider, "PATIENCE", 0.3)
+    monkeypatch.setattr(agent_folder, "PATIENCE", 0.3)
     pid = start(provider)
     (folder() / "stubborn").touch()
     assert provider.sync(POOL, member("deleting")).is_gone
@@ -231,7 +231,7 @@ def test_agent_log_is_rotated_and_private(
 
 
 def test_similar_names_have_different_folders() -> None:
-    one = local_provider.folder_of(replace(POOL, name="a-b"), replace(member(number=1), name="c"))
-    other = local_provider.folder_of(replace(POOL, name="a"), replace(member(number=2), name="b-c"))
+    one = agent_folder.folder_of(replace(POOL, name="a-b"), replace(member(number=1), name="c"))
+    other = agent_folder.folder_of(replace(POOL, name="a"), replace(member(number=2), name="b-c"))
     assert one != other
-    assert (local_provider.member_of(one), local_provider.member_of(other)) == (1, 2)
+    assert (agent_folder.member_of(one), agent_folder.member_of(other)) == (1, 2)

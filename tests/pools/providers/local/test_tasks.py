@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from tests.end_to_end.stack import Stack, wait_gone
 from tests.pools.providers.local.make_up import call
@@ -74,7 +74,7 @@ def test_busy_agent_outlives_ctrl_c_and_reports_its_task_at_the_next_start(
     stack: Stack, token: str
 ) -> None:
     claim = plan(stack, token, "echo begun; sleep 7; echo done", until="bound")
-    process = detached.read(next(iter((stack.home / provider.FOLDER).glob("*"))))
+    process = detached.read(next(iter((stack.home / agent_folder.FOLDER).glob("*"))))
     assert process is not None
     wait_begun(stack)
     stack.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pools.providers.local.provider import AGENT, incarnation_in
+from pools.providers.local.agent_folder import AGENT, incarnation_in
 from project.kernel.embedded import detached
 
 SLEEP = "import sys, time; print(flush=True); time.sleep(60)"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pools.providers.local import provider
+from pools.providers.local import agent_folder
 from slots.agent.common.errors import TaskFailed
 from slots.agent.processes.users import User
 from slots.agent.workdir.folders import Folder, remove
@@ -42,7 +42,7 @@ def test_agent_folder_is_removed_whatever_it_contains(tmp_path: Path) -> None:
     top.mkdir()
     nest(top, 1_200)
     (top / "link").symlink_to(tmp_path)
-    provider._remove_tree(top)
+    agent_folder._remove_tree(top)
     assert not top.exists() and tmp_path.exists()
 
 
