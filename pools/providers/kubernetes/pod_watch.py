@@ -6,7 +6,6 @@ import logging
 import random
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from pools.providers.base import Follower, Tell
 from pools.providers.kubernetes.names import POOL, number_in, select_all
@@ -27,7 +26,7 @@ ENDS_WITHIN = 2.0
 
 
 class PodFollower(Follower):
-    def __init__(self, options: Mapping[str, Any], installation: str, tell: Tell) -> None:
+    def __init__(self, options: Mapping[str, object], installation: str, tell: Tell) -> None:
         self._options, self._selector, self._tell = options, select_all(installation), tell
         self._stop = threading.Event()
         self._stream: Stream | None = None

@@ -9,7 +9,8 @@ that only reads options would need 40 MB and a second for it.
 from collections.abc import Collection, Hashable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pools.config.fields import Fields
 from pools.config.parsing import Faults
@@ -33,6 +34,9 @@ from pools.providers.local.provider import find_url
 from project.kernel.errors import FieldError
 from project.kernel.outbox.operations import Misconfigured, PermanentError
 
+if TYPE_CHECKING:
+    from project.kernel.kubernetes.client import Api
+
 
 class KubernetesProvider(Provider):
     kind: ClassVar[str] = "kubernetes"
@@ -53,7 +57,7 @@ class KubernetesProvider(Provider):
         return reading.read_options(options, where, faults)
 
     @classmethod
-    def place_of(cls, options: Mapping[str, Any]) -> str:
+    def place_of(cls, options: Mapping[str, object]) -> str:
         return f"kubernetes {options.get('context') or 'here'}"
 
     @classmethod
@@ -83,7 +87,7 @@ class KubernetesProvider(Provider):
         remove_strays(api_for(pool), pool, member_ids)
 
     @classmethod
-    def follow_key(cls, options: Mapping[str, Any]) -> Hashable:
+    def follow_key(cls, options: Mapping[str, object]) -> Hashable:
         return options.get("context", ""), options.get("namespace", "")
 
     def follow(self, pool: PoolSnapshot, tell: Tell) -> Follower:
@@ -97,12 +101,13 @@ class KubernetesProvider(Provider):
 
 
 @cache
-def load_module(name: str) -> Any:
+def load_module(name: str) -> ModuleType:
     return import_module(name)
 
 
-def api_for(pool: PoolSnapshot) -> Any:
-    return load_module("project.kernel.kubernetes.client").api_for(pool.options)
+def api_for(pool: PoolSnapshot) -> "Api":
+    found: Api = load_module("project.kernel.kubernetes.client").api_for(pool.options)
+    return found
 
 
 def url_of(pool: PoolSnapshot) -> str:

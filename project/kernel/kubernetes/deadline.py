@@ -132,8 +132,9 @@ def limit_tls(context: ssl.SSLContext) -> ssl.SSLContext:
 class DeadlineConnection(HTTPConnection):
     def _new_conn(self) -> socket.socket:
         try:
-            addresses = dns.resolve_host(self._dns_host, self.port, limit(dns.PATIENCE) or 0.0)
-            return self._connect_to_any(addresses)
+            return self._connect_to_any(
+                dns.resolve_host(self._dns_host, self.port, limit(dns.PATIENCE) or 0.0)
+            )
         except socket.gaierror as error:
             raise NameResolutionError(self.host, self, error) from error
         except UnicodeError as error:
@@ -143,14 +144,11 @@ class DeadlineConnection(HTTPConnection):
         except OSError as error:
             raise NewConnectionError(self, f"Failed to establish a connection: {error}") from error
 
-    def _connect_to_any(self, addresses: list[str]) -> socket.socket:
+    def _connect_to_any(self, targets: list[dns.Target]) -> socket.socket:
         """The first address that accepts. The certificate is checked against the name."""
         failure: OSError = OSError("the name has no address")
-        for address in addresses:
-            family, kind, protocol, _, target = socket.getaddrinfo(
-                address.strip("[]"), self.port, type=socket.SOCK_STREAM
-            )[0]
-            found = DeadlineSocket(family, kind, protocol)
+        for family, target in targets:
+            found = DeadlineSocket(family, socket.SOCK_STREAM)
             try:
                 for option in self.socket_options or ():
                     found.setsockopt(*option)

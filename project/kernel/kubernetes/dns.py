@@ -14,16 +14,18 @@ from urllib3.util.connection import allowed_gai_family
 PATIENCE = 10.0
 MOST = 16  # names at once: each takes a thread until the resolver gives up
 
+Target = tuple[socket.AddressFamily, tuple[str | int | bytes, ...]]
+
 
 class NameLookups:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[tuple[str, int], Future[list[str]]] = {}
+        self._running: dict[tuple[str, int], Future[list[Target]]] = {}
 
-    def find(self, host: str, port: int, seconds: float) -> list[str]:
+    def find(self, host: str, port: int, seconds: float) -> list[Target]:
         """The addresses of a host. Raises socket.gaierror, or UnicodeError for an invalid name."""
         if is_address(host):
-            return [host]
+            return look_up(host.strip("[]"), port)
         try:
             return self._begin(host, port).result(seconds)
         except TimeoutError:
@@ -31,7 +33,7 @@ class NameLookups:
                 socket.EAI_AGAIN, f"no name server answers within {seconds:.3g} s"
             ) from None
 
-    def _begin(self, host: str, port: int) -> Future[list[str]]:
+    def _begin(self, host: str, port: int) -> Future[list[Target]]:
         with self._lock:
             if (running := self._running.get((host, port))) is not None:
                 return running
@@ -40,17 +42,17 @@ class NameLookups:
                     socket.EAI_AGAIN,
                     f"{MOST} other names are being looked up, and no name server answers",
                 )
-            lookup = self._running[host, port] = Future[list[str]]()
+            lookup = self._running[host, port] = Future[list[Target]]()
             # A daemon: a process that ends does not wait for the resolver.
             threading.Thread(
                 target=self._run, args=(host, port, lookup), name=f"look-up {host}", daemon=True
             ).start()
             return lookup
 
-    def _run(self, host: str, port: int, lookup: Future[list[str]]) -> None:
-        found: list[str] | Exception
+    def _run(self, host: str, port: int, lookup: Future[list[Target]]) -> None:
+        found: list[Target] | Exception
         try:
-            found = list_addresses(host, port)
+            found = look_up(host, port)
         except Exception as error:
             found = error
         with self._lock:
@@ -61,18 +63,9 @@ class NameLookups:
             lookup.set_result(found)
 
 
-def list_addresses(host: str, port: int) -> list[str]:
-    """Distinct addresses, link-local ones with their interface."""
+def look_up(host: str, port: int) -> list[Target]:
     found = socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM)
-    targets = [each[4] for each in found]
-    return list(
-        dict.fromkeys(
-            f"{target[0]}%{target[3]}"
-            if len(target) == 4 and target[3] and "%" not in str(target[0])
-            else str(target[0])
-            for target in targets
-        )
-    )
+    return [(family, target) for family, _, _, _, target in found]
 
 
 def is_address(host: str) -> bool:
@@ -94,5 +87,5 @@ def _renew_resolver() -> None:
 os.register_at_fork(after_in_child=_renew_resolver)  # a forked process has none of the threads
 
 
-def resolve_host(host: str, port: int, seconds: float) -> list[str]:
+def resolve_host(host: str, port: int, seconds: float) -> list[Target]:
     return _ProcessResolver.names.find(host, port, seconds)

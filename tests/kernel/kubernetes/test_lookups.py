@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from project.kernel.kubernetes import dns, request
-from project.kernel.kubernetes.dns import MOST, NameLookups, is_address
+from project.kernel.kubernetes.dns import MOST, NameLookups, Target, is_address
 from project.kernel.outbox.operations import ProviderError
 from tests.kernel.kubernetes.slow_server import Begin, api, at_once
 from tests.waiting import load
 
 SOON = 30.0
 NAME = "api.lab.example"
+LOCAL = (socket.AF_INET, ("127.0.0.1", 443))
 
 
 class Server:
@@ -87,13 +88,13 @@ def test_lookups_of_one_name_are_shared_and_concurrent_names_are_limited(
     ) == sorted(asked), "one thread each"
     with pytest.raises(socket.gaierror, match="16 other names are being looked up"):
         names.find("one-more.example", 443, SOON)
-    found = list[list[str]]()
+    found = list[list[Target]]()
     waiting = threading.Thread(target=lambda: found.append(names.find("3.example", 443, SOON)))
     waiting.start()
     server.answers.set()
     waiting.join(SOON * load())
-    assert found == [["127.0.0.1"]]
-    assert names.find("one-more.example", 443, SOON) == ["127.0.0.1"], "there is room again"
+    assert found == [[LOCAL]]
+    assert names.find("one-more.example", 443, SOON) == [LOCAL], "there is room again"
 
 
 def test_unknown_host_name_is_reported(server: Server) -> None:
@@ -123,10 +124,13 @@ def test_certificate_is_verified_against_the_host_name(begin: Begin, server: Ser
         api().list_pods("a=b")
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "::1", "[::1]", "fe80::1%eth0"])
+@pytest.mark.parametrize("host", ["10.0.0.1", "::1", "[::1]", "fe80::1%lo"])
 def test_ip_address_needs_no_lookup(host: str, server: Server) -> None:
     assert is_address(host)
-    assert NameLookups().find(host, 443, 0.0) == [host]
+    ((_, target),) = NameLookups().find(host, 443, 0.0)
+    assert str(target[0]).partition("%")[0] == host.strip("[]").partition("%")[0]
+    assert target[1] == 443
+    assert server.asked == []
 
 
 def test_invalid_host_name_is_reported(begin: Begin) -> None:
