@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from django.http import HttpResponse
 
 from claims.allocation.api import schemas
-from claims.allocation.selectors import WorkspaceView, get_workspace, list_workspaces
 from claims.lifecycle.api.actions import Body
 from claims.tasks.api import approval_schemas as decided
 from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.runs.selectors import list_runs_in
 from claims.tasks.states.selectors import RescuedView, list_rescued_in
+from claims.workspaces.selectors import WorkspaceView, get_workspace, list_workspaces
 from claims.workspaces.services import add_workspace, lock_workspace, unlock_workspace
 from claims.workspaces.sharing import share_workspace, unshare_workspace
 from claims.workspaces.web.permissions import (

@@ -2,7 +2,7 @@
 workspace also see it.
 """
 
-from claims.allocation.selectors import WorkspaceView, find_workspaces
+from claims.workspaces.selectors import WorkspaceView, find_workspaces
 from pools.access.permissions import ACTIONS, OPERATOR, Identity, refusal, require
 from pools.lifecycle.selectors import LIVE
 from pools.models import Pool

@@ -8,18 +8,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import (
-    ClaimFilter,
-    WorkspaceView,
-    get_workspace,
-    list_claims,
-    list_workspaces,
-    view_claims,
-)
+from claims.allocation.selectors import ClaimFilter, list_claims, view_claims
 from claims.display import claim_class, claim_word
 from claims.lifecycle.pages.claim_page import scope_of
 from claims.models import Plan
 from claims.tasks.states.views import rescued_of_workspace
+from claims.workspaces.selectors import WorkspaceView, get_workspace, list_workspaces
 from claims.workspaces.web.permissions import (
     find_visible,
     may_see_workspace,

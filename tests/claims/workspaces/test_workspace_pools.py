@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from claims.allocation.selectors import find_workspaces, get_workspace, list_workspaces
 from claims.lifecycle.pool_deletion import delete_pool
 from claims.models import Workspace, WorkspaceShare
+from claims.workspaces.selectors import find_workspaces, get_workspace, list_workspaces
 from claims.workspaces.services import add_workspace, lock_workspace
 from claims.workspaces.sharing import share_workspace, unshare_workspace
 from pools.models import Pool

@@ -3,10 +3,10 @@
 import pytest
 
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import get_workspace, list_workspaces
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.chores import check_due_claims, free_workspaces
 from claims.lifecycle.update import prioritise_claim
+from claims.workspaces.selectors import get_workspace, list_workspaces
 from claims.workspaces.services import lock_workspace, unlock_workspace
 from project.kernel.errors import Conflict, Invalid, NotFound
 from tests.claims.helpers import again, ask, is_sound, let_go, make_pool, serve, sql, verbs, ws

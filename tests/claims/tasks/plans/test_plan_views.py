@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.selectors import get_workspace, view_claim
+from claims.allocation.selectors import view_claim
 from claims.lifecycle.cancel import force_release
 from claims.lifecycle.claim_steps import AgentRun, ApprovalSummary, steps_of_task
 from claims.models import Claim, Plan, Run
@@ -18,6 +18,7 @@ from claims.tasks.files.sealed_files import delete_file
 from claims.tasks.pages import plan_page
 from claims.tasks.runs.interrupt import record_interrupt
 from claims.tasks.runs.services import confirm_stopped
+from claims.workspaces.selectors import get_workspace
 from pools.models import Member
 from project.kernel.actor import acting_as
 from project.kernel.errors import StaleGeneration
