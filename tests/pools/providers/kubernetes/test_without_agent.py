@@ -141,7 +141,7 @@ def test_pod_without_an_agent_gets_no_token(pool: Pool, bench: KubeHarness) -> N
     assert bench.space.names("secrets") == ["theirs"]
     assert member.token_hash == ""
     assert not Event.objects.filter(verb="issue_token").exists()
-    with pytest.raises(Conflict, match="no agents"):
+    with pytest.raises(Conflict, match="neither agents nor heartbeats"):
         make_token(Member.objects.select_related("pool").get(pk=member.pk))
 
 

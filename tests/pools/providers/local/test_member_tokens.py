@@ -119,7 +119,7 @@ def test_command_prints_only_the_token(pool: Pool) -> None:
     )
     with pytest.raises(CommandError, match="no member z"):
         call_command("member_token", "far/z")
-    with pytest.raises(CommandError, match="no agents"):
+    with pytest.raises(CommandError, match="neither agents nor heartbeats"):
         call_command("member_token", "plain/x")
 
 
