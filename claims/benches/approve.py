@@ -15,7 +15,8 @@ from claims.benches.agent_client import AsyncLine, SimulatedAgent
 from claims.benches.processes import controller, make_token, web_server
 from claims.benches.seed import WHO, make_agents
 from claims.tasks.run_spec import RunRequest
-from claims.tasks.runs.services import record_result, start_run
+from claims.tasks.runs.results import record_result
+from claims.tasks.runs.services import start_run
 from claims.tasks.task_result import TaskResult
 from pools.access.permissions import APPROVER
 from pools.models import Member

@@ -14,7 +14,8 @@ from claims.tasks.logs.logs import add_log, flow, read_pieces, size_of
 from claims.tasks.plans.outlines import outline_plan
 from claims.tasks.runs import agents_sql
 from claims.tasks.runs.interrupt import record_interrupt
-from claims.tasks.runs.services import record_result, start_run
+from claims.tasks.runs.results import record_result
+from claims.tasks.runs.services import start_run
 from claims.tasks.runs.work_order import (
     REPORT_START,
     TaskHold,

@@ -11,7 +11,7 @@ from django.core.management import call_command
 import claims.checks
 from claims.allocation.claim_view import ClaimView
 from claims.models import RescuedState, Run
-from claims.tasks.runs.services import record_result
+from claims.tasks.runs.results import record_result
 from claims.tasks.states.services import delete_settled_states
 from pools.models import Member, Pool
 from project.kernel.doctor.registry import examine

@@ -12,7 +12,8 @@ from claims.allocation.selectors import view_claim
 from claims.models import Claim, Plan, Run, Workspace
 from claims.tasks.approvals.services import ApprovalResult, approve_plan, reject_plan
 from claims.tasks.plans.selectors import view_plan
-from claims.tasks.runs.services import RunEnd, record_result, start_run
+from claims.tasks.runs.results import RunEnd, record_result
+from claims.tasks.runs.services import start_run
 from claims.tasks.task_result import TaskResult
 from pools.access.permissions import APPROVER, Identity, load_identity
 from pools.lifecycle.services import create_pool

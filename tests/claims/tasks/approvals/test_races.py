@@ -21,7 +21,8 @@ from claims.lifecycle.lost_member import lose_claim
 from claims.models import Plan, Run
 from claims.tasks.approvals.reservations import extend_reservation, plan_again, reserve_parked
 from claims.tasks.approvals.services import ApprovalResult
-from claims.tasks.runs.services import RunEnd, lose_runs, start_run
+from claims.tasks.runs.results import RunEnd
+from claims.tasks.runs.services import lose_runs, start_run
 from claims.workspaces.services import lock_workspace
 from pools.access import permissions_sql
 from pools.models import Grant

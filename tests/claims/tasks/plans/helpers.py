@@ -18,7 +18,8 @@ from claims.tasks.logs.logs import Piece, add_log
 from claims.tasks.plans.outlines import outline_plan
 from claims.tasks.plans.plan_changes import PlanTree, read_outline
 from claims.tasks.plans.plan_outline import NotAPlan, answer_outline
-from claims.tasks.runs.services import record_result, start_run
+from claims.tasks.runs.results import record_result
+from claims.tasks.runs.services import start_run
 from claims.tasks.task_result import TaskResult
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
