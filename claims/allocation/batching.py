@@ -227,7 +227,7 @@ def _create_gathered(batch: Sequence[PendingCreate]) -> list[claims_sql.CreateGa
             "actor": values["actor"],
         })  # fmt: skip
     known = [
-        {"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.told}
+        {"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.facts}
         for proof, n in callers.items()
     ]
     # Sorted by pool, since the statement locks the pools in this order.

@@ -83,7 +83,7 @@ def create_single(
     pool = route.pools[0]
     assert pool is not None
     token = None if proof is None else proof.hash
-    told = None if proof is None else proof.told
+    told = None if proof is None else proof.facts
     if pool.queue:
         return claims_sql.create_and_bind(
             queue=pool.queue, revision=pool.revision, lanes=route.lanes, pool_name=pool.name,

@@ -187,7 +187,7 @@ def load_identity(user_id: int) -> Identity | None:
     row = permissions_sql.user_identity(user=user_id)
     if row is None:
         return None
-    facts: IdentityFacts = json.loads(row.told)
+    facts: IdentityFacts = json.loads(row.facts)
     return read_identity(facts) if facts["is_active"] else None
 
 
@@ -195,7 +195,7 @@ def load_identities(user_ids: Iterable[int]) -> dict[int, Identity | None]:
     """Identities by user id, without users that no longer exist. None: deactivated."""
     ids = sorted(set(user_ids))
     rows = permissions_sql.user_identities(users=ids) if ids else []
-    found: list[IdentityFacts] = [json.loads(row.told) for row in rows]
+    found: list[IdentityFacts] = [json.loads(row.facts) for row in rows]
     return {facts["user"]: read_identity(facts) if facts["is_active"] else None for facts in found}
 
 

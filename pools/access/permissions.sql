@@ -4,18 +4,18 @@
    WHERE g.user_id = u.id OR g.group_id = ANY (ARRAY(SELECT m.group_id FROM auth_user_groups m WHERE m.user_id = u.id)))
 
 -- token_identity^: a token with its user, limits and grants in one statement. No row: the token is unknown.
--- @not_null told
-SELECT token_told(t.hash) AS told, CASE WHEN t.last_used_at > now() - interval '1 min' THEN 0 ELSE t.id END AS note_use_of
+-- @not_null facts
+SELECT token_told(t.hash) AS facts, CASE WHEN t.last_used_at > now() - interval '1 min' THEN 0 ELSE t.id END AS note_use_of
 FROM pools_token t WHERE t.hash = %(hash)s
 
 -- user_identity^: a user with grants.
--- @not_null told
-SELECT json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
+-- @not_null facts
+SELECT json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS facts
 FROM auth_user u WHERE u.id = %(user)s
 
 -- user_identities: several users with grants, including deactivated users.
--- @not_null told
-SELECT u.id, json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS told
+-- @not_null facts
+SELECT u.id, json_build_object('user', u.id, 'username', u.username, 'is_active', u.is_active, 'is_superuser', u.is_superuser, 'grants', {_grants})::text AS facts
 FROM auth_user u WHERE u.id = ANY (%(users)s::bigint[])
 
 -- hold_rights: lock the rights of these users until this transaction ends. A later statement reads the rights.

@@ -12,7 +12,7 @@ statements = Statements(Path(__file__).with_name("permissions.sql"))
 
 
 class TokenIdentityRow(NamedTuple):
-    told: str
+    facts: str
     note_use_of: int
 
 
@@ -22,7 +22,7 @@ def token_identity(*, hash: str) -> TokenIdentityRow | None:
 
 
 class UserIdentityRow(NamedTuple):
-    told: str
+    facts: str
 
 
 def user_identity(*, user: int) -> UserIdentityRow | None:
@@ -32,7 +32,7 @@ def user_identity(*, user: int) -> UserIdentityRow | None:
 
 class UserIdentitiesRow(NamedTuple):
     id: int
-    told: str
+    facts: str
 
 
 def user_identities(*, users: list[int]) -> list[UserIdentitiesRow]:

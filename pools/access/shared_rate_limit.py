@@ -67,17 +67,17 @@ class SharedBuckets(threading.Thread):
         with Redis.from_url(
             self._url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT
         ) as valkey:
-            heard = valkey.pubsub(ignore_subscribe_messages=True)
-            heard.subscribe(CHANNEL)
+            messages = valkey.pubsub(ignore_subscribe_messages=True)
+            messages.subscribe(CHANNEL)
             sent_at = time.monotonic()
             while not self._stopped.is_set():
-                message = heard.get_message(timeout=self._every)
+                message = messages.get_message(timeout=self._every)
                 if message is not None:
                     self.hear(message["data"])
                 if time.monotonic() - sent_at >= self._every:
                     sent_at = time.monotonic()
                     self._publish(valkey)
-            heard.close()
+            messages.close()
 
     def _publish(self, valkey: Redis) -> None:
         taken = {

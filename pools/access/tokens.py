@@ -68,7 +68,7 @@ class CachedToken:
     """
 
     hash: str
-    told: str
+    facts: str
 
 
 # By hash: the facts as text, the identity made from them, and the time of the look.
@@ -92,9 +92,9 @@ def identify_token(secret: str) -> Identity:
         raise UnknownToken("The token is unknown.", way_out="Create one on the page Tokens.")
     seen = _seen.get(hashed)
     identity = (  # equal facts give an equal identity
-        seen[1] if seen is not None and seen[0] == row.told else _conclude(json.loads(row.told))
+        seen[1] if seen is not None and seen[0] == row.facts else _conclude(json.loads(row.facts))
     )
-    _seen[hashed] = (row.told, identity, time.monotonic())
+    _seen[hashed] = (row.facts, identity, time.monotonic())
     if len(_seen) > MOST_SEEN:
         _seen.popitem(last=False)
     if row.note_use_of:
@@ -267,12 +267,12 @@ def refuse_wider(within: Identity, scopes: TokenScopes, expires_at: datetime | N
         return
     maker: Scope = within.scope
     faults = []
-    asked = (
+    roles = (
         frozenset().union(*(INCLUDES[role] for role in scopes["roles"]))
         if scopes["roles"] is not None
         else None
     )
-    if maker.roles is not None and (asked is None or asked - maker.roles):
+    if maker.roles is not None and (roles is None or roles - maker.roles):
         faults.append(
             FieldError(
                 "roles",

@@ -87,11 +87,11 @@ class Utilisation:
             checks.append(ScalingCheck(not s.reserved, f"{s.reserved} reserved", "must be 0"))
         checks.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"))
         if failed := [check for check in checks if not check.is_met]:
-            said = " and ".join(check.text for check in failed)
+            unmet = " and ".join(check.text for check in failed)
             return ScalingTarget(
                 count,
                 "kept",
-                f"{percent} is below {self.shrink_below:g} %, but {said}",
+                f"{percent} is below {self.shrink_below:g} %, but {unmet}",
                 tuple(checks),
                 gauge=gauge,
             )

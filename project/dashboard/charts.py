@@ -137,14 +137,14 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
         paths["wanted_line"] += path(outline(wanted))
         paths["capacity"] += path(outline(capacity))
     end = points[-1]
-    taken, asked = end[2] + end[3], end[2] + end[3] + end[4]
-    share = 100 * taken / end[1] if end[1] else 0.0
+    used, demand = end[2] + end[3], end[2] + end[3] + end[4]
+    share = 100 * used / end[1] if end[1] else 0.0
     steps = 3 if length > 4 * 60 else 1  # ticks show minutes, and no two may be equal
-    apart = spread(scale * asked, scale * end[1])
+    apart = spread(scale * demand, scale * end[1])
     return Charts(
         **paths,
         use=Label(f"{share:.1f} %", min(96.0, share)),
-        wanted=Label(f"{asked:,}", apart[0]),
+        wanted=Label(f"{demand:,}", apart[0]),
         slots=Label(f"{end[1]:,}", apart[1]),
         ticks=[first + (last - first) * i / steps for i in range(steps + 1)],
     )

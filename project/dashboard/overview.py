@@ -201,11 +201,11 @@ def _approvals(pending: list[PendingPlan], count: int, queues: dict[str, Queue])
     holding = sorted({p.pool for p in pending if p.member})
     waiting = sum(queues.get(name, Queue()).count for name in holding)
     destroying = sum(p.destroys for p in pending)
-    said = [f"{first.workspace or first.claim_id} in {first.pool}"]
+    texts = [f"{first.workspace or first.claim_id} in {first.pool}"]
     if destroying and count <= MOST_PENDING:
-        said.append(f"{formatting.plural(destroying, 'plan destroys', 'plans destroy')} something")
+        texts.append(f"{formatting.plural(destroying, 'plan destroys', 'plans destroy')} something")
     if waiting:
-        said.append(
+        texts.append(
             f"{formatting.plural(waiting, 'claim waits', 'claims wait')} in "
             f"{'its pool' if len(holding) == 1 else 'their pools'}"
         )
@@ -215,7 +215,7 @@ def _approvals(pending: list[PendingPlan], count: int, queues: dict[str, Queue])
         max(count, len(pending)),
         "apply_pending",
         word,
-        "; ".join(said),
+        "; ".join(texts),
         lead,
         reverse("approvals"),
         first.expires_at,
@@ -228,13 +228,13 @@ def _lost(pools: Iterable[Pool], slots: dict[int, ShownSlotCounts]) -> Attention
     lost = [(pool, n) for pool, n in where if n]
     if not lost:
         return AttentionCard(0, "lost", "slots lost", "No member with claims was lost")
-    said = formatting.sentence([f"{n} in {pool.name}" for pool, n in lost[:3]])
+    where_lost = formatting.sentence([f"{n} in {pool.name}" for pool, n in lost[:3]])
     more = f", and {len(lost) - 3} more pools" if len(lost) > 3 else ""
     return AttentionCard(
         sum(n for _, n in lost),
         "lost",
         "slots lost",
-        f"{said}{more}. Each of their claims has ended or is queued again",
+        f"{where_lost}{more}. Each of their claims has ended or is queued again",
         href="/claims/?q=state:lost",
     )
 
