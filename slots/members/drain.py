@@ -71,7 +71,8 @@ def drain_member(
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
         if stays is None:
-            stays = is_resting(member) and pool.state != "deleting"
+            is_resting = member.drain_until is not None and not member.is_leaving
+            stays = is_resting and pool.state != "deleting"
         if stays and pool.state == "deleting":
             raise Conflict(
                 f"Pool {pool.name} is being deleted, so its members leave.",
@@ -119,11 +120,6 @@ def undrain_member(*, member_id: int, reason: str = "") -> Member:
             publish("pools")
         align_slots(pool, member)
     return member
-
-
-def is_resting(member: Member) -> bool:
-    """Whether the member drains and stays."""
-    return member.drain_until is not None and not member.is_leaving
 
 
 def finish_drain(member_id: int) -> bool:

@@ -64,44 +64,6 @@ def lock_run(n: int, *, member: int, lane: str, number: int, step: int) -> list[
     )
 
 
-class FindTogetherRow(NamedTuple):
-    member_id: int
-
-
-def find_together(n: int, *, lane: str, pool: int, labels: str) -> list[FindTogetherRow]:
-    """The first member with n free slots."""
-    return statements.fetch_rows(
-        "find_together", FindTogetherRow, {"lane": lane, "pool": pool, "labels": labels}, n=n
-    )
-
-
-class LockOnMemberRow(NamedTuple):
-    id: int
-    member_id: int
-    number: int
-
-
-def lock_on_member(n: int, *, member: int, lane: str) -> list[LockOnMemberRow]:
-    """Locks the n free slots with the lowest numbers of a member."""
-    return statements.fetch_rows(
-        "lock_on_member", LockOnMemberRow, {"member": member, "lane": lane}, n=n
-    )
-
-
-class FindPairRow(NamedTuple):
-    id: int
-    other_id: int
-    member_id: int
-    number: int
-
-
-def find_pair(*, other_lane: str, pool: int, lane: str) -> list[FindPairRow]:
-    """One number that is free in both lanes of a member (TCP and UDP as separate listeners)."""
-    return statements.fetch_rows(
-        "find_pair", FindPairRow, {"other_lane": other_lane, "pool": pool, "lane": lane}
-    )
-
-
 class FindNodeRow(NamedTuple):
     id: int
     member_id: int
@@ -124,30 +86,6 @@ def find_node(
             "labels": labels,
             "earlier_claims": earlier_claims,
         },
-    )
-
-
-class FindSameNumberRow(NamedTuple):
-    number: int
-
-
-def find_same_number(*, pools: list[int], lane: str) -> list[FindSameNumberRow]:
-    """The lowest number that is free in every pool."""
-    return statements.fetch_rows(
-        "find_same_number", FindSameNumberRow, {"pools": pools, "lane": lane}
-    )
-
-
-class LockNumberRow(NamedTuple):
-    id: int
-    member_id: int
-    number: int
-
-
-def lock_number(*, pool: int, lane: str, number: int) -> list[LockNumberRow]:
-    """Locks a free slot with this number in one pool."""
-    return statements.fetch_rows(
-        "lock_number", LockNumberRow, {"pool": pool, "lane": lane, "number": number}
     )
 
 

@@ -182,13 +182,6 @@ def find_holder_at(slot_id: int, at: datetime) -> SlotHolding | None:
     )
 
 
-def list_lost_members(limit: int = 50) -> list[int]:
-    """Lost members that still have holders. The caller ends each of these claims in its own
-    transaction.
-    """
-    return [row.id for row in members_sql.lost_with_holders(limit)]
-
-
 def snapshot_of(member_id: int) -> tuple[PoolSnapshot, MemberSnapshot] | None:
     """A pool and one member with its slots, for the provider. None: the member is gone."""
     member = Member.objects.select_related("pool").filter(LIVE, pk=member_id).first()

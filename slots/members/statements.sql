@@ -25,21 +25,6 @@ SELECT id, member_id, number FROM slots_slot
 WHERE member_id = %(member)s AND lane = %(lane)s AND number BETWEEN %(number)s::int AND %(number)s::int + ({n} - 1) * %(step)s::int
   AND state = 'idle' AND is_open ORDER BY number FOR NO KEY UPDATE SKIP LOCKED
 
--- find_together: the first member with n free slots.
-SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
-  SELECT FROM slots_slot WHERE member_id = m.id AND lane = %(lane)s AND state = 'idle' AND is_open OFFSET {n} - 1 LIMIT 1) r
-WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
-
--- lock_on_member: locks the n free slots with the lowest numbers of a member.
-SELECT id, member_id, number FROM slots_slot
-WHERE member_id = %(member)s AND lane = %(lane)s AND state = 'idle' AND is_open ORDER BY number LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED
-
--- find_pair: one number that is free in both lanes of a member (TCP and UDP as separate listeners).
-SELECT a.id, b.id AS other_id, a.member_id, a.number FROM slots_slot a
-JOIN slots_slot b ON b.member_id = a.member_id AND b.lane = %(other_lane)s AND b.number = a.number AND b.state = 'idle' AND b.is_open
-WHERE a.pool_id = %(pool)s AND a.lane = %(lane)s AND a.state = 'idle' AND a.is_open
-ORDER BY a.rank, a.number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-
 -- find_node: the claim's own slot if it still drains, else a slot of the owner's earlier claims, else any free slot
 -- on a member with the labels.
 SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_member member ON member.id = slot.member_id
@@ -47,17 +32,6 @@ WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.is_open
   AND (slot.state = 'idle' OR slot.state = 'draining' AND slot.last_claim_id = %(claim)s) AND member.labels @> %(labels)s::jsonb
 ORDER BY slot.state = 'draining' DESC, slot.last_claim_id = ANY (%(earlier_claims)s::bigint[]) DESC NULLS LAST, slot.rank, slot.number
 LIMIT 1 FOR NO KEY UPDATE OF slot SKIP LOCKED
-
--- find_same_number: the lowest number that is free in every pool. The index slot_free answers the numbers of each pool.
-SELECT number FROM (
-  SELECT number, pool_id FROM slots_slot
-  WHERE pool_id = ANY (%(pools)s::bigint[]) AND lane = %(lane)s AND state = 'idle' AND is_open GROUP BY number, pool_id) x
-GROUP BY number HAVING count(*) = cardinality(%(pools)s::bigint[]) ORDER BY number LIMIT 1
-
--- lock_number: locks a free slot with this number in one pool.
-SELECT id, member_id, number FROM slots_slot
-WHERE pool_id = %(pool)s AND lane = %(lane)s AND number = %(number)s AND state = 'idle' AND is_open
-ORDER BY rank LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 
 -- lock_named^: locks slots by id in any state, for a claim on a named slot.
 SELECT id, pool_id, member_id, lane, number, state, is_open FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) ORDER BY id FOR NO KEY UPDATE

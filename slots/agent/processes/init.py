@@ -11,7 +11,7 @@ import os
 import signal
 
 from .isolation import FORWARDED
-from .process_table import list_children, read_command
+from .process_table import list_children, read_proc
 from .program import START
 
 REAPER = START.partition("from {}")[2].encode()
@@ -58,4 +58,4 @@ class Init:
 
 def has_reapers() -> bool:
     """Whether reapers run. Other children may stay for ever, like those of `kubectl exec`."""
-    return any(REAPER in read_command(pid) for pid in list_children(os.getpid()))
+    return any(REAPER in read_proc(pid, "cmdline") for pid in list_children(os.getpid()))

@@ -148,7 +148,7 @@ def is_shell(pid: int) -> bool:
 def list_copies(pids: Iterable[int]) -> set[int]:
     """Processes with the same command as an older one: forks that have not yet called exec."""
     eldest: dict[bytes, int] = {}
-    return {pid for pid in sorted(pids) if eldest.setdefault(read_command(pid), pid) != pid}
+    return {pid for pid in sorted(pids) if eldest.setdefault(read_proc(pid, "cmdline"), pid) != pid}
 
 
 def pause_all(pids: Iterable[int]) -> None:
@@ -195,10 +195,6 @@ def read_status(pid: int) -> dict[bytes, list[bytes]]:
 def list_stats() -> Iterator[tuple[int, list[bytes]]]:
     """Every process with its `read_stat`."""
     return ((pid, fields) for pid in list_pids() if (fields := read_stat(pid)))
-
-
-def read_command(pid: int) -> bytes:
-    return read_proc(pid, "cmdline")
 
 
 def list_tree(root: int) -> set[int]:

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Callable, Mapping, Protocol, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Protocol, Union
 
 from ..common.errors import (
     AnswerTooLarge,
@@ -42,6 +42,16 @@ Body = Union[bytes, IO[bytes], None]
 
 class Writer(Protocol):
     def write(self, data: bytes, /) -> object: ...
+
+
+class Call(NamedTuple):
+    method: str
+    path: str
+    body: Body
+    headers: dict[str, str]
+    timeout: float
+    into: Writer
+    most: int  # bytes of the answer
 
 
 class RetryDelay:
@@ -166,14 +176,15 @@ class BerthClient:
         timeout: float = 20,
     ) -> Json:
         into = io.BytesIO()
-        self._exchange(method, path, body, headers or {}, timeout, into, MOST_JSON)
+        self._exchange(Call(method, path, body, headers or {}, timeout, into, MOST_JSON))
         return parse(into.getvalue())
 
     def download(self, path: str, file: Path, most: int) -> str:
         """Download into a new file; returns its SHA-256."""
         digest = hashlib.sha256()
         with open_private(file) as stream:
-            self._exchange("GET", path, None, {}, 60 + most / 100_000, Hashed(stream, digest), most)
+            into = Hashed(stream, digest)
+            self._exchange(Call("GET", path, None, {}, 60 + most / 100_000, into, most))
         return digest.hexdigest()
 
     def renew(self, load: Mapping[str, object]) -> bool:
@@ -195,18 +206,9 @@ class BerthClient:
             raise
         return True
 
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: Body,
-        headers: dict[str, str],
-        timeout: float,
-        into: Writer,
-        most: int,
-    ) -> None:
+    def _exchange(self, call: Call) -> None:
         try:
-            self._try(method, path, body, headers, timeout, into, most)
+            self._try(call)
         except TokenRejected:
             try:
                 fresh = self.read_token()
@@ -215,30 +217,21 @@ class BerthClient:
             if fresh == self.token:
                 raise
             self.token = fresh  # the file has a new token
-            self._try(method, path, rewind(body), headers, timeout, into, most)
+            self._try(call)
 
-    def _try(
-        self,
-        method: str,
-        path: str,
-        body: Body,
-        headers: dict[str, str],
-        timeout: float,
-        into: Writer,
-        most: int,
-    ) -> None:
-        deadline = time.monotonic() + timeout
+    def _try(self, call: Call) -> None:
+        deadline = time.monotonic() + call.timeout
         headers = {
             "Accept": "application/json, */*",
             "Accept-Encoding": "identity",
             "User-Agent": "berth-agent",
-            **headers,
+            **call.headers,
         }
         headers["Authorization"] = f"Bearer {self.token}"
         for is_last in (False, True):
             connection, is_used = self._connection(deadline)
             try:
-                response = send(connection, method, self.prefix + path, rewind(body), headers)
+                response = send(connection, self.prefix, call, headers)
                 break
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self.close()
@@ -249,7 +242,7 @@ class BerthClient:
                 self.close()
                 raise ServerUnavailable(f"no answer: {describe(error)}") from error
         try:
-            self._judge(response, into, most)
+            self._judge(response, call.into, call.most)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             raise ServerUnavailable(f"broken answer: {describe(error)}") from error
@@ -332,14 +325,12 @@ class BerthClient:
 
 
 def send(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: Body,
-    headers: dict[str, str],
+    connection: http.client.HTTPConnection, prefix: str, call: Call, headers: dict[str, str]
 ) -> http.client.HTTPResponse:
+    if call.body is not None and not isinstance(call.body, bytes):
+        call.body.seek(0)
     try:
-        connection.request(method, path, body, headers)
+        connection.request(call.method, prefix + call.path, call.body, headers)
     except (BrokenPipeError, ConnectionResetError) as error:
         try:
             return connection.getresponse()  # the server may have answered before it closed
@@ -374,12 +365,6 @@ def copy(response: http.client.HTTPResponse, into: Writer, most: int) -> None:
         into.write(data)
     if response.length:  # None if chunked, 0 after the complete answer
         raise ServerUnavailable("the server's answer ends too early")
-
-
-def rewind(body: Body) -> Body:
-    if body is not None and not isinstance(body, bytes):
-        body.seek(0)
-    return body
 
 
 def parse(data: bytes) -> Json:

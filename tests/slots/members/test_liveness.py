@@ -12,10 +12,10 @@ from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Heartbeat, Member, Pool
 from project.kernel.errors import Conflict, Invalid, NotFound, StaleGeneration
 from project.kernel.models import Event
+from slots.members import members_sql
 from slots.members.chores import check_members
 from slots.members.liveness import lose_member, record_heartbeat
 from slots.members.policy import LivenessDecision, decide_liveness
-from slots.members.selectors import list_lost_members
 from slots.members.services import finish_leaving, remove_member
 from slots.models import Slot
 from tests.slots.helpers import give_back, hold, is_consistent, open_slots
@@ -158,13 +158,14 @@ def test_member_offline_for_long_is_lost_and_listed_with_its_claims(pool: Pool) 
     check_members()
     a.refresh_from_db()
     assert a.lost_at is not None
-    assert list_lost_members() == [a.pk]  # b is lost, too, but nobody holds it
+    lost = [row.id for row in members_sql.lost_with_holders(50)]
+    assert lost == [a.pk]  # b is lost, too, but has no holder
     assert Slot.objects.get(pk=slot).state == "held"
     assert set(Slot.objects.exclude(pk=slot).values_list("state", flat=True)) == {"retired"}
     # Its claims are lost first: until then it stays away, whatever it says.
     assert record_heartbeat(member_id=a.pk).state == "offline"
     give_back(claim, generation, lost_member=a.pk)
-    assert list_lost_members() == []
+    assert members_sql.lost_with_holders(50) == []
     assert record_heartbeat(member_id=a.pk).state == "ready"
     a.refresh_from_db()
     assert a.lost_at is None

@@ -16,6 +16,7 @@ from project.kernel.db.guards import InsideTransaction
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import ProviderError, Throttled, perform_due
+from slots.members import members_sql
 from slots.members.chores import (
     check_draining_slots,
     end_pools,
@@ -23,7 +24,7 @@ from slots.members.chores import (
     retry_syncs,
 )
 from slots.members.provider_status import record_external_state
-from slots.members.selectors import list_lost_members, snapshot_of
+from slots.members.selectors import snapshot_of
 from slots.members.services import clean_slot, close_pool, remove_member
 from slots.members.store import request_sync
 from slots.models import Slot
@@ -286,7 +287,7 @@ def test_vanished_member_leaves_placement_at_once_and_is_listed_as_lost() -> Non
     observe_pool(pool)
     member = Member.objects.get()
     assert (member.state, member.is_leaving, open_slots(pool)) == ("offline", True, 0)
-    assert list_lost_members() == [member.pk]
+    assert [row.id for row in members_sql.lost_with_holders(50)] == [member.pk]
     give_back(claim, generation, lost_member=member.pk)
     finish_leaving_members()
     perform_due("shelf")

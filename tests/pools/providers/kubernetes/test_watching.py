@@ -22,9 +22,9 @@ from project.kernel.controllers.runtime import Loop, StopRequest
 from project.kernel.errors import Refused
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import perform_due
+from slots.members import members_sql
 from slots.members.liveness import record_heartbeat
 from slots.members.restart import apply_condition
-from slots.members.selectors import list_lost_members
 from slots.models import Slot
 from slots.sync.watcher import Watcher
 from tests.kubernetes_cluster.namespace import Space
@@ -118,7 +118,8 @@ def test_gone_pod_ends_its_claims_and_is_recreated(bench: KubeHarness, watcher: 
         True,
     )
     assert "is gone" in member.outside
-    assert list_lost_members() == [member.pk], "no folder is left that could tell what became of it"
+    lost = [row.id for row in members_sql.lost_with_holders(50)]
+    assert lost == [member.pk], "no folder is left that could tell what became of it"
     apply_condition(member.pk)
     member.refresh_from_db()
     assert (member.state, member.incarnation, member.outside) == ("creating", 2, "")
