@@ -161,7 +161,7 @@ def test_a_token_is_rotated_where_berth_hands_tokens_over(caller: Any) -> None: 
     assert Member.objects.get().is_previous_ending
     answer = admin.post(f"members/{member.pk}/token/", {})
     assert (answer.status, answer.body["code"]) == (409, "ours")
-    assert "Rotate it" in answer.body["way_out"]
+    assert "Rotate the token" in answer.body["way_out"]
 
 
 def test_a_token_that_berth_does_not_hand_over_cannot_be_rotated(caller: Any, pool: Pool) -> None:  # noqa: F811
