@@ -1,8 +1,8 @@
-"""The socket of live pages: who opens it, and whether they may still be there.
+"""Access to the WebSocket of live pages, checked when it opens and again while it is open.
 
-A person comes with a session, and then only from our own pages (Origin); a program comes with a
-token in the Authorization header, which no browser can send, so it needs no Origin. Nothing secret
-is ever in the address.
+A person has a session, and then the Origin must be a page of Berth. A program has a token in the
+Authorization header; a browser cannot send that header, so a token needs no Origin. The address
+never contains a secret.
 """
 
 import time
@@ -22,6 +22,7 @@ from pools.access.authentication import Unauthenticated, identify_header
 from pools.access.permissions import Identity, load_identity
 from pools.access.rate_limit import count_request
 from pools.access.tokens import BadToken, identify_token
+from project.kernel.http.asgi_types import Receive, Scope, Send
 from project.kernel.live.socket import LiveSocket
 from project.kernel.security.sessions import is_over
 
@@ -44,8 +45,8 @@ class SessionAccess:
 
 
 class TokenAccess:
-    """The first look counts as a call of the API, and as an unknown token where it is one. Later
-    looks count nothing.
+    """The first check counts as a call of the API, and an unknown token as a failed attempt. Later
+    checks do not count.
     """
 
     def __init__(self, secret: str, first: Callable[[], Identity]) -> None:
@@ -61,9 +62,10 @@ class TokenAccess:
 
 
 def is_from_here(origin: str, host: str) -> bool:
-    """The page that opens the socket is ours: same host and port as it talks to, or named in the
-    settings (behind a proxy). The host is one we answer for: a page whose name was pointed at us
-    for a moment has an origin equal to its host, too."""
+    """Whether a page of Berth opens the socket: its origin has the host and port of the request, or
+    the settings name it (behind a proxy). The host must be allowed, because after DNS rebinding a
+    foreign page also has an origin equal to the host.
+    """
     at = urlsplit(origin)
     if at.scheme not in ("http", "https") or not validate_host(
         split_domain_port(host)[0], settings.ALLOWED_HOSTS
@@ -72,7 +74,7 @@ def is_from_here(origin: str, host: str) -> bool:
     return at.netloc == host or origin in settings.CSRF_TRUSTED_ORIGINS
 
 
-async def live(scope: Any, receive: Any, send: Any) -> None:
+async def live(scope: Scope, receive: Receive, send: Send) -> None:
     headers = dict(scope["headers"])
     authorization = headers.get(b"authorization", b"")
     access: SessionAccess | TokenAccess
@@ -88,7 +90,7 @@ async def live(scope: Any, receive: Any, send: Any) -> None:
         access = SessionAccess(scope.get("cookies", {}).get(settings.SESSION_COOKIE_NAME))
     else:
         await receive()
-        # Before it was accepted: the client sees 403.
+        # The socket is not accepted yet, so the client gets 403.
         await send({"type": "websocket.close", "code": 4403})
         return
     await LiveSocket(access, send).run(receive)

@@ -1,10 +1,10 @@
-"""Parts of addresses. Importing this module registers them."""
+"""Converters of URL paths. Importing this module registers them."""
 
 from django.urls import register_converter
 
 
 class NameConverter:
-    """Names of pools: anything else is no address."""
+    """Names of pools. Other texts give 404."""
 
     regex = "[A-Za-z0-9._-]{1,63}"
 
@@ -16,7 +16,7 @@ class NameConverter:
 
 
 class IdConverter:
-    """What a bigint holds; a longer number is no address."""
+    """Numbers that fit into a bigint. Longer numbers give 404."""
 
     regex = "[0-9]{1,18}"
 

@@ -1,5 +1,5 @@
-"""What every REST resource shares: who calls, a query that is read whole, pages, and a schema
-that names each answer it may give.
+"""Base of all REST resources: the caller, the query, pages of results, and an OpenAPI schema that
+names each possible answer.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
+from django.db.models import Model
 from django.http import QueryDict
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -27,10 +28,12 @@ from project.kernel.http.schema import Problem, ProblemSchema
 from project.kernel.validation import parse_moment
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+M = TypeVar("M", bound=Model)
+Shape = serializers.Serializer[Any]
 
 
 class Request(Protocol):
-    """What readers of a query need: DRF's request, or a lean Call."""
+    """DRF's request, or a FastRequest, for the functions that parse a query."""
 
     @property
     def query_params(self) -> QueryDict: ...
@@ -45,18 +48,20 @@ LIMIT, MOST = 50, 500
 
 
 class EndpointSchema(ProblemSchema):
-    """Each refusal by its status: a default would let every answer pass for documented."""
+    """Lists each error by its status, because with a default response every answer would count as
+    documented.
+    """
 
-    def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
+    def _get_response_bodies(self, direction: str = "response") -> dict[str, object]:
         bodies = super()._get_response_bodies(direction)
         bodies.pop("default", None)
         for status in list_problems(self.view, self.method, self.path):
             bodies[str(status)] = self.describe_problem(status)
         return dict(sorted(bodies.items()))
 
-    def describe_problem(self, status: int) -> dict[str, Any]:
+    def describe_problem(self, status: int) -> dict[str, object]:
         schema = self.resolve_serializer(Problem, "response").ref
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "description": HTTPStatus(status).phrase,
             "content": {CONTENT_TYPE: {"schema": schema}},
         }
@@ -70,7 +75,7 @@ class EndpointSchema(ProblemSchema):
         return body
 
 
-def list_problems(view: Any, method: str, path: str) -> list[int]:
+def list_problems(view: object, method: str, path: str) -> list[int]:
     handler = getattr(view, method.lower())
     found = {*ALWAYS, *getattr(handler, "problems", ())}
     if method in ("POST", "PUT", "PATCH"):
@@ -83,9 +88,9 @@ def list_problems(view: Any, method: str, path: str) -> list[int]:
 def describe(
     summary: str,
     # By status, or by status and media type.
-    answers: Mapping[int, Any] | Mapping[tuple[int, str], Any],
+    answers: Mapping[int, object] | Mapping[tuple[int, str], object],
     *,
-    body: Any = None,
+    body: object = None,
     query: Sequence[OpenApiParameter] = (),
     headers: Sequence[OpenApiParameter] = (),
     problems: Iterable[int] = (),
@@ -93,8 +98,8 @@ def describe(
     tag: str = "",
     examples: Sequence[OpenApiExample] = (),
 ) -> Callable[[Handler], Handler]:
-    """One declaration for the schema and for what is read: a query parameter that is not named
-    here is refused.
+    """Declares a call for the OpenAPI schema and for the parser: other query parameters are
+    refused.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -136,7 +141,7 @@ class Endpoint(APIView):
             raise NotAuthenticated
         self.request_context.enter_context(acting_as(self.identity.actor))
         handler = getattr(self, (request.method or "").lower(), None)
-        if handler is not None:  # else it is the method that is refused
+        if handler is not None:  # None: DRF refuses the method
             refuse_unknown_query(request, getattr(handler, "known_query", frozenset()))
 
     @property
@@ -145,7 +150,9 @@ class Endpoint(APIView):
 
 
 def refuse_unknown_query(request: Request, known: frozenset[str]) -> None:
-    """A misspelt filter would show everything, and of two values one would be ignored."""
+    """Raise Invalid for unknown and repeated parameters, because a misspelt filter would show all
+    rows, and one of two values would be ignored.
+    """
     names = ", ".join(sorted(known))
     way_out = f"Known: {names}." if names else "Leave it out."
     faults = [
@@ -171,8 +178,8 @@ def refuse_unknown_query(request: Request, known: frozenset[str]) -> None:
         raise Invalid(fields=faults)
 
 
-def read_body(request: DRFRequest, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-    """What the body says, checked; every fault at once."""
+def read_body(request: DRFRequest, kind: type[Shape]) -> dict[str, Any]:
+    """The checked values of the body. Raises all faults at once."""
     if not isinstance(request.data, Mapping):
         raise Invalid("The body is not an object.", way_out='Send JSON like {"reason": "..."}.')
     given = kind(data=request.data)
@@ -186,7 +193,7 @@ def read_body(request: DRFRequest, kind: type[serializers.Serializer[Any]]) -> d
 def in_query(
     name: str,
     description: str,
-    kind: Any = str,
+    kind: type[str] | type[bool] | type[int] | type[datetime] | dict[str, Any] = str,
     *,
     choices: Sequence[str] | None = None,
     many: bool = False,
@@ -205,19 +212,21 @@ def in_query(
 PAGES = (
     in_query(
         "limit",
-        f"How many at a time, up to {MOST}.",
+        f"Results per page, up to {MOST}.",
         {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT},
     ),
-    in_query("cursor", "Where to go on, as `next` says it.", str),
+    in_query("cursor", "Start of the page, from `next` of the previous page.", str),
 )
 NEEDED_REASON = OpenApiParameter(
     "reason",
     {"type": "string", "minLength": 1, "maxLength": 500},
     OpenApiParameter.QUERY,
     required=True,
-    description="Why. It stands in the events.",
+    description="Reason, recorded in the event log.",
 )
-REASON = in_query("reason", "Why. It stands in the events.", {"type": "string", "maxLength": 500})
+REASON = in_query(
+    "reason", "Reason, recorded in the event log.", {"type": "string", "maxLength": 500}
+)
 
 
 def read_integer(
@@ -243,7 +252,7 @@ def read_flag(request: Request, name: str) -> bool | None:
 
 
 def read_choices(request: Request, name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """One or several, with commas between."""
+    """One or several values, separated by commas."""
     text = request.query_params.get(name)
     if text is None:
         return ()
@@ -310,17 +319,19 @@ def read_position(request: Request, name: str) -> Position | None:
 
 
 def read_page(request: Request) -> tuple[int, int | None]:
-    """How many, and the id after (or before) which the page begins."""
+    """The number of results, and the id after (or before) which the page begins."""
     return read_integer(request, "limit", high=MOST) or LIMIT, read_integer(
         request, "cursor", low=0
     )
 
 
-def page(request: Request, results: Sequence[Any], cursor: int | str | None) -> Response:
+def page(request: Request, results: Sequence[object], cursor: int | str | None) -> Response:
     return Response(page_of(request, results, cursor))
 
 
-def page_of(request: Request, results: Sequence[Any], cursor: int | str | None) -> dict[str, Any]:
+def page_of(
+    request: Request, results: Sequence[object], cursor: int | str | None
+) -> dict[str, object]:
     return {"results": results, "next": next_url(request, cursor)}
 
 
@@ -332,15 +343,15 @@ def next_url(request: Request, cursor: int | str | None, name: str = "cursor") -
     return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
 
 
-def cut(rows: Sequence[Any], limit: int) -> tuple[Sequence[Any], int | None]:
-    """From one row more than the page takes: the page, and where the next one begins."""
+def cut(rows: Sequence[M], limit: int) -> tuple[Sequence[M], int | None]:
+    """The page, and the id after which the next page begins. `rows` has one row more than `limit`
+    if there is a next page.
+    """
     return rows[:limit], rows[limit - 1].pk if len(rows) > limit else None
 
 
-def pages_of(
-    item: type[serializers.Serializer[Any]], name: str = ""
-) -> type[serializers.Serializer[Any]]:
-    """The schema of a page."""
+def pages_of(item: type[Shape], name: str = "") -> type[Shape]:
+    """The schema of a page of results."""
     fields = {
         "results": item(many=True),
         "next": serializers.CharField(

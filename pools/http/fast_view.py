@@ -1,11 +1,11 @@
-"""Resources that are called thousands of times a minute: the same declarations and answers as any
-Endpoint, without DRF's own request, negotiation and serializers in between. A claim over HTTP costs
+"""Base of resources with thousands of calls a minute. Declarations and answers are those of an
+Endpoint, without the cost of DRF's request, negotiation and serializers. A claim over HTTP costs
 little more than its two statements.
 """
 
 import functools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class FastRequest:
-    """One request, as far as anybody reads it. The names are those of DRF's request."""
+    """A request with the attributes that handlers read, named as in DRF's request."""
 
     __slots__ = ("identity", "request")
 
@@ -57,7 +57,7 @@ class FastRequest:
         return self.request.build_absolute_uri(location)
 
     def read(self) -> Any:
-        """The body; an empty one is an empty object."""
+        """The parsed body; an empty object if there is none."""
         body = self.request.body
         if not body:
             return {}
@@ -67,7 +67,7 @@ class FastRequest:
         return read_json(body)
 
     def read_raw(self, limit: int, what: str, types: Collection[str] = ()) -> bytes:
-        """The body as it is. Django's own limit is for forms and JSON; this one is the caller's."""
+        """The bytes of the body. `limit` replaces Django's limit for forms and JSON."""
         refuse_encoded(self.request.META)
         if types and self.request.content_type not in types:
             raise UnsupportedMediaType(self.request.content_type or "")
@@ -78,14 +78,14 @@ class FastRequest:
 
 
 class LeanEndpoint(Endpoint):
-    """Handlers take a Call and answer with `answer(...)`. `as_view` gives a plain view that the
-    schema reads like DRF's.
+    """Handlers take a FastRequest and return `answer(...)`. `as_view` returns a plain view, which
+    the OpenAPI schema reads like a view of DRF.
     """
 
     methods: ClassVar[tuple[str, ...]] = ("get", "post", "put", "patch", "delete")
 
     def make_call(self, request: HttpRequest) -> FastRequest:
-        """Who calls is found out here, before anything else."""
+        """Identifies the caller, before the handler runs."""
         return FastRequest(request, identify(request))
 
     @classmethod
@@ -99,7 +99,7 @@ class LeanEndpoint(Endpoint):
         }
         view = cls()
 
-        @csrf_exempt  # a session's CSRF token is checked once it is known that a session calls
+        @csrf_exempt  # `identify` checks the CSRF token if the caller has a session
         @functools.wraps(described, updated=())
         def answer_call(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
             try:
@@ -123,17 +123,18 @@ class LeanEndpoint(Endpoint):
             except Exception as error:
                 return refuse(error, handlers)
 
-        answer_call.cls = cls  # type: ignore[attr-defined]  # where the schema looks
+        answer_call.cls = cls  # type: ignore[attr-defined]  # for the OpenAPI schema
         answer_call.initkwargs = initkwargs  # type: ignore[attr-defined]
         return answer_call
 
 
 def answer_at_once(
-    view: LeanEndpoint, handler: Any, request: HttpRequest
+    view: LeanEndpoint, handler: Callable[..., HttpResponseBase | None], request: HttpRequest
 ) -> HttpResponseBase | None:
-    """A way around asking who calls: the handler (`post_at_once`) acts in one statement that makes
-    sure of it, or does nothing and answers None. Then the call is answered in the usual way,
-    refusals included: nobody is told anything who may not call any more."""
+    """Answers a call without a lookup of the caller. The handler (`post_at_once`) acts in one
+    statement that also checks the token, or makes no change and returns None. The usual way then
+    answers the call, so that a revoked token gets its refusal.
+    """
     if (
         was_tried(request)
         or request.META.get("QUERY_STRING")
@@ -143,21 +144,20 @@ def answer_at_once(
     identity, proof = known
     with acting_as(identity.actor):
         try:
-            found: HttpResponseBase | None = handler(view, FastRequest(request, identity), proof)
+            return handler(view, FastRequest(request, identity), proof)
         except (BerthError, APIException, SynchronousOnlyOperation):
-            # The last: it would have asked the database on the event loop.
+            # SynchronousOnlyOperation: the handler needs the database on the event loop.
             return None
-    return found
 
 
-def answer(body: Any, status: int = 200, **headers: str) -> HttpResponse:
+def answer(body: object, status: int = 200, **headers: str) -> HttpResponse:
     response = HttpResponse(write_json(body), status=status, content_type=JSON)
     for name, value in headers.items():
         response.headers[name.replace("_", "-")] = value
     return response
 
 
-def refuse(error: Exception, handlers: Mapping[str, Any]) -> HttpResponse:
+def refuse(error: Exception, handlers: Iterable[str]) -> HttpResponse:
     body, headers = describe(error)
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(handlers)
@@ -166,11 +166,11 @@ def refuse(error: Exception, handlers: Mapping[str, Any]) -> HttpResponse:
     )
 
 
-def write_json(body: Any) -> str:
+def write_json(body: object) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_write_other)
 
 
-def _write_other(value: Any) -> Any:
+def _write_other(value: object) -> object:
     if isinstance(value, datetime):
         return rfc3339(value)
     if isinstance(value, set | frozenset | tuple):
