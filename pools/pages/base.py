@@ -1,5 +1,5 @@
-"""What every page of ours begins with: who is there, what they may, and the position of the log
-that the page is rendered at.
+"""Base of all pages: the signed-in person, their rights, and the position of the event log at which
+the page is rendered.
 """
 
 from collections.abc import Callable
@@ -32,14 +32,14 @@ NAV = (
 
 
 class PageRequest(HttpRequest):
-    """A request whose caller has signed in."""
+    """A request of a signed-in person."""
 
     identity: Identity
     at: str
 
 
 def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Knows who calls, acts in their name, and answers refusals with a page that says why."""
+    """Identifies the person, acts in their name, and shows a refusal as a page with the reason."""
 
     @wraps(view)
     def inner(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -66,13 +66,13 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def page(
-    request: Any, template: str, here: str = "", status: int = 200, **context: Any
+    request: PageRequest, template: str, here: str = "", status: int = 200, **context: object
 ) -> HttpResponse:
-    """The whole page. `here` is the part of the navigation it belongs to."""
+    """The whole page. `here` is its entry in the navigation."""
     return render(request, template, frame(request, here) | context, status=status)
 
 
-def frame(request: Any, here: str) -> dict[str, Any]:
+def frame(request: PageRequest, here: str) -> dict[str, Any]:
     return {
         "identity": request.identity,
         "at": request.at,
@@ -84,7 +84,7 @@ def frame(request: Any, here: str) -> dict[str, Any]:
     }
 
 
-def refused(request: Any, error: BerthError) -> HttpResponse:
+def refused(request: PageRequest, error: BerthError) -> HttpResponse:
     status = status_of(error)
     if request.headers.get("HX-Request") or request.headers.get("X-Part"):
         return render(
@@ -97,7 +97,7 @@ def refused(request: Any, error: BerthError) -> HttpResponse:
 
 
 def visible_pool(identity: Identity, name: str) -> Pool:
-    """A pool that this identity may see. One that it may not see is not there."""
+    """The pool. Raises NotFound also for a pool that the identity may not see."""
     pool = Pool.objects.filter(LIVE, name=name).first()
     if pool is None or not identity.may("read", pool.pk):
         raise NotFound(
@@ -108,12 +108,12 @@ def visible_pool(identity: Identity, name: str) -> Pool:
 
 
 def pool_for(identity: Identity, name: str, action: str) -> Pool:
-    """A pool in which this identity may do that."""
+    """The pool. Raises Forbidden if the identity may not do the action."""
     pool = visible_pool(identity, name)
     require(identity, action, pool)
     return pool
 
 
 def why_not(identity: Identity, action: str, pool_id: int | None) -> str:
-    """Why a button is off for this identity. Empty: it may."""
+    """Why a button is disabled for this identity; empty: it is enabled."""
     return "" if identity.may(action, pool_id) else f"This needs the role {ACTIONS[action]}."

@@ -174,12 +174,12 @@ def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]
     return config
 
 
-def read_slots(given: Mapping[str, str]) -> Any:
+def read_slots(given: Mapping[str, str]) -> object:
     match given.get("form", "plain"):
         case "tasks":
             return [word for word in given.get("tasks", "").replace(",", " ").split() if word]
         case "ports":
-            ports: dict[str, Any] = {"ports": given.get("ports", "").strip()}
+            ports: dict[str, object] = {"ports": given.get("ports", "").strip()}
             protocols = given.get("protocols", "tcp udp")
             ports |= {"shared": True} if protocols == "shared" else {"protocols": protocols.split()}
             for name in ("segment", "quota"):
@@ -197,9 +197,9 @@ def read_slots(given: Mapping[str, str]) -> Any:
             return number_of(given.get("count", "").strip())
 
 
-def read_member_lines(text: str) -> list[dict[str, Any]]:
-    """'name zone=eu-1 size=large', one a line."""
-    rows = []
+def read_member_lines(text: str) -> list[dict[str, object]]:
+    """Lines like 'name zone=eu-1 size=large' as members."""
+    rows: list[dict[str, object]] = []
     for line in text.splitlines():
         words = line.replace(",", " ").split()
         if words:
@@ -209,8 +209,8 @@ def read_member_lines(text: str) -> list[dict[str, Any]]:
 
 
 def preserve_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What the form does not ask for stays as it was: hosts, environment, scaling, roll, labels
-    of new members.
+    """Keeps the fields that the form does not show: hosts, environment, scaling, roll, labels of
+    new members.
     """
     if labels := before.get("members", {}).get("labels"):
         config.setdefault("members", {}).setdefault("labels", labels)
@@ -221,7 +221,7 @@ def preserve_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[
     return config
 
 
-def number_of(text: str) -> Any:
+def number_of(text: str) -> int | str:
     return (
         int(text)
         if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 19
@@ -229,11 +229,11 @@ def number_of(text: str) -> Any:
     )
 
 
-def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[str, str]:
-    """The other way round: what the fields of the form show."""
+def values_of(config: Mapping[str, object], layout: Layout | None = None) -> dict[str, str]:
+    """The values of the form's fields for a configuration."""
     values = {"name": str(config.get("name", ""))}
     for path in PATHS:
-        at: Any = config
+        at: object = config
         for part in path.split("."):
             at = at.get(part) if isinstance(at, Mapping) else None
         values[path] = (
@@ -244,7 +244,7 @@ def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[s
             else str(at)
         )
     values |= provider_form.values_of(config.get("provider"))
-    slots = as_config(layout) if layout is not None else config.get("slots", 3)
+    slots: Any = as_config(layout) if layout is not None else config.get("slots", 3)
     values["form"] = layout.form if layout is not None else "plain"
     if values["form"] == "plain":
         values["count"] = str(slots)
@@ -261,8 +261,8 @@ def values_of(config: Mapping[str, Any], layout: Layout | None = None) -> dict[s
 
 
 def field_for(error: FieldError, form: str, provider: str = "") -> str:
-    """The field of the form that a field of the configuration is filled in at. `form`: of the
-    layout; `provider`: its kind.
+    """The field of the form for the field of an error; empty: the form does not show it. `form`: of
+    the layout; `provider`: its kind.
     """
     path = error.field
     if path.startswith("slots"):
@@ -293,10 +293,10 @@ def sections(
     provider: str = "",
     allowed: Collection[str] | None = None,
 ) -> list[Section]:
-    """Every field of a pool, with every fault at its field.
+    """The sections of the form, with each error at its field.
 
-    provider: kind of the pool that is edited. Empty: the pool is new, and its form has the fields
-    of every provider that can be chosen.
+    provider: kind of the edited pool. Empty: the pool is new, and its form has the fields of every
+    allowed provider.
     allowed: kinds of providers that can be chosen. None: all.
     """
     form, is_new = values.get("form", "plain"), not provider
@@ -332,7 +332,7 @@ def sections(
 
 
 def with_line_number(error: FieldError, name: str, values: Mapping[str, str]) -> FieldError:
-    """A fault in a list of lines names the line."""
+    """An error in the member list names the member."""
     if name != "list":
         return replace(error, field=name)
     at = error.field.partition("[")[2].partition("]")[0]
@@ -344,7 +344,7 @@ def with_line_number(error: FieldError, name: str, values: Mapping[str, str]) ->
 
 
 def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict[str, Field]:
-    """The fields of each form of layout; the page shows those of the chosen one."""
+    """The fields of all layouts; the page shows those of the chosen layout."""
     form = values.get("form", "plain")
 
     def make(

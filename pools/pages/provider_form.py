@@ -1,8 +1,8 @@
 """The part of a pool's form that its provider declares (`Provider.form`): options as fields and
 back. Pure.
 
-A field is called `provider.<kind>.<path>`, because two providers may have options of one name and
-the form of a new pool holds the fields of all of them.
+A field has the name `provider.<kind>.<path>`, because the form of a new pool holds the fields of
+all providers, and two providers may have options of the same name.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -51,16 +51,16 @@ def name_of(kind: str, path: str) -> str:
 
 
 def find_field(kind: str, path: str) -> str:
-    """The field that asks for `path` of the configuration, like provider.template.image; empty:
-    the form does not ask for it.
+    """The field for `path` of the configuration, like provider.template.image; empty: the form does
+    not show it.
     """
     name = name_of(kind, path.removeprefix(PREFIX))
     return name if any(name == field.name for field in list_fields(kind)) else ""
 
 
-def read_provider(kind: str, given: Mapping[str, str], before: Any = None) -> Any:
-    """`provider:` of the configuration: `before`, with what was filled in. An empty field removes
-    its option, a missing field leaves it.
+def read_provider(kind: str, given: Mapping[str, str], before: object = None) -> object:
+    """`provider:` of the configuration: `before` with the given values. An empty field removes its
+    option, a missing field keeps it.
     """
     form = form_of(kind)
     if form is None:
@@ -69,7 +69,7 @@ def read_provider(kind: str, given: Mapping[str, str], before: Any = None) -> An
     for each in form.fields:
         *parents, last = each.path.split(".")
         at = options
-        for parent in parents:  # made even if they stay empty: a fault then names the field inside
+        for parent in parents:  # also for an empty value, so that a fault names the field inside
             at = at.setdefault(parent, {})
         name = name_of(kind, each.path)
         if text := given.get(name, "").strip():
@@ -79,13 +79,13 @@ def read_provider(kind: str, given: Mapping[str, str], before: Any = None) -> An
     return options
 
 
-def values_of(provider: Any) -> dict[str, str]:
-    """What the fields show of `provider:` of a configuration, which is a kind or a mapping."""
+def values_of(provider: object) -> dict[str, str]:
+    """The values of the fields for `provider:` of a configuration, a kind or a mapping."""
     options = provider if isinstance(provider, Mapping) else {"kind": provider or ""}
     kind = str(options.get("kind", ""))
     values = {"provider": kind}
     for each in getattr(form_of(kind), "fields", ()):
-        at: Any = options
+        at: object = options
         for part in each.path.split("."):
             at = at.get(part) if isinstance(at, Mapping) else None
         values[name_of(kind, each.path)] = "" if at is None else str(at)

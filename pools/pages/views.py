@@ -1,5 +1,6 @@
-"""Pages of a pool's configuration, and the tokens programs sign in with."""
+"""Pages to create and edit a pool, and to create and revoke tokens."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +19,9 @@ from pools.lifecycle.preflight import refuse_outside
 from pools.lifecycle.provider_rights import require_provider
 from pools.lifecycle.selectors import LIVE, config_of, list_pools, lock_pool, spec_of
 from pools.lifecycle.services import create_pool, update_pool
-from pools.models import Member, Pool
+from pools.models import Member, Pool, Token
 from pools.pages import forms
-from pools.pages.base import frame, page, pool_for, signed_in
+from pools.pages.base import PageRequest, frame, page, pool_for, signed_in
 from pools.pages.provider_form import read_provider
 from pools.providers.base import list_allowed
 from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
@@ -36,7 +37,7 @@ LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("", "never"))
 
 
 @signed_in
-def new_pool(request: Any) -> HttpResponse:
+def new_pool(request: PageRequest) -> HttpResponse:
     require(request.identity, "configure", None)
     values = forms.values_of(
         {
@@ -50,14 +51,14 @@ def new_pool(request: Any) -> HttpResponse:
 
 
 @signed_in
-def edit_pool(request: Any, name: str) -> HttpResponse:
+def edit_pool(request: PageRequest, name: str) -> HttpResponse:
     pool = pool_for(request.identity, name, "configure")
     return edit(
         request, pool, forms.values_of(config_of(pool, with_members=False), spec_of(pool).layout)
     )
 
 
-def edit(request: Any, pool: Pool | None, values: dict[str, str]) -> HttpResponse:
+def edit(request: PageRequest, pool: Pool | None, values: dict[str, str]) -> HttpResponse:
     errors: list[FieldError] = []
     status = 200
     if request.method == "POST":
@@ -117,7 +118,7 @@ def form_context(
     }
 
 
-def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
+def save(request: PageRequest, pool: Pool | None, values: dict[str, str]) -> Pool:
     reason = values.get("reason", "").strip()
     if values.get("mode") == "file":
         config = read_file(values.get("file", ""))
@@ -129,7 +130,7 @@ def save(request: Any, pool: Pool | None, values: dict[str, str]) -> Pool:
                 "name": pool.name,
                 "provider": read_provider(pool.provider, values, before.get("provider")),
             }
-            if "form" not in values:  # its fields are off while members are there
+            if "form" not in values:  # the layout is disabled while the pool has members
                 config["slots"] = before["slots"]
     if pool is not None:
         require_provider(request.identity, pool, config)
@@ -206,7 +207,7 @@ def read_file(text: str) -> dict[str, Any]:
 
 @signed_in
 @sensitive_variables("secret")
-def tokens(request: Any) -> HttpResponse:
+def tokens(request: PageRequest) -> HttpResponse:
     identity = request.identity
     secret, errors, given = "", list[FieldError](), dict[str, str]()
     made = None
@@ -220,7 +221,12 @@ def tokens(request: Any) -> HttpResponse:
     pools = list(list_pools(identity.visible_pools()))
 
     def make(
-        name: str, label: str, kind: str, options: Any = (), help: str = "", default: str = ""
+        name: str,
+        label: str,
+        kind: str,
+        options: Sequence[tuple[str, str]] = (),
+        help: str = "",
+        default: str = "",
     ) -> Field:
         faults = tuple(
             e
@@ -258,9 +264,9 @@ def tokens(request: Any) -> HttpResponse:
     )
 
 
-def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
+def make_token(request: PageRequest, given: dict[str, str]) -> tuple[Token, str]:
     pool = None
-    if given["pool"]:  # one that is gone by now must not become all of them
+    if given["pool"]:  # a deleted pool must not turn into all pools
         pool = next(
             (p for p in list_pools(request.identity.visible_pools()) if str(p.pk) == given["pool"]),
             None,
@@ -269,6 +275,7 @@ def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
             raise Invalid(
                 fields=[FieldError("pools", "The pool no longer exists.", "Choose another pool.")]
             )
+    assert request.user.is_authenticated  # by signed_in
     return create_token(
         user=request.user,
         name=given["name"].strip(),
@@ -280,7 +287,7 @@ def make_token(request: Any, given: dict[str, str]) -> tuple[Any, str]:
     )
 
 
-def scope_words(scopes: dict[str, Any], names: dict[int, str]) -> str:
+def scope_words(scopes: Mapping[str, Any], names: dict[int, str]) -> str:
     roles, pools = scopes.get("roles"), scopes.get("pools")
     what = "all your roles" if roles is None else ", ".join(roles)
     where = (
@@ -292,7 +299,7 @@ def scope_words(scopes: dict[str, Any], names: dict[int, str]) -> str:
 
 
 @signed_in
-def revoke(request: Any, token_id: int) -> HttpResponse:
+def revoke(request: PageRequest, token_id: int) -> HttpResponse:
     token = next((t for t in list_tokens(request.identity.user_id) if t.pk == token_id), None)
     if token is None:
         raise NotFound("You have no such token.")
