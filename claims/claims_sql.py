@@ -49,7 +49,7 @@ def bind_batch_before(
     actor: str,
     queue: str,
 ) -> list[BindBatchBeforeRow]:
-    """Bind_batch for the claims whose turn comes before a claim that is not simple."""
+    """Bind_batch for the claims ahead of a claim that is not simple."""
     return statements.fetch_rows(
         "bind_batch_before",
         BindBatchBeforeRow,
@@ -368,7 +368,7 @@ def create(
     actor: str,
     reason: str,
 ) -> CreateRow | None:
-    """A claim that is not simple, or whose pool does not exist."""
+    """A claim that is not simple, or of a missing pool."""
     return statements.fetch_one(
         "create",
         CreateRow,
@@ -516,7 +516,7 @@ class EndUnheldRow(NamedTuple):
 def end_unheld(
     *, outcome: str, claim: int, verb: str, actor: str, reason: str
 ) -> list[EndUnheldRow]:
-    """Cancels, rejects or expires a claim that holds nothing."""
+    """Cancels, rejects or expires a claim without slots."""
     return statements.fetch_rows(
         "end_unheld",
         EndUnheldRow,
@@ -636,7 +636,7 @@ class BlockUnparkedRow(NamedTuple):
 
 
 def block_unparked(*, claim: int, actor: str, reason: str) -> list[BlockUnparkedRow]:
-    """Blocks a queued claim whose workspace is locked."""
+    """Blocks a queued claim of a locked workspace."""
     return statements.fetch_rows(
         "block_unparked", BlockUnparkedRow, {"claim": claim, "actor": actor, "reason": reason}
     )
@@ -1340,7 +1340,7 @@ class LockWorkspaceRowRow(NamedTuple):
 
 
 def lock_workspace_row(*, workspace: int) -> LockWorkspaceRowRow | None:
-    """Locks a workspace whose lock changes: no claim is added meanwhile."""
+    """Locks a workspace before its lock changes: no claim is added meanwhile."""
     return statements.fetch_one("lock_workspace_row", LockWorkspaceRowRow, {"workspace": workspace})
 
 
@@ -1350,7 +1350,7 @@ def set_workspace_lock(*, by: str, reason: str, workspace: int) -> None:
 
 
 def set_lost_apply(*, claim: int | None, by: str, reason: str, workspace: int) -> None:
-    """Locks the workspace of a claim whose apply was lost, until a user records its outcome."""
+    """Locks the workspace of a lost apply, until a user records its outcome."""
     statements.execute(
         "set_lost_apply", {"claim": claim, "by": by, "reason": reason, "workspace": workspace}
     )

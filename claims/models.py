@@ -53,7 +53,7 @@ class Workspace(models.Model):
     locked_at = models.DateTimeField(null=True, blank=True)
     locked_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     lock_reason = models.TextField(blank=True, default="", db_default="")
-    # The claim whose lost apply locked the workspace, until a user records its outcome.
+    # The claim with the lost apply that locked the workspace, until a user records its outcome.
     lost_claim_id = models.BigIntegerField(null=True, blank=True)
 
     class Meta:
@@ -233,7 +233,7 @@ class Source(models.Model):
     size = models.BigIntegerField()
     files = models.IntegerField()
     made_by = models.CharField(max_length=80)
-    # All users who have uploaded this archive.
+    # All uploaders of this archive.
     users = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     made_at = models.DateTimeField(db_default=Now())
     used_at = models.DateTimeField(db_default=Now())  # unused archives are swept
@@ -335,7 +335,7 @@ class RescuedState(models.Model):
 
     claim_id = models.BigIntegerField()
     generation = models.BigIntegerField()
-    # The pool whose approvers may download the state.
+    # The approvers of this pool may download the state.
     pool_id = models.BigIntegerField(null=True, blank=True)
     # No constraint: its check would lock the workspace outside of the order of locks.
     workspace = models.ForeignKey(
@@ -376,7 +376,7 @@ class Approval(models.Model):
     plan = models.ForeignKey(
         Plan, on_delete=models.CASCADE, related_name="approvals", db_index=False
     )
-    # Null: a user who was deleted before Berth stored ids.
+    # Null: a user deleted before Berth stored ids.
     user_id = models.BigIntegerField(null=True)
     by_user = models.CharField(max_length=80)  # the name of the user
     is_yes = models.BooleanField()

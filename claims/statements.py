@@ -10,8 +10,8 @@ from django.db import DatabaseError, connection
 from project.kernel import metrics
 from project.kernel.errors import Unavailable
 
-# Serialisation failure, deadlock, lock timeout: nothing was written, and the call may succeed when
-# it is repeated.
+# Serialisation failure, deadlock, lock timeout: the database has rolled back, so the call may
+# succeed when repeated.
 AGAIN = frozenset({"40001", "40P01", "55P03"})
 QUEUE_KEY = "claims_claim_shape_id_"  # prefix of the foreign key from claims to queues
 # A rule of the database has refused the statement: another transaction was faster, or Berth has a

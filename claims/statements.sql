@@ -107,7 +107,7 @@ WITH line AS MATERIALIZED (
     ORDER BY c.rank, c.id LIMIT {n}) x),
 {_meet}
 
--- bind_batch_before: bind_batch for the claims whose turn comes before a claim that is not simple.
+-- bind_batch_before: bind_batch for the claims ahead of a claim that is not simple.
 WITH line AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY rank, id) AS n FROM (
     SELECT c.id, c.rank FROM unnest(%(shapes)s::bigint[]) AS sh(id), LATERAL (
@@ -258,7 +258,7 @@ FROM made LEFT JOIN LATERAL (SELECT name, labels FROM pools_member WHERE id = ma
 -- hold_queue^: keeps the queue from being deleted until this transaction has created its claim. No row: the queue is gone.
 SELECT id FROM claims_shape WHERE id = %(queue)s AND digest = %(digest)s FOR KEY SHARE
 
--- create^: a claim that is not simple, or whose pool does not exist. The claim waits or is blocked. No row: the key exists.
+-- create^: a claim that is not simple, or of a missing pool. The claim waits or is blocked. No row: the key exists.
 WITH c AS (
   INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, workspace_id, is_serial, step, state)
   VALUES (%(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(size)s, %(workspace)s, %(is_serial)s,
@@ -368,7 +368,7 @@ o AS (
   SELECT DISTINCT queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation FROM s WHERE state = 'draining')
 SELECT claim_id, id AS slot_id, pool_id, state, workspace_id FROM s
 
--- end_unheld: cancels, rejects or expires a claim that holds nothing.
+-- end_unheld: cancels, rejects or expires a claim without slots.
 WITH c AS (
   UPDATE claims_claim SET state = 'ended', outcome = %(outcome)s, due_at = NULL, expires_at = NULL, reserved_at = NULL, is_seeking = false,
     changed_at = now()
@@ -474,7 +474,7 @@ e AS (
   SELECT 'plan_again', pool_id, id, generation, before, state, %(actor)s, %(reason)s FROM c)
 SELECT id, state FROM c
 
--- block_unparked: blocks a queued claim whose workspace is locked. Runs after lock_workspace_of or share_workspace_of, in the same
+-- block_unparked: blocks a queued claim of a locked workspace. Runs after lock_workspace_of or share_workspace_of, in the same
 -- transaction.
 WITH c AS (
   UPDATE claims_claim SET state = 'blocked', changed_at = now() WHERE id = %(claim)s AND state = 'waiting' RETURNING id, pool_id, generation),
@@ -893,7 +893,7 @@ SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claim
 -- hold_workspace^: locks a workspace for a new serial claim: one at a time.
 SELECT id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason FROM claims_workspace WHERE id = %(workspace)s FOR NO KEY UPDATE
 
--- lock_workspace_row^: locks a workspace whose lock changes: no claim is added meanwhile.
+-- lock_workspace_row^: locks a workspace before its lock changes: no claim is added meanwhile.
 SELECT id, name, pool_id, locked_at IS NOT NULL AS is_locked, locked_by, lock_reason, lost_claim_id FROM claims_workspace
 WHERE id = %(workspace)s FOR UPDATE
 
@@ -902,7 +902,7 @@ UPDATE claims_workspace SET locked_at = CASE WHEN %(by)s::varchar = '' THEN NULL
   lost_claim_id = CASE WHEN %(by)s::varchar <> '' THEN lost_claim_id END
 WHERE id = %(workspace)s
 
--- set_lost_apply: locks the workspace of a claim whose apply was lost, until a user records its outcome.
+-- set_lost_apply: locks the workspace of a lost apply, until a user records its outcome.
 UPDATE claims_workspace SET lost_claim_id = %(claim)s, locked_by = CASE WHEN locked_at IS NULL THEN %(by)s ELSE locked_by END,
   lock_reason = CASE WHEN locked_at IS NULL THEN %(reason)s ELSE lock_reason END, locked_at = coalesce(locked_at, now())
 WHERE id = %(workspace)s
@@ -1013,11 +1013,11 @@ WHERE sh.pools @> ARRAY[%(pool_name)s]::varchar[] ORDER BY x.rank, x.id LIMIT {n
 SELECT c.id FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id
 WHERE c.state = 'blocked' AND sh.pools @> ARRAY[%(pool_name)s]::varchar[] ORDER BY c.rank, c.id LIMIT {n}
 
--- count_queues: the number of waiting and blocked claims of each pool, and the oldest. Claims whose pool does not exist count under NULL.
+-- count_queues: the number of waiting and blocked claims of each pool, and the oldest. Claims of missing pools count under NULL.
 SELECT pool_id, count(*) FILTER (WHERE state = 'waiting')::int AS waiting, count(*) FILTER (WHERE state = 'blocked')::int AS blocked,
   min(created_at) AS oldest FROM claims_claim WHERE state = 'waiting' OR state = 'blocked' GROUP BY pool_id
 
--- measure_queues: the queue of every pool, also an empty one, for Prometheus. Claims whose pool does not exist count under ''.
+-- measure_queues: the queue of every pool, also an empty one, for Prometheus. Claims of missing pools count under ''.
 SELECT coalesce(p.name, '') AS pool, coalesce(q.waiting, 0)::int AS waiting, coalesce(q.blocked, 0)::int AS blocked,
   coalesce(extract(epoch FROM clock_timestamp() - q.oldest), 0)::float8 AS oldest
 FROM (

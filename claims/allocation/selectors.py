@@ -81,11 +81,6 @@ def list_claims(
         return view_claims(ids, explain=explain)
 
 
-def count_claims(wanted: ClaimFilter) -> int:
-    with reporting():
-        return Claim.objects.filter(_condition(wanted)).count()
-
-
 def queue_of_pool(
     pool_name: str, *, limit: int = 100, with_blocked: bool = True
 ) -> list[ClaimView]:

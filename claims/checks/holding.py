@@ -20,7 +20,7 @@ from slots.rules import SLOT_CONSTRAINT
 
 REASON = "found by the doctor"
 
-# The triggers, by table. They refuse writes that break a rule, whatever program writes. Only
+# The triggers, by table. They refuse writes of all programs that break a rule. Only
 # `slot_counts_use` counts instead (pools/config/placement.py).
 RULES: Mapping[str, tuple[str, ...]] = {
     "pools_pool": ("pool_move",),

@@ -18,7 +18,7 @@ def require_all(
     identity: Identity, action: str, claim_id: int, pool_id: int | None, names: Sequence[str]
 ) -> None:
     """Requires the action in each pool of a claim: in the first by its id, if known (its name may
-    belong to a new pool by now), in the others by name. Raises `NotFound` if the caller may not
+    belong to a new pool by now), in further pools by name. Raises `NotFound` if the caller may not
     read one of the pools.
     """
     if not may_read(identity, pool_id, names):

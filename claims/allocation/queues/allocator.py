@@ -11,7 +11,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db import transaction
@@ -134,19 +134,13 @@ class AllocationResult:
     has_operations: bool = False
 
 
-def allocate(*, only_pools: Iterable[int] | None = None) -> AllocationResult:
-    """One step. `only_pools`: serves only these pools and writes no wait reasons."""
+def allocate() -> AllocationResult:
+    """One step of the allocator."""
     step = AllocationResult()
-    if only_pools is None:
-        step.bound += sum(serve() for serve in served_first)
+    step.bound += sum(serve() for serve in served_first)
     queues = _read_queues()
-    if only_pools is not None:
-        wanted = set(only_pools)
-        queues = [queue for queue in queues if queue.pool_id in wanted]
     _resolve_pools(queues)
-    reached = _serve(queues, step)
-    if only_pools is None:
-        _write_reasons(reached, step)
+    _write_reasons(_serve(queues, step), step)
     if step.bound:
         publish("events", *(["operations"] if step.has_operations else []))
         BOUND.inc(step.bound)
@@ -184,7 +178,7 @@ def _read_queues() -> list[WaitQueue]:
 
 def _resolve_pools(queues: list[WaitQueue]) -> None:
     """Sets the present pools of each queue: found by id for queues of one pool, by name for queues
-    of several pools and for those whose pool did not exist.
+    of several pools and of missing pools.
     """
     by_id = find_pools_by_id({queue.pool_id for queue in queues if queue.pool_id is not None})
     names = set[str]()
@@ -315,8 +309,8 @@ class _Serving:
         self.waiters: list[WaitingHead] = []  # claims that were not served, by their turns
 
     def serve_before(self, before: Turn | None) -> None:
-        """Serves the claims whose turn comes before `before`. Lanes that accept few kinds come
-        first, so claims fill them before they compete for the other lanes.
+        """Serves the claims that come before `before`. Lanes that accept few kinds come first, so
+        claims fill them before they compete for the other lanes.
         """
         for lane, shapes in self.shapes.items():
             if not self._stands_before(before, shapes):

@@ -201,8 +201,8 @@ def slot_demand_of(size: int, terms: Terms) -> SlotDemand:
 
 
 def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
-    """The capacity of the pool for this kind. `with_members`: counts its present members, whose own
-    slots may differ from the pool's layout.
+    """The capacity of the pool for this kind. `with_members`: counts its present members, since
+    their own slots may differ from the pool's layout.
     """
     layout = pool.spec.layout
     kind = kind or default_kind(layout) or ""
@@ -299,8 +299,8 @@ def _queue_of(
     terms: Terms,
     is_simple: bool,
 ) -> int:
-    """The id of the queue. Creates a missing queue, and updates the lanes of a queue whose pool has
-    changed its layout.
+    """The id of the queue. Creates a missing queue, and updates its lanes after a change of the
+    pool's layout.
     """
     while (row := claims_sql.shape_by_digest(digest=digest)) is None:
         made = claims_sql.add_shape(
