@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from pools.config.durations import format_duration, parse_duration
 from pools.config.sizes import format_size, parse_size
@@ -18,6 +18,7 @@ from project.kernel.errors import LONGEST_NAME, MOST_FIELDS, FieldError, Invalid
 
 T = TypeVar("T")
 D = TypeVar("D")
+N = TypeVar("N", int, float)
 Schema = dict[str, Any]  # JSON Schema
 Values = Mapping[str, object]
 
@@ -261,77 +262,73 @@ class Flag(ValueType[bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class Duration(ValueType[float]):
-    """A length of time in seconds."""
+class Amount(ValueType[N]):
+    """A number with a unit."""
 
-    low: float
-    high: float
+    low: N
+    high: N
     word: str = ""  # stands for None
+    what: ClassVar[str]
+    example: ClassVar[str]
+    pattern: ClassVar[str]
+
+    @staticmethod
+    @abstractmethod
+    def parse(text: str, /) -> N | None: ...
+
+    @staticmethod
+    @abstractmethod
+    def format(value: N, /) -> str: ...
 
     @property
     def limits(self) -> str:
-        return f"from {format_duration(self.low)} to {format_duration(self.high)}"
+        return f"from {self.format(self.low)} to {self.format(self.high)}"
 
-    def read(self, value: object, where: str, faults: Faults) -> float | None:
+    def read(self, value: object, where: str, faults: Faults) -> N | None:
         if self.word and value == self.word:
             return None
-        seconds = parse_duration(value) if isinstance(value, str) else None
+        found = self.parse(value) if isinstance(value, str) else None
         or_word = self.word and f", or {self.word}"
-        if seconds is None:
-            fault = "is not a length of time" if isinstance(value, str) else "has no unit"
-            way_out = f"Write a length of time {self.limits}, like 30s, 2m or 8h{or_word}."
+        if found is None:
+            fault = f"is not {self.what}" if isinstance(value, str) else "has no unit"
+            way_out = f"Write {self.what} {self.limits}, like {self.example}{or_word}."
             faults.add(where, f"{show_value(value)} {fault}.", way_out)
-        elif not self.low <= seconds <= self.high:
+        elif not self.low <= found <= self.high:
             way_out = f"Use one {self.limits}{or_word}."
             faults.add(where, f"{show_value(value)} is out of range.", way_out)
         else:
-            return seconds
+            return found
         return None
 
     def schema(self) -> Schema:
-        pattern = r"^\s*([0-9]+(\.[0-9]+)?(ms|d|h|m|s)\s*)+$"
-        return _or_word({"type": "string", "pattern": pattern}, self.word)
+        return _or_word({"type": "string", "pattern": self.pattern}, self.word)
 
-    def write(self, value: float | None) -> object:
-        return (self.word or None) if value is None else format_duration(value)
+    def write(self, value: N | None) -> object:
+        return (self.word or None) if value is None else self.format(value)
 
     @property
     def hint(self) -> str:
-        return f"F{self.limits[1:]}, like 90s, 2h or 1d{self.word and f', or {self.word}'}."
+        return f"F{self.limits[1:]}, like {self.example}{self.word and f', or {self.word}'}."
 
 
-@dataclass(frozen=True, slots=True)
-class Size(ValueType[int]):
+class Duration(Amount[float]):
+    """A length of time in seconds."""
+
+    what = "a length of time"
+    example = "30s, 2m or 8h"
+    pattern = r"^\s*([0-9]+(\.[0-9]+)?(ms|d|h|m|s)\s*)+$"
+    parse = staticmethod(parse_duration)
+    format = staticmethod(format_duration)
+
+
+class Size(Amount[int]):
     """A number of bytes."""
 
-    low: int
-    high: int
-
-    @property
-    def limits(self) -> str:
-        return f"from {format_size(self.low)} to {format_size(self.high)}"
-
-    def read(self, value: object, where: str, faults: Faults) -> int | None:
-        size = parse_size(value) if isinstance(value, str) else None
-        if size is None:
-            way_out = f"Write one {self.limits}, like 8MB or 2GB."
-            faults.add(where, f"{show_value(value)} is not a size.", way_out)
-        elif not self.low <= size <= self.high:
-            faults.add(where, f"{show_value(value)} is out of range.", f"Use one {self.limits}.")
-        else:
-            return size
-        return None
-
-    def schema(self) -> Schema:
-        pattern = r"^\s*[0-9]{1,9}(\.[0-9]{1,3})?\s*([kKmMgGtT]?[bB])\s*$"
-        return {"type": "string", "pattern": pattern}
-
-    def write(self, value: int | None) -> object:
-        return None if value is None else format_size(value)
-
-    @property
-    def hint(self) -> str:
-        return f"F{self.limits[1:]}, like 8MB or 2GB."
+    what = "a size"
+    example = "8MB or 2GB"
+    pattern = r"^\s*[0-9]{1,9}(\.[0-9]{1,3})?\s*([kKmMgGtT]?[bB])\s*$"
+    parse = staticmethod(parse_size)
+    format = staticmethod(format_size)
 
 
 @dataclass(frozen=True, slots=True)

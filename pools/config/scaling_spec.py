@@ -9,7 +9,6 @@ from datetime import time
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pools.config.durations import parse_duration
 from pools.config.fields import Fields, Option
 from pools.config.parsing import (
     Duration,
@@ -236,6 +235,12 @@ BUILT_IN: Mapping[str, Fields] = {
         }
     ),
 }
+CLASSES: Mapping[str, Callable[..., Policy]] = {
+    "fixed": Fixed,
+    "utilisation": Utilisation,
+    "warm": Warm,
+    "on_demand": OnDemand,
+}
 PACES = {
     "fixed": EVERYTHING_AT_ONCE,
     "utilisation": ONE_BY_ONE,
@@ -258,22 +263,10 @@ class Scaling:
 
 def build_policy(scaling: Scaling, own: Mapping[str, Callable[..., Policy]]) -> Policy:
     """`own`: the classes of custom policies. Raises KeyError if the policy is none of them."""
-    options, pace = dict(scaling.options), scaling.pace
-    match scaling.policy:
-        case "fixed":
-            return Fixed(options["size"], pace)
-        case "utilisation":
-            return Utilisation(
-                options["grow_above"], options["shrink_below"], options["idle_members"], pace
-            )
-        case "warm":
-            return Warm(options["max_idle"], pace)
-        case "on_demand":
-            return OnDemand(
-                None if options["idle_for"] == NEVER else parse_duration(options["idle_for"]), pace
-            )
-        case name:
-            return own[name](pace=pace, **options)
+    if scaling.policy not in BUILT_IN:
+        return own[scaling.policy](pace=scaling.pace, **scaling.options)
+    options = BUILT_IN[scaling.policy].read(scaling.options, "", Faults())
+    return CLASSES[scaling.policy](pace=scaling.pace, **options)
 
 
 def read_scaling(
