@@ -81,7 +81,7 @@ class _FromDatabase(Collector):
                 is_up = False
         yield GaugeMetricFamily(
             "berth_database_up",
-            "1 if the database answered all that was asked for this page.",
+            "1 if the database answered all queries of this scrape.",
             value=float(is_up),
         )
 

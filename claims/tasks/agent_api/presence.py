@@ -315,8 +315,8 @@ def read_list(value: object, name: str, faults: Faults) -> list[tuple[str, objec
 
 
 def filter_open_runs(member_id: int, runs: list[ReportedRun]) -> list[ReportedRun]:
-    """The reported runs that have not ended. The others are claims that have ended since or that
-    the member never held; they are no reason to reject the agent.
+    """The reported runs that have not ended. Runs of claims that have ended since, or that the
+    member never held, are no reason to reject the agent.
     """
     known = (
         {(row.claim_id, row.generation) for row in agents_sql.open_runs(member=member_id)}

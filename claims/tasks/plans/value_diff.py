@@ -327,8 +327,8 @@ class _Writer:
 
 
 def sign_of(old: _Side, new: _Side) -> str | None:
-    """None: the value is on neither side. A sensitive value may differ although it looks equal, so
-    its line is never left out.
+    """None: the value is on neither side. The line of a sensitive value is never left out, because
+    the redacted values may be equal although the real ones differ.
     """
     if not old.is_there:
         return "+" if new.is_there or _has_unknown(new.unknown) else None

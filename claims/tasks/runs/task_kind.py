@@ -42,7 +42,7 @@ class TaskKind(ClaimKind):
 
     def prepare(self, claim: NewClaim, pool: ClaimPool | None) -> Attach | None:
         if self.is_missing(claim, pool):
-            text = f"Pool {claim.pools[0]} has agents, and the claim does not say what they run."
+            text = f"Pool {claim.pools[0]} has agents, so a task needs `run`."
             way_out = 'Send run: {executor: command, commands: {plan: "..."}}.'
             raise Invalid(fields=[FieldError("run", text, way_out)])
         run = claim.work

@@ -13,16 +13,13 @@ from project.kernel.management.base import explain
 
 
 class Command(BaseCommand):
-    help = (
-        "Lists broken invariants, what they mean and how they are mended. Leaves with 1 if "
-        "there are any."
-    )
+    help = "Lists broken invariants, their meaning and their repair. Exits with 1 if it finds one."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("ids", nargs="*", metavar="ID", help="only these checks")
         parser.add_argument("--json", action="store_true", help="one object on stdout")
         parser.add_argument(
-            "--repair", metavar="ID", help="mend what this check finds, then look again"
+            "--repair", metavar="ID", help="repair the findings of this check, then check again"
         )
 
     def handle(self, *args: object, **options: Any) -> None:
@@ -30,18 +27,18 @@ class Command(BaseCommand):
         try:
             with acting_as("doctor"), patient():
                 if options["repair"]:
-                    mended, _ = repair(options["repair"])
-                    self.stderr.write(f"{options['repair']}: mended {mended}")
+                    repaired, _ = repair(options["repair"])
+                    self.stderr.write(f"{options['repair']}: repaired {repaired}")
                 reports = examine([options["repair"]] if options["repair"] else options["ids"])
         except BerthError as error:
             raise CommandError(explain(error))
         if options["json"]:
-            told = {
+            result = {
                 "ok": not any(r.findings for r in reports),
                 "facts": list_facts(),
                 "checks": [r.as_dict() for r in reports],
             }
-            self.stdout.write(json.dumps(told, indent=1))
+            self.stdout.write(json.dumps(result, indent=1))
         else:
             for text in list_facts():
                 self.stdout.write(text)
@@ -66,5 +63,5 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{len(reports)} checks, {broken} findings."
             if broken
-            else f"{len(reports)} checks, nothing is wrong."
+            else f"{len(reports)} checks, no findings."
         )

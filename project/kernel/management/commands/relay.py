@@ -4,7 +4,7 @@ from project.kernel.outbox.relay import RELAYS
 
 class Command(ControllerCommand):
     help = (
-        "Turns what is committed into hints for web processes and workers. Nobody else "
+        "Sends hints about committed changes to web processes and workers. Only the relay "
         "publishes to Valkey."
     )
     controllers = RELAYS
