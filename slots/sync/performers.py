@@ -101,8 +101,8 @@ def record_report(member: MemberSnapshot, report: MemberReport) -> None:
             external_id=report.external_id,
         )
     if report.down:
-        say_down = record_lost if report.is_lost else mark_down
-        say_down(
+        report_down = record_lost if report.is_lost else mark_down
+        report_down(
             member_id=member.id,
             incarnation=member.incarnation,
             reason=report.down,

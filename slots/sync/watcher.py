@@ -363,8 +363,8 @@ def _record_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) ->
             member_id=member.id, incarnation=member.incarnation, state=member.state, why=each.why
         )
     if each.is_down:
-        say_down = record_lost if each.is_lost else mark_down
-        say_down(
+        report_down = record_lost if each.is_lost else mark_down
+        report_down(
             member_id=member.id,
             incarnation=member.incarnation,
             reason=each.why,

@@ -48,19 +48,19 @@ def observe_pool(api: Lister, pool: PoolSnapshot) -> Observation:
 
 
 def observe_member(
-    mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot, now: datetime
+    member_pods: MemberPods, pool: PoolSnapshot, member: MemberSnapshot, now: datetime
 ) -> Seen | None:
     """None: the member is being deleted, and its pods are gone."""
-    if member.state == "deleting" and mine.current is None and not mine.older:
+    if member.state == "deleting" and member_pods.current is None and not member_pods.older:
         return None
-    found = judge(mine, pool, member, now)
+    found = judge(member_pods, pool, member, now)
     if member.state == "deleting":
         return Seen(member.id, is_ready=False, external_id=found.external_id, why=found.why)
     return Seen(
         member.id,
         is_ready=is_member_ready(found, pool, member),
         external_id=found.external_id,
-        why=found.why or mine.odd or describe_readiness(found, pool, member),
+        why=found.why or member_pods.odd or describe_readiness(found, pool, member),
         is_down=found.is_down,
         is_planned=found.is_planned,
         is_lost=found.is_down,

@@ -10,8 +10,8 @@ from typing import Any
 from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.names import (
+    LABEL_PREFIX,
     MEMBER_NAME,
-    OURS,
     POOL_NAME,
     labels_of,
     pod_name,
@@ -74,7 +74,7 @@ def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url
     about = {
         POOL_NAME: pool.name,
         MEMBER_NAME: member.name,
-        f"{OURS}template": template_digest(pool),
+        f"{LABEL_PREFIX}template": template_digest(pool),
     }
     return {
         "apiVersion": "v1",

@@ -11,22 +11,25 @@ import re
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from project.kernel.kubernetes.objects import Object, name_of, uid_of
 
-OURS = "berth.dev/"
+LABEL_PREFIX = "berth.dev/"
 MANAGED_BY, BERTH = "app.kubernetes.io/managed-by", "berth"
 INSTALLATION, POOL, MEMBER, INCARNATION = (
-    f"{OURS}installation",
-    f"{OURS}pool",
-    f"{OURS}member",
-    f"{OURS}incarnation",
+    f"{LABEL_PREFIX}installation",
+    f"{LABEL_PREFIX}pool",
+    f"{LABEL_PREFIX}member",
+    f"{LABEL_PREFIX}incarnation",
 )
-POOL_NAME, MEMBER_NAME = f"{OURS}pool-name", f"{OURS}member-name"  # annotations for people
+POOL_NAME, MEMBER_NAME = (
+    f"{LABEL_PREFIX}pool-name",
+    f"{LABEL_PREFIX}member-name",
+)  # annotations for people
 UNNAMED = "berth"  # an installation without a name
 LONGEST = 63
 HASH = 6
 
 
 def is_reserved(label: str) -> bool:
-    return label.startswith(OURS) or label == MANAGED_BY
+    return label.startswith(LABEL_PREFIX) or label == MANAGED_BY
 
 
 def installation_of(pool: PoolSnapshot) -> str:

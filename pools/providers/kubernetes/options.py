@@ -28,7 +28,7 @@ from pools.config.parsing import (
     show_value,
     suggest_names,
 )
-from pools.providers.kubernetes.names import OURS, is_reserved
+from pools.providers.kubernetes.names import LABEL_PREFIX, is_reserved
 
 # Seconds: an evicted pod lets its task end first, and an apply may take long.
 DEFAULT_GRACE = 3600
@@ -155,7 +155,7 @@ def _fault_of_label(name: object) -> tuple[str, str] | None:
 
 
 def _fault_of_annotation(name: object) -> tuple[str, str] | None:
-    if isinstance(name, str) and name.startswith(OURS):
+    if isinstance(name, str) and name.startswith(LABEL_PREFIX):
         return "Berth writes the annotations of this domain.", "Choose another name."
     return _fault_of_key(name)
 

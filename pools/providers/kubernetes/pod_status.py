@@ -98,17 +98,18 @@ def recorded(member: MemberSnapshot) -> tuple[str, str]:
 
 
 def judge(
-    mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot, now: datetime
+    member_pods: MemberPods, pool: PoolSnapshot, member: MemberSnapshot, now: datetime
 ) -> PodCondition:
-    if mine.current is not None:
-        return judge_pod(mine.current, now, was_ready=member.state != "creating")
+    if member_pods.current is not None:
+        return judge_pod(member_pods.current, now, was_ready=member.state != "creating")
     name, _ = recorded(member)
     if member.state == "creating" and name != pod_name(pool, member):
         return PodCondition("none")
-    if mine.foreign:
+    if member_pods.foreign:
+        other = member_pods.foreign[0]
         what = (
-            f"Pod {name_of(mine.foreign[0])} was replaced by a foreign pod with its name and "
-            f"labels (uid {uid_of(mine.foreign[0])}), which Berth leaves alone"
+            f"Pod {name_of(other)} was replaced by a foreign pod with its name and labels (uid "
+            f"{uid_of(other)}), which Berth leaves alone"
         )
         return PodCondition("gone", what, member.external_id)
     return PodCondition(

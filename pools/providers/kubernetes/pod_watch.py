@@ -26,8 +26,8 @@ ENDS_WITHIN = 2.0
 
 
 class PodFollower(Follower):
-    def __init__(self, options: Mapping[str, object], installation: str, tell: Tell) -> None:
-        self._options, self._selector, self._tell = options, select_all(installation), tell
+    def __init__(self, options: Mapping[str, object], installation: str, notify: Tell) -> None:
+        self._options, self._selector, self._notify = options, select_all(installation), notify
         self._stop = threading.Event()
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name="follow-pods", daemon=True)
@@ -50,9 +50,9 @@ class PodFollower(Follower):
                 api = api_for(self._options)
                 if not self._version:
                     self._version = api.find_version(self._selector)
-                    self._tell(None)  # a look finds the earlier changes
+                    self._notify(None)  # a look finds the earlier changes
                 elif failures:
-                    self._tell(None)  # it answers again, and pools may wait for that
+                    self._notify(None)  # it answers again, and pools may wait for that
                 if failures:
                     logger.info("the watch of pods in %s works again", api.place)
                 failures = 0
@@ -100,5 +100,5 @@ class PodFollower(Follower):
                 ApiCall("watch", "pods", place=api.place),
             )
         if event.get("type") != "BOOKMARK" and (pool_id := number_in(found, POOL)):
-            self._tell(pool_id)
+            self._notify(pool_id)
         self._version = str((found.get("metadata") or {}).get("resourceVersion") or self._version)

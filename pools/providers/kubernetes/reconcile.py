@@ -82,28 +82,28 @@ def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> boo
 
 
 def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: str) -> MemberReport:
-    mine = sort_pods(api.list_pods(select_member(pool, member)), pool, member)
-    if mine.current is None:
+    member_pods = sort_pods(api.list_pods(select_member(pool, member)), pool, member)
+    if member_pods.current is None:
         check_place(api, pool)
-        mine = complete(api, mine, pool, member)
+        member_pods = complete(api, member_pods, pool, member)
     if member.state == "deleting":
-        refuse_unlabelled(mine)
-        return remove(api, pool, member, mine)
-    if member.token and member.state != "creating" and mine.current is not None:
-        deliver_token(api, pool, member, mine.current)
+        refuse_unlabelled(member_pods)
+        return remove(api, pool, member, member_pods)
+    if member.token and member.state != "creating" and member_pods.current is not None:
+        deliver_token(api, pool, member, member_pods.current)
     if (
         member.state == "creating"
-        and mine.current is None
+        and member_pods.current is None
         and recorded(member)[0] != pod_name(pool, member)
     ):
-        return start(api, pool, member, mine, url)
-    if member.state == "creating" and mine.current is not None:
-        adopt_secret(api, pool, member, mine.current)
-    return report(mine, pool, member)
+        return start(api, pool, member, member_pods, url)
+    if member.state == "creating" and member_pods.current is not None:
+        adopt_secret(api, pool, member, member_pods.current)
+    return report(member_pods, pool, member)
 
 
-def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-    found = judge(mine, pool, member, datetime.now(UTC))
+def report(member_pods: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+    found = judge(member_pods, pool, member, datetime.now(UTC))
     draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
     if found.is_down:
         # The folder of the agent is lost with the pod.
@@ -114,7 +114,7 @@ def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> Memb
             is_planned=found.is_planned,
             is_lost=True,
         )
-    why = found.why or mine.odd or describe_readiness(found, pool, member)
+    why = found.why or member_pods.odd or describe_readiness(found, pool, member)
     return MemberReport(
         # An agent reports its slots clean. Without one, a released slot is clean.
         clean=draining if turns_agents_off(pool.options) else frozenset(),
@@ -129,22 +129,22 @@ def report(mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) -> Memb
 
 
 def start(
-    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: MemberPods, url: str
+    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, member_pods: MemberPods, url: str
 ) -> MemberReport:
     """Delete pods of older incarnations, then create the pod. An overdue deletion is on a node that
     does not answer. It delays no new pod: its token is void, and its work counts as lost.
     """
-    if any(is_newer(pod, member) for pod in mine.older):
+    if any(is_newer(pod, member) for pod in member_pods.older):
         raise ConflictError(
             f"{api.place[0].upper()}{api.place[1:]} has a pod of a later incarnation of "
             f"{member.name}. Berth leaves it alone."
         )
-    for pod in mine.older:
+    for pod in member_pods.older:
         if not is_ending(pod):
             api.delete_pod(pod)
     if member.incarnation > 1:
         remove_secret(api, pool, member, member.incarnation - 1)
-    if mine.older and any(is_in_the_way(api.get_pod(name_of(pod)), pod) for pod in mine.older):
+    if any(is_in_the_way(api.get_pod(name_of(pod)), pod) for pod in member_pods.older):
         return MemberReport(why="its previous pod is ending", again=SOON)
     if not turns_agents_off(pool.options):
         write_secret(api, pool, member)
@@ -194,14 +194,14 @@ def is_in_the_way(found: Object | None, pod: Object) -> bool:
 
 
 def remove(
-    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, mine: MemberPods
+    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, member_pods: MemberPods
 ) -> MemberReport:
     """Delete the Secrets first: a remaining pod causes the next sync. A pod is gone only when the
     API server does not return it.
     """
     for incarnation in {member.incarnation, max(1, member.incarnation - 1)}:
         remove_secret(api, pool, member, incarnation)
-    pods = [*mine.older, *([mine.current] if mine.current is not None else [])]
+    pods = [*member_pods.older, *([member_pods.current] if member_pods.current is not None else [])]
     for pod in pods:
         if not is_ending(pod) or is_far(pod):
             api.delete_pod(pod, EMPTY_GRACE)

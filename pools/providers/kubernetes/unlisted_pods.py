@@ -18,18 +18,18 @@ class PodReader(Protocol):
 
 
 def complete(
-    api: PodReader, mine: MemberPods, pool: PoolSnapshot, member: MemberSnapshot
+    api: PodReader, member_pods: MemberPods, pool: PoolSnapshot, member: MemberSnapshot
 ) -> MemberPods:
     name, uid = recorded(member)
     wanted = pod_name(pool, member)
-    if mine.current is not None or mine.foreign or not uid or name != wanted:
-        return mine
+    if member_pods.current is not None or member_pods.foreign or not uid or name != wanted:
+        return member_pods
     there = api.get_pod(wanted)
     if there is None or uid_of(there) != uid:
-        return mine
+        return member_pods
     is_labelled = is_ours(there, pool, member)
     odd = "" if is_labelled else f"the labels of pod {wanted} were changed: restore those of Berth"
-    return replace(mine, current=there, odd=odd)
+    return replace(member_pods, current=there, odd=odd)
 
 
 def list_strays(pods: Iterable[Object], pool: PoolSnapshot) -> list[Object]:
@@ -45,9 +45,9 @@ def list_strays(pods: Iterable[Object], pool: PoolSnapshot) -> list[Object]:
     ]
 
 
-def refuse_unlabelled(mine: MemberPods) -> None:
+def refuse_unlabelled(member_pods: MemberPods) -> None:
     """Raises ConflictError for a pod without Berth's labels: Berth neither deletes it nor calls it
     gone.
     """
-    if mine.odd:
-        raise ConflictError(f"{mine.odd[0].upper()}{mine.odd[1:]}, or delete the pod.")
+    if fault := member_pods.odd:
+        raise ConflictError(f"{fault[0].upper()}{fault[1:]}, or delete the pod.")

@@ -1,7 +1,6 @@
 """Calls to the API server for one namespace: pods, Secrets, the namespace and access reviews."""
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
 from urllib.parse import quote
 
 from project.kernel.kubernetes.connections import forget, open_connection
@@ -25,8 +24,6 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 class Api(RequestSender):
     """Pods and Secrets of one namespace. Each failure is a ProviderError."""
-
-    role: ClassVar[str] = "pods and secrets of one namespace"
 
     def __init__(self, connection: Connection, namespace: str) -> None:
         super().__init__(connection)

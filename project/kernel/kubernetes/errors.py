@@ -53,7 +53,7 @@ def explain(
     status: int, body: Object, call: ApiCall, retry_after: float | None = None
 ) -> ProviderError:
     """The error for an answer that is not a success."""
-    said = message_of(body)
+    message = message_of(body)
     wait = None if retry_after is None else min(max(retry_after, 0.0), MOST_WAIT)
     if status == 401:
         return Unauthorised(
@@ -61,20 +61,20 @@ def explain(
             "Berth reads the file again."
         )
     if status == 403:
-        return _forbidden(body, said, call)
+        return _forbidden(body, message, call)
     if status == 404:
-        return _not_found(body, said, call)
+        return _not_found(body, message, call)
     if status == 409:
         if call.verb == "create":
             return AlreadyExists(f"{call.resource} {call.name} in {call.place} exists already.")
         return ObjectChanged(
-            f"{call.resource} {call.name} in {call.place} has changed meanwhile: {said}"
+            f"{call.resource} {call.name} in {call.place} has changed meanwhile: {message}"
         )
     if status == 410:
-        return Expired(f"The known version of {call.place} is too old: {said}")
+        return Expired(f"The known version of {call.place} is too old: {message}")
     if status in (400, 422):
         return _misconfigured(
-            f"The cluster refuses to {call.words}: {said} Correct provider.template of the pool.",
+            f"The cluster refuses to {call.words}: {message} Correct provider.template.",
             body,
         )
     if status == 429:
@@ -82,7 +82,7 @@ def explain(
             f"The cluster asks Berth to slow down ({call.place}). Berth tries again.",
             retry_after=wait,
         )
-    error = f"The cluster answers {status} to {call.words}: {said}"
+    error = f"The cluster answers {status} to {call.words}: {message}"
     if status >= 500:
         return ProviderError(f"{error} Berth tries again.", retry_after=wait)
     return ProviderError(error)
@@ -94,40 +94,40 @@ def _misconfigured(text: str, body: Object) -> Misconfigured:
     return error
 
 
-def _forbidden(body: Object, said: str, call: ApiCall) -> ProviderError:
-    if "exceeded quota" in said:
+def _forbidden(body: Object, message: str, call: ApiCall) -> ProviderError:
+    if "exceeded quota" in message:
         return QuotaExceeded(
-            f"A quota of {call.place} is used up: {said} Raise the quota, or lower members.max."
+            f"A quota of {call.place} is used up: {message} Raise the quota, or lower members.max."
         )
-    if "being terminated" in said:
+    if "being terminated" in message:
         return _misconfigured(
             f"The namespace is being deleted ({call.place}). Create it again, or name another "
             "namespace in a new pool.",
             body,
         )
     is_create = call.resource == "pods" and call.verb == "create"
-    if is_create and "cannot create resource" not in said:
+    if is_create and "cannot create resource" not in message:
         return _misconfigured(
-            f"The cluster does not admit the pod ({call.place}): {said} Correct provider.template, "
-            "or the policy of the namespace.",
+            f"The cluster does not admit the pod ({call.place}): {message} "
+            "Correct provider.template, or the policy of the namespace.",
             body,
         )
     return Unauthorised(
         f"Berth may not {call.verb} {call.resource} in {call.place}. Give its account the role in "
-        f"{ROLE}; if the namespace is gone, create it. The cluster says: {said}"
+        f"{ROLE}; if the namespace is gone, create it. The cluster says: {message}"
     )
 
 
-def _not_found(body: Object, said: str, call: ApiCall) -> ProviderError:
+def _not_found(body: Object, message: str, call: ApiCall) -> ProviderError:
     details = body.get("details") or {}
     is_namespace = (
         details.get("kind") == "namespaces"
-        or re.search(r'namespaces? "[^"]*" not found', said)
+        or re.search(r'namespaces? "[^"]*" not found', message)
         or call.resource == "namespaces"
     )
     if is_namespace:
         return NamespaceGone(call)
-    is_named = details.get("name") == call.name or f'"{call.name}" not found' in said
+    is_named = details.get("name") == call.name or f'"{call.name}" not found' in message
     if call.verb in ("list", "watch", "create") or not is_named:
         return Misconfigured(
             f"The server does not know {call.resource} ({call.place}). Check that the context "
