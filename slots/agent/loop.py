@@ -42,7 +42,7 @@ END_MARGIN = 20.0  # seconds at the end for KILL and the last results
 REPORT_AGAIN = 10.0  # seconds until a report that failed on this machine is repeated
 UNLISTED = 2  # further lists without a claim after which the folder of its plan is removed
 
-Message = Tuple[str, Any]  # ("orders", Orders), ("told", lost records), ("away", error), ...
+Message = Tuple[str, Any]  # ("orders", Orders), ("reported", lost records), ("away", error), ...
 T = TypeVar("T")
 
 
@@ -65,7 +65,7 @@ class Agent:
         self.orders: Orders | None = None
         self.stopped_at: dict[StopOrder, float] = {}
         self.not_begun: dict[tuple[int, int], float] = {}
-        self.heard = 0  # lists of orders
+        self.lists = 0  # received lists of orders
         self.dead: set[int] = set()
         self.collected_at = time.monotonic()
         self.unwanted_since: dict[tuple[int, int], int] = {}
@@ -192,7 +192,7 @@ class Agent:
         }
         answer = read_hello(self.context.client.post("hello/", body))
         self.context.limits, self.context.grace_s = answer.limits, answer.grace_s
-        self.inbox.put(("told", lost))
+        self.inbox.put(("reported", lost))
         self.journal.note("hello", member=answer.member, pool=answer.pool, runs=len(runs))
         return answer
 
@@ -258,8 +258,8 @@ class Agent:
         kind, what = message
         if kind == "orders":
             self.orders, self.is_away_since, self.refused_since = what, None, None
-            self.heard += 1
-        elif kind == "told":
+            self.lists += 1
+        elif kind == "reported":
             self._report_lost(what)
         elif kind == "away":
             self.is_away_since = self.is_away_since or now
@@ -417,10 +417,10 @@ class Agent:
             if record.keep
         }
         self.unwanted_since = {
-            key: self.unwanted_since.get(key, self.heard) for key in kept if key[0] not in wanted
+            key: self.unwanted_since.get(key, self.lists) for key in kept if key[0] not in wanted
         }
         for key, since in list(self.unwanted_since.items()):
-            if self.heard - since > UNLISTED:
+            if self.lists - since > UNLISTED:
                 record = kept[key]
                 record.keep = False
                 remove(self.context.base / record.name)

@@ -228,17 +228,17 @@ class MemberHeartbeat(MemberEndpoint):
         member's own token, or is an operator of its pool.
         """
         body = read_body(request, shapes.BeatBody)
-        heard = record_heartbeat(
+        answer = record_heartbeat(
             member_id=member_id,
             incarnation=self.find_incarnation(member_id, body["incarnation"]),
             load=body["load"],
         )
         return Response(
             {
-                "member_id": heard.member_id,
-                "state": heard.state,
-                "incarnation": heard.incarnation,
-                "next_within_s": heard.next_within,
+                "member_id": answer.member_id,
+                "state": answer.state,
+                "incarnation": answer.incarnation,
+                "next_within_s": answer.next_within,
             }
         )
 

@@ -29,9 +29,9 @@ def why_not(temporary: str) -> str:
         probe_namespaces(Path(temporary), writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
-        told = stream.read().decode("utf-8", "replace")
+        reason = stream.read().decode("utf-8", "replace")
     _, status = os.waitpid(child, 0)
-    return told or ("" if status == 0 else f"the test process ended with status {status}")
+    return reason or ("" if status == 0 else f"the test process ended with status {status}")
 
 
 def probe_namespaces(temporary: Path, writer: int) -> NoReturn:

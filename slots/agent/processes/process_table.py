@@ -397,7 +397,7 @@ def end_all(
     KILL ended all of them.
 
     `users` are user ids that only this task has; they find processes without a mark. The
-    function `others` returns further processes and is called at each look.
+    last parameter lists further processes at each look.
     """
     if not list_remaining(group, mark, users, others):
         return True

@@ -71,11 +71,11 @@ class Program:
     def begin(self, order: LaunchOrder) -> None:
         self._write(order)
         while not self.is_over:
-            heard = self._read_message()
-            if "began" in heard:
+            message = self._read_message()
+            if "began" in message:
                 return
-            if "error" in heard:
-                number, text = heard["error"]
+            if "error" in message:
+                number, text = message["error"]
                 raise TaskFailed(
                     "command_not_found",
                     f"{order['argv'][0]} {describe_failure(number, text)}.",
@@ -90,12 +90,12 @@ class Program:
     def read_messages(self, handle: Callable[[ReaperMessage], None]) -> None:
         """Handle all received messages of the reaper; waits for the first."""
         while True:
-            heard = self._read_message()
-            if heard:
-                handle(heard)
-            if "ended" in heard:
-                self.code = heard["ended"]
-                self.left = [(pid, since) for pid, since in heard["left"]]
+            message = self._read_message()
+            if message:
+                handle(message)
+            if "ended" in message:
+                self.code = message["ended"]
+                self.left = [(pid, since) for pid, since in message["left"]]
                 self.is_over = True
             if self.is_over or not self.has_message:
                 return

@@ -126,8 +126,8 @@ class Reaper:
         until = time.monotonic() + wait_s
         paused: set[int] = set()
         try:
-            told = self._list_interrupted(paused)
-            for pid in told:
+            interrupted = self._list_interrupted(paused)
+            for pid in interrupted:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGINT)
         finally:
@@ -135,7 +135,7 @@ class Reaper:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)
         while (left := until - time.monotonic()) > 0 and any(
-            self._runs(pid, since) for pid, since in told.items()
+            self._runs(pid, since) for pid, since in interrupted.items()
         ):
             self._listen(min(LOOK, left))
 

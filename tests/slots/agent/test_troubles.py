@@ -172,7 +172,7 @@ def test_plan_folder_stays_while_a_reaper_ends_its_apply(context: Context, loop:
     """
     write_record(context, 10, phase=REPORTED, keep=True)
     loop.leftovers.ending = [write_record(context, 11, step="apply", phase=RUNNING, stage="apply")]
-    loop.orders, loop.heard, loop.unwanted_since = (
+    loop.orders, loop.lists, loop.unwanted_since = (
         Orders("v", (), (), keep=frozenset()),
         9,
         {(1, 10): 0},
@@ -226,7 +226,7 @@ def test_full_disk_does_not_end_the_agent(
     monkeypatch.setattr(state_module, "write_whole", refuse)
     monkeypatch.setattr(state_module, "MOST_KEPT", 0)
     loop._try(loop._sweep)
-    loop.orders, loop.heard = Orders("v", (), (), keep=frozenset()), 5
+    loop.orders, loop.lists = Orders("v", (), (), keep=frozenset()), 5
     loop._report_lost([lost])
     turn(loop, lambda: not loop.runs)
     assert loop.lost == [] and lost.phase == REPORTED
