@@ -19,10 +19,8 @@ INSTALLATION, POOL, MEMBER, INCARNATION = (
     f"{LABEL_PREFIX}member",
     f"{LABEL_PREFIX}incarnation",
 )
-POOL_NAME, MEMBER_NAME = (
-    f"{LABEL_PREFIX}pool-name",
-    f"{LABEL_PREFIX}member-name",
-)  # annotations for people
+# Annotations for people.
+POOL_NAME, MEMBER_NAME = f"{LABEL_PREFIX}pool-name", f"{LABEL_PREFIX}member-name"
 UNNAMED = "berth"  # an installation without a name
 LONGEST = 63
 HASH = 6
