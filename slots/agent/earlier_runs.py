@@ -55,7 +55,7 @@ class Leftovers:
         return left
 
     def _list_ending(self) -> set[int]:
-        marks = [f"{record.claim}.{record.generation}.{self.identity}" for record in self.ending]
+        marks = [record.mark(self.identity) for record in self.ending]
         return {pid for mark in marks for pid in list_marked(mark)}
 
 

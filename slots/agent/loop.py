@@ -132,9 +132,7 @@ class Agent:
         such a run as running until its state is rescued, and then as lost.
         """
         for record in self.leftovers.list_ended():
-            end_all(
-                None, f"{record.claim}.{record.generation}.{self.context.identity}", LEFT_OVER_GRACE
-            )
+            end_all(None, record.mark(self.context.identity), LEFT_OVER_GRACE)
             if self._lose(record):
                 self.leftovers.remove(record)
                 self.poller.request_hello()
@@ -411,11 +409,7 @@ class Agent:
         )
         # The reaper of an apply still works in the folder of its plan.
         wanted |= {record.claim for record in self.leftovers.ending}
-        kept = {
-            (record.claim, record.generation): record
-            for record in self.context.state.list_records()
-            if record.keep
-        }
+        kept = {record.key: record for record in self.context.state.list_records() if record.keep}
         self.unwanted_since = {
             key: self.unwanted_since.get(key, self.lists) for key in kept if key[0] not in wanted
         }
@@ -484,7 +478,7 @@ class Agent:
         return True
 
     def _start(self, record: Record, order: Order | None) -> None:
-        key, run = (record.claim, record.generation), TaskThread(self.context, record, order)
+        key, run = record.key, TaskThread(self.context, record, order)
         try:
             if order is not None:
                 self.context.state.save(record)
@@ -502,10 +496,7 @@ class Agent:
             self._start(record, None)
         except Exception as error:
             self.journal.trace("the run cannot be reported yet", error, run=record.name)
-            self.unreported[record.claim, record.generation] = (
-                time.monotonic() + REPORT_AGAIN,
-                record,
-            )
+            self.unreported[record.key] = time.monotonic() + REPORT_AGAIN, record
 
     def _report_again(self) -> None:
         """Repeat failed reports. Their results are on disk, so these runs are not lost."""

@@ -167,7 +167,7 @@ class Reporter:
         if not file.is_file():
             return
         try:
-            send_state(self.context.client, (record.claim, record.generation), file)
+            send_state(self.context.client, record.key, file)
             self.context.journal.note("rescued state sent", run=record.name)
             return
         except RequestRefused as error:

@@ -69,7 +69,7 @@ class TaskThread(threading.Thread):
         self.is_executing = order is not None
         self.stop_timeout_s = 0.0
         self.is_done = False
-        self.mark = f"{record.claim}.{record.generation}.{context.identity}"
+        self.mark = record.mark(context.identity)
 
     @property
     def needs_slot(self) -> bool:

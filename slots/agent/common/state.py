@@ -47,8 +47,16 @@ class Record:
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def key(self) -> tuple[int, int]:
+        return self.claim, self.generation
+
+    @property
     def name(self) -> str:
         return f"{self.claim}-{self.generation}"
+
+    def mark(self, identity: str) -> str:
+        """The mark of the run's processes, on the agent with this identity."""
+        return f"{self.claim}.{self.generation}.{identity}"
 
     @property
     def path(self) -> str:
@@ -122,12 +130,12 @@ class State:
             try:
                 body = json.loads(path.read_bytes())
                 record = Record(**{name: value for name, value in body.items() if name in known})
-                if (record.claim, record.generation) != (int(claim), int(generation)):
+                if record.key != (int(claim), int(generation)):
                     raise ValueError("record of another run")
             except (OSError, ValueError, TypeError, AttributeError):
                 broken.append(path.name)
                 record = Record(int(claim), int(generation), "", 0, phase=RUNNING)
-            self.records[record.claim, record.generation] = record
+            self.records[record.key] = record
         return broken
 
     def get(self, claim: int, generation: int) -> Record | None:
@@ -136,7 +144,7 @@ class State:
     def save(self, record: Record) -> None:
         with self.guard:
             write_whole(self.runs / f"{record.name}.json", json.dumps(asdict(record)).encode())
-            self.records[record.claim, record.generation] = record
+            self.records[record.key] = record
 
     def list_records(self) -> list[Record]:
         with self.guard:
@@ -144,7 +152,7 @@ class State:
 
     def forget(self, record: Record) -> None:
         with self.guard:
-            self.records.pop((record.claim, record.generation), None)
+            self.records.pop(record.key, None)
             (self.runs / f"{record.name}.json").unlink(missing_ok=True)
 
     def kept(self, claim: int, digest: str) -> Record | None:
