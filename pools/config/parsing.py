@@ -387,12 +387,14 @@ class ListOf(ValueType[tuple[T, ...]]):
     least: int = 0
 
     def read(self, value: object, where: str, faults: Faults) -> tuple[T, ...] | None:
-        if not isinstance(value, list) or not self.least <= len(value) <= self.most:
-            faults.add(
-                where,
-                f"This is {kind_of(value)}, not a list of at most {self.most} {self.what}.",
-                f"Write it like {self.example}.",
-            )
+        if not isinstance(value, list) or len(value) < self.least:
+            given = "an empty list" if value == [] else kind_of(value)
+            way_out = f"Write it like {self.example}."
+            faults.add(where, f"This is {given}, not a list of {self.what}.", way_out)
+            return None
+        if len(value) > self.most:
+            fault = f"{len(value)} {self.what} are too many."
+            faults.add(where, fault, f"Use {self.most} at most.")
             return None
         found = [self.item.read(each, f"{where}[{i}]", faults) for i, each in enumerate(value)]
         return tuple(each for each in found if each is not None)
