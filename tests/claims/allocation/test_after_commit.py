@@ -12,7 +12,7 @@ from tests.api.helpers import make_pool
 
 __all__ = ["caller"]
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -15,7 +15,7 @@ from tests.api.conftest import Caller
 from tests.claims.scaling.test_scaler import config, make, scale
 from tests.pools.providers.fake_providers import ALL, fresh
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def _worlds(settings: Any) -> None:
 
 
 @pytest.fixture
-def api(transactional_db: None) -> Caller:
+def api(tables: None) -> Caller:
     user = User.objects.create_user("olga")
     create_grant(role="operator", user=user)
     return Caller(create_token(user=user, name="t")[1])

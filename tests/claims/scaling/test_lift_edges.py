@@ -17,7 +17,7 @@ from tests.claims.scaling.test_lifts import BEGAN, frozen, minute, window
 from tests.claims.scaling.test_scaler import make, scale
 from tests.pools.providers.fake_providers import ALL, fresh
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 
 
 @pytest.fixture(autouse=True)

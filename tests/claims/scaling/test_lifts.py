@@ -26,7 +26,7 @@ from tests.dashboard.plain_browser import get
 from tests.pools.providers.fake_providers import ALL, fresh
 from tests.slots.helpers import is_consistent, open_slots
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 BEGAN = [timezone.now()]
 
 
@@ -189,7 +189,7 @@ def test_a_window_whose_start_is_lifted_is_not_open() -> None:
 
 
 @pytest.fixture
-def api(transactional_db: None) -> Caller:
+def api(tables: None) -> Caller:
     user = User.objects.create_user("olga")
     create_grant(role="operator", user=user)
     return Caller(create_token(user=user, name="t")[1])

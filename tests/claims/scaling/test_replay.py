@@ -145,7 +145,7 @@ def test_a_long_record_of_a_large_pool_is_replayed_at_a_slower_pace() -> None:
 
 # Recorded for real --------------------------------------------------------------------------------
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.claims.helpers import again, ask, serve
 from tests.claims.scaling.test_scaler import config, make, names, scale, update_pool
 from tests.pools.providers.fake_providers import ALL, fresh
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 WHY = "looking at the bill"
 
 

@@ -10,7 +10,7 @@ from project.kernel.models import Beat
 from project.kernel.outbox.operations import add_operation
 from project.kernel.outbox.relay import RELAYS
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("project.kernel.urls")]
+pytestmark = [pytest.mark.usefixtures("tables"), pytest.mark.urls("project.kernel.urls")]
 
 
 @pytest.fixture(autouse=True)

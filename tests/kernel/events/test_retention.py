@@ -17,7 +17,7 @@ from project.kernel.models import Beat, Event, Operation
 from project.kernel.outbox.operations import acquire_operations, add_operation, finish_operation
 from tests.kernel.conftest import run_in_thread
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 
 
 def write_events(old: int, young: int) -> None:

@@ -16,7 +16,11 @@ from project.kernel.outbox.operations import (
     register_performer,
 )
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("performers")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.usefixtures("tables"),
+    pytest.mark.usefixtures("performers"),
+]
 
 
 def fail_for_good() -> int:

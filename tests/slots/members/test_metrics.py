@@ -16,7 +16,7 @@ from tests.pools.providers.fake_providers import ALL, ShelfProvider, fresh
 from tests.slots.helpers import hold
 from tests.slots.sync.test_performer import let_drain, overdue, shelf
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from slots.sync.watcher import Watcher, observe_pool
 from tests.pools.providers.fake_providers import ALL, CraneProvider, ShelfProvider, World, fresh
 from tests.slots.helpers import give_back, hold, is_consistent, open_slots
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 
 
 @pytest.fixture(autouse=True)
