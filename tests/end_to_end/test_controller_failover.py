@@ -17,7 +17,7 @@ from tests.waiting import load
 
 BACK_WITHIN = 2.0  # seconds, on a machine that has nothing else to do
 COMMAND = "manage.py controllers"
-STANDS_BY = r"controllers \|.* stands by"
+STANDS_BY = r"controllers \|.* standing by"
 
 
 @pytest.fixture(scope="module")
