@@ -6,8 +6,8 @@ import django
 import psycopg
 from django.core.management import call_command
 
-from project.kernel.db.codegen.generate import ROOT, find_files, generate
 from tests import boot
+from tests.database.codegen.generate import ROOT, find_files, generate
 from tests.database_copy import find_prepared
 from tests.upgrade.scratch_database import url_of
 

@@ -6,11 +6,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..sql import Statements
-from .describe import Connection, Description, Field, StatementError, describe, read_catalog
-from .render import module_path, render
+from project.kernel.db.sql import Statements
+from tests.database.codegen.describe import (
+    Connection,
+    Description,
+    Field,
+    StatementError,
+    describe,
+    read_catalog,
+)
+from tests.database.codegen.render import module_path, render
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 APPS = ("project", "pools", "slots", "claims")
 ANY_NUMBER = 1  # instead of {n}
 

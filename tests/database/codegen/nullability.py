@@ -9,7 +9,7 @@ A parameter counts as nullable where the statement handles NULL (`IS NULL`, `coa
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .node_tree import Node, Value, walk
+from tests.database.codegen.node_tree import Node, Value, walk
 
 SELECT, UPDATE, INSERT = 1, 2, 3
 RELATION, SUBQUERY, JOIN, FUNCTION, VALUES, CTE, GROUP = 0, 1, 2, 3, 5, 6, 9

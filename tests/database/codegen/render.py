@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..sql import Statements
-from .describe import Description, Field, StatementError
+from project.kernel.db.sql import Statements
+from tests.database.codegen.describe import Description, Field, StatementError
 
 PYTHON = {
     "smallint": "int",

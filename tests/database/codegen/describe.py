@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import pq
 
-from ..prepared import read_placeholders
-from .node_tree import Node, parse, walk
-from .nullability import Catalog, Nullability
+from project.kernel.db.prepared import read_placeholders
+from tests.database.codegen.node_tree import Node, parse, walk
+from tests.database.codegen.nullability import Catalog, Nullability
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
