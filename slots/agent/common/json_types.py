@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict
-
-if TYPE_CHECKING:
-    from typing import TypeGuard
+from typing import Dict
 
 Json = Dict[str, object]
 
@@ -18,6 +15,6 @@ def as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def is_count(value: object) -> TypeGuard[int]:
-    """Whether the value is an integer of at least 0."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def as_count(value: object) -> int | None:
+    """The value if it is an integer of at least 0."""
+    return value if type(value) is int and value >= 0 else None

@@ -7,7 +7,7 @@ import time
 from typing import Callable
 
 from ..common.errors import RequestRefused, ServerUnavailable, TokenRejected
-from ..common.json_types import Json, is_count
+from ..common.json_types import Json, as_count
 from ..server.client import BerthClient, RetryDelay
 from .log_buffer import LogBuffer
 
@@ -84,14 +84,14 @@ class LogUploader(threading.Thread):
             self._handle_refusal(error, chunk.seq)
             return True
         self.sent_at = time.monotonic()
-        at = answer.get("next")
+        at = as_count(answer.get("next"))
         # A number of no existing chunk is ignored, so that no chunk is left out.
-        self.next = at if is_count(at) and at <= len(self.spool.cut) else chunk.seq + 1
+        self.next = at if at is not None and at <= len(self.spool.cut) else chunk.seq + 1
         return True
 
     def _handle_refusal(self, error: RequestRefused, seq: int) -> None:
-        at = error.body.get("next")
-        if error.code == "gap" and is_count(at) and at < seq:
+        at = as_count(error.body.get("next"))
+        if error.code == "gap" and at is not None and at < seq:
             self.next = at
             # The caller waits before the next try, because the server may repeat this for ever.
             raise ServerUnavailable(f"the server lacks the log from chunk {at}")

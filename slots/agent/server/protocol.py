@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 from ..common.errors import ServerUnavailable
-from ..common.json_types import Json, as_dict, as_list, is_count
+from ..common.json_types import Json, as_count, as_dict, as_list
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}\Z")
 PLACE = re.compile(r"[A-Za-z0-9_.:-]{0,80}\Z")
@@ -265,8 +265,8 @@ def mapping(body: Json, name: str) -> Json:
 
 
 def count(body: Json, name: str) -> int:
-    value = body.get(name)
-    if not is_count(value) or value >= 1 << 63:
+    value = as_count(body.get(name))
+    if value is None or value >= 1 << 63:
         raise ServerUnavailable(f"the server's answer has no number {name}")
     return value
 
