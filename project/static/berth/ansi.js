@@ -1,15 +1,15 @@
-// Text of a terminal as pieces of text with classes. Colours and weights are understood, every other escape is dropped. Nothing here is
-// ever taken for HTML: pieces become text nodes.
+// Splits terminal output into pieces of text with classes. Colours and weights are kept, all other escapes are dropped. The output is
+// never parsed as HTML: pieces become text nodes.
 "use strict";
 window.berth = window.berth || {};
 (() => {
-  // CSI ... final byte; OSC ... BEL or ST; other two-byte escapes; and control characters that mean nothing in a log.
+  // CSI ... final byte; OSC ... BEL or ST; other two-byte escapes; and control characters without meaning in a log.
   const ESCAPE = /\u001b(?:\[([0-?]*)[ -/]*([@-~])|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\-_]|)/g;
   const CONTROL = /[\u0000-\u0008\u000b-\u001a\u001c-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
   const NAMES = ["k", "r", "g", "y", "b", "m", "c", "w"];
   const PLAIN = { fg: "", bg: "", bold: false, dim: false, italic: false, under: false, swap: false };
 
-  // The nearest of the sixteen: a page has two themes, so colours are names here.
+  // The nearest of 16 named colours, because each theme of the page has its own shades.
   const nearest = (r, g, b) => {
     const high = Math.max(r, g, b), low = Math.min(r, g, b);
     if (high - low < 40) return high < 60 ? "k" : high < 190 ? "K" : "W";
@@ -69,7 +69,7 @@ window.berth = window.berth || {};
     return found.join(" ");
   };
 
-  // A line and the style it begins with; its pieces, [text, classes], and the style it ends with.
+  // Takes a line and its initial style; returns its pieces, [text, classes], and its final style.
   const parse = (line, style = PLAIN) => {
     const pieces = [];
     let now = style, from = 0;

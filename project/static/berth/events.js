@@ -1,4 +1,4 @@
-// Events as of a moment: the track, and the browser's own time in the field.
+// Events as of a moment: the time track, and a field with the browser's local time.
 "use strict";
 (() => {
   const form = document.querySelector("[data-asof]");
@@ -17,5 +17,5 @@
   });
   track.addEventListener("input", () => show(now - (1440 - track.valueAsNumber) * 60000));
   track.addEventListener("change", () => form.requestSubmit());
-  form.addEventListener("submit", () => { local.disabled = true; }); // the address says the moment in UTC alone
+  form.addEventListener("submit", () => { local.disabled = true; }); // the address contains the moment in UTC only
 })();

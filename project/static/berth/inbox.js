@@ -1,4 +1,4 @@
-// Approvals: the row that is pressed or gone to shows its plan beside the list.
+// Approvals: the plan of the clicked or focused row is shown beside the list.
 "use strict";
 (() => {
   const panel = document.getElementById("peek");
@@ -28,14 +28,14 @@
       htmx.process(panel);
       berth.guardAll(panel);
     } catch {
-      return; // the connection says that it is away
+      return; // the connection indicator shows the failure
     }
     const here = new URL(location.href);
     here.searchParams.set("claim", shown);
     history.replaceState(null, "", here);
     berth.live?.watch();
   };
-  // Before the list takes the press as "open this": beside the list it is shown, and its name opens the page.
+  // Runs before the list opens the clicked row: a click shows the plan beside the list, and a click on its name opens the page.
   document.addEventListener("click", (event) => {
     const row = event.target.closest("[data-peek]");
     if (!row || event.target.closest("a, button, input, label") || !isThere()) return;
@@ -46,7 +46,7 @@
     const row = event.target.closest("[data-peek]");
     if (!row || event.target !== row || !isThere()) return;
     clearTimeout(timer);
-    timer = setTimeout(() => open(row), 200); // held keys ask once
+    timer = setTimeout(() => open(row), 200); // a held key sends one request
   });
   document.addEventListener("berth:changed", mark);
   mark();

@@ -1,5 +1,5 @@
 // Lists of rows: one tab stop, j and k or arrows, x selects, Shift x selects a range, Enter opens. A bar shows what is selected.
-// What is selected is kept by key, so that live changes leave it alone.
+// The selection is stored by key, so live changes keep it.
 "use strict";
 (() => {
   const selected = new Set();

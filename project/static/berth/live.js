@@ -1,11 +1,11 @@
-// The live socket: one a page. It names the position its page was rendered at, and misses nothing after it.
+// The live socket, one for each page. It sends the log position at which the page was rendered and receives all later changes.
 "use strict";
 (() => {
   const body = document.body;
   if (!body.dataset.socket) return;
 
   const conn = document.getElementById("conn");
-  const STALE_AFTER = 8000, SILENT_AFTER = 13000; // ms; the server says its position every 5 s
+  const STALE_AFTER = 8000, SILENT_AFTER = 13000; // ms; the server sends its position every 5 s
   const SIGNED_OUT = 4401;
   let socket = null, position = body.dataset.at, lastAt = Date.now(), lastHeard = 0, downSince = 0;
   let tries = 0, timer = 0, nextTry = 0, watched = new Set(), refreshing = null, mustRefresh = false, heldFor = 0;
@@ -13,7 +13,7 @@
   const regions = () => [...document.querySelectorAll("[data-region]")];
   const names = () => new Set([...regions().map((e) => e.dataset.region), ...[...document.querySelectorAll("[data-cells]")].map((e) => e.dataset.cells)]);
 
-  // -- what is seen of it ---------------------------------------------------------------------------------------------------------
+  // -- status display ---------------------------------------------------------------------------------------------------------
   const LABEL = { live: "Live", reconnecting: "Reconnecting", stale: "Stale since" };
   const show = () => {
     const isPast = body.hasAttribute("data-past");
@@ -78,7 +78,7 @@
   };
   const say = (message) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
 
-  // Regions come and go with what is opened; each is watched from the position it was rendered at.
+  // Opened panels add and remove regions; each region is watched from the position at which it was rendered.
   const watch = () => {
     if (socket?.readyState !== WebSocket.OPEN || body.hasAttribute("data-past")) return;
     const wanted = names();
@@ -95,7 +95,7 @@
     watched = wanted;
   };
 
-  // -- what is heard --------------------------------------------------------------------------------------------------------------
+  // -- messages --------------------------------------------------------------------------------------------------------------
   const hear = (message) => {
     lastHeard = Date.now();
     if (message.hello) return hello(message.hello);
@@ -132,13 +132,13 @@
         const cell = document.getElementById(`s${id}`);
         if (!cell || cell.className === name) continue;
         cell.className = name;
-        if (cell.firstElementChild) cell.replaceChildren(); // how long it has been so comes with the region
+        if (cell.firstElementChild) cell.replaceChildren(); // the region brings the duration
       }
     }
     document.dispatchEvent(new CustomEvent("berth:cells"));
   };
 
-  // Too far behind, or permission has changed: the page as the server renders it now, into the page as it stands.
+  // After a gap or a change of permissions, the server renders the page again, and the result is merged into this page.
   const refresh = () => {
     mustRefresh = true;
     refreshing ||= (async () => {
@@ -150,7 +150,7 @@
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const newer = new Map([...page.querySelectorAll("[data-region]")].map((e) => [e.dataset.region, e]));
         const here = regions();
-        if (here.some((e) => !newer.has(e.dataset.region)) && !berth.isBusy?.()) return location.reload(); // another page by now
+        if (here.some((e) => !newer.has(e.dataset.region)) && !berth.isBusy?.()) return location.reload(); // the page has changed
         for (const element of here) {
           const found = newer.get(element.dataset.region);
           if (found) berth.morph(element, found.innerHTML);
@@ -160,7 +160,7 @@
         watched = new Set();
         watch();
       } catch {
-        setTimeout(() => mustRefresh && refresh(), 2000); // the server is away: the socket will say so
+        setTimeout(() => mustRefresh && refresh(), 2000); // the server does not answer; the socket shows it
       } finally {
         refreshing = null;
       }
@@ -168,7 +168,7 @@
   };
 
   setInterval(() => {
-    if (socket?.readyState === WebSocket.OPEN && lastHeard && Date.now() - lastHeard > SILENT_AFTER) socket.close(); // the line is dead
+    if (socket?.readyState === WebSocket.OPEN && lastHeard && Date.now() - lastHeard > SILENT_AFTER) socket.close(); // the connection is dead
     if (!socket || socket.readyState !== WebSocket.OPEN || heldFor) show();
   }, 1000);
   conn.addEventListener("click", () => connect(true));

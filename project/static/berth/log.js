@@ -1,5 +1,5 @@
-// The log of a run: a window on its lines, however many there are. Only the rows in sight are in the page; lines are text, never HTML.
-// The end is loaded first; the rest when somebody asks for it, searches, or scrolls up to it. While the run goes on, it is asked for more.
+// The log of a run. The page contains only the visible rows, for any number of lines; lines are text, never HTML.
+// The end is loaded first, the rest after a click, a search or a scroll. While the run goes on, the script requests more.
 "use strict";
 (() => {
   const box = document.querySelector("[data-log]");
@@ -10,7 +10,7 @@
   const SHORT = 12, TAIL = 300, PAUSE = 250, WAIT = 20, SPARE = 12, LONGEST = 8000; // lines, lines, ms, seconds, rows, characters of a line that are shown
   const { parse, strip, settle, PLAIN, isPlain } = berth.ansi;
 
-  let run = null; // what is shown: {generation, lines, first, styles, gaps, from, next, isWhole, isLive, isOpen}
+  let run = null; // the shown run: {generation, lines, first, styles, gaps, from, next, isWhole, isLive, isOpen}
   let rowHeight = 20, timer = 0, found = [], following = null, at = -1, needle = "", drawn = "", loading = null, isJumping = false;
 
   const tabs = () => [...document.querySelectorAll("[data-run]")];
@@ -18,7 +18,7 @@
   const address = (query) => `${box.dataset.base}${run.generation}/log/?${query}`;
 
   // -- lines ------------------------------------------------------------------------------------------------------------------
-  // `first`: the number of the first line that is loaded. A chunk may end in the middle of a line; the next one goes on with it.
+  // `first`: the number of the first line that is loaded. A chunk may end in the middle of a line, and the next chunk continues the line.
   const fresh = (generation) => ({ generation, lines: [], first: 0, styles: new Map(), gaps: new Map(), style: PLAIN, from: null, next: -1, isWhole: false, isOpen: false, chunks: [] });
   const append = (state, chunk) => {
     if (!state.chunks.length) {
@@ -52,7 +52,7 @@
     state.lines.push(line);
     if (line.includes("\u001b")) state.style = parse(line, state.style).style;
   };
-  // Lines that were left out have a row of their own, which has no number.
+  // Omitted lines are shown as one row without a number.
   const numberOf = (index) => {
     let gaps = 0;
     for (const gap of run.gaps.keys()) if (gap < index) gaps += 1;
@@ -60,7 +60,7 @@
   };
 
   // -- loading ----------------------------------------------------------------------------------------------------------------
-  // What is after a piece, which the call counts as pieces known; `wait`: held open by the server until there is something.
+  // Requests the pieces after the known ones. With `wait` the server holds the request until there is output.
   const ask = async (state, query, signal) => {
     const told = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, name === "after" ? value + 1 : value]));
     const answer = await fetch(`${box.dataset.base}${state.generation}/log/?${told}`, { headers: { Accept: "application/json" }, signal });
@@ -99,7 +99,7 @@
   const more = async () => {
     const state = run;
     following?.abort();
-    if (!state || state.isWhole || document.hidden) return; // it goes on when somebody looks
+    if (!state || state.isWhole || document.hidden) return; // loading continues when the page is visible
     const mine = (following = new AbortController());
     try {
       const before = state.lines.length, open = state.isOpen;
@@ -121,7 +121,7 @@
     said.textContent = error.message === "404" ? "The log is no longer available." : "The log could not be loaded. Trying again.";
     if (error.message !== "404") timer = setTimeout(() => (run.chunks.length ? more() : open(run.generation)), 3000);
   };
-  // All of it: from the first line to where the loaded part begins. The place that is looked at stays.
+  // Loads all lines before the loaded part. The scroll position stays.
   const whole = () => {
     const state = run;
     if (!state || !state.chunks.length || state.from <= 0) return Promise.resolve();
@@ -294,12 +294,12 @@
   });
   box.addEventListener("submit", (event) => event.preventDefault());
 
-  // -- what people do ---------------------------------------------------------------------------------------------------------
+  // -- controls ---------------------------------------------------------------------------------------------------------
   let frame = 0;
   view.addEventListener("scroll", () => {
     const isEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - rowHeight;
     if (isJumping) isJumping = false;
-    else if (follow.checked !== isEnd) follow.checked = isEnd; // who scrolls up reads; who comes back to the end follows again
+    else if (follow.checked !== isEnd) follow.checked = isEnd; // scrolling up stops following; the end resumes it
     if (view.scrollTop < rowHeight && run?.from > 0 && !follow.checked) whole();
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(draw);
@@ -330,7 +330,7 @@
     next.focus();
   });
 
-  // Which run is shown. A run that begins while somebody follows the one before takes its place.
+  // The shown run. A new run replaces the followed one.
   const mark = () => {
     for (const tab of tabs()) {
       const is = run !== null && tab.dataset.run === run.generation;

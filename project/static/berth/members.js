@@ -1,4 +1,4 @@
-// Members of a pool: arrows move between boxes and between rows of the dense form; what is chosen shows in the panel; one attribute
+// Members of a pool: arrows move between boxes and between rows of the dense form; the panel shows the selection; one attribute
 // dims ten thousand cells; a readout instead of ten thousand tooltips.
 "use strict";
 (() => {
@@ -20,7 +20,7 @@
       panel.replaceChildren(template.content);
       if (window.htmx) htmx.process(panel);
     } catch {
-      return; // the connection says that it is away
+      return; // the connection indicator shows the failure
     }
     const here = new URL(location.href);
     here.searchParams.set("member", name);
@@ -60,7 +60,7 @@
     option.scrollIntoView({ block: "nearest" });
     chosen = option;
     clearTimeout(timer);
-    timer = setTimeout(() => open(option.dataset.panel, option.dataset.name), 150); // held arrow keys ask once
+    timer = setTimeout(() => open(option.dataset.panel, option.dataset.name), 150); // held arrow keys send one request
   };
   const moveRow = (list, key) => {
     const options = [...list.querySelectorAll("[role=option]")];
@@ -152,7 +152,7 @@
     else if (box) choose(box);
   });
 
-  // What stays chosen while the boxes are rendered again; at first the one that the page chose.
+  // The selection, which survives rendering; at first the member that the page selected.
   const mark = () => {
     const name = new URL(location.href).searchParams.get("member") ?? document.querySelector("[data-chosen]")?.dataset.chosen;
     for (const box of all(".mem")) {

@@ -1,20 +1,20 @@
-// Bring a part of the page to new HTML and leave alone what people are using: focus, selection, open details, scroll, what is typed.
-// A row under the pointer or the focus does not move: while somebody is on a list, or has paused it, rows change in place, and the new
+// Updates a part of the page to new HTML and keeps focus, selection, open details, scroll position and input.
+// Rows under the pointer or the focus do not move: while a list is in use or paused, rows change in place, and the new
 // order waits.
 "use strict";
 (() => {
-  // What belongs to the person at this page, not to the server.
+  // State that belongs to this browser, not to the server.
   const KEPT = new Set(["open", "aria-selected", "aria-expanded", "tabindex", "data-held", "data-selected"]);
-  const waiting = new Map(); // list -> its newest children, for when the pointer leaves
+  const waiting = new Map(); // list -> its newest children, applied when the pointer leaves
 
   const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");
   const same = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
-  let freeUntil = 0; // somebody has just done something here and waits to see it
+  let freeUntil = 0; // the user has just acted here and expects a change
   const isPaused = (list) => Boolean(list.closest("[data-paused]"));
   const inUse = (list) =>
     isPaused(list) || (Date.now() > freeUntil && (list.matches(":hover") || (list.contains(document.activeElement) && document.activeElement !== list)));
 
-  // Each says whether anything changed that people see: only that is tinted.
+  // Each function returns whether a visible change occurred: only such changes are tinted.
   const attributes = (from, to) => {
     let changed = false;
     for (const { name, value } of [...to.attributes]) {
@@ -35,9 +35,9 @@
     }
     from.classList.remove("new", "gone");
     const changed = attributes(from, to);
-    if (from.matches("input, textarea, select")) return changed; // what is typed or ticked stays
-    if (from.dataset.keep && from.dataset.keep === to.dataset.keep) return changed; // its own script, or what was loaded into it later
-    if (from.dataset.f && from.getAttribute("datetime") === to.getAttribute("datetime") && from.dataset.t === to.dataset.t) return changed; // the clock's
+    if (from.matches("input, textarea, select")) return changed; // input stays
+    if (from.dataset.keep && from.dataset.keep === to.dataset.keep) return changed; // filled by its own script
+    if (from.dataset.f && from.getAttribute("datetime") === to.getAttribute("datetime") && from.dataset.t === to.dataset.t) return changed; // the clock updates it
     return children(from, to) || changed;
   };
 
@@ -54,7 +54,7 @@
       let found = key ? byKey.get(key) : null;
       if (found && !same(found, wanted)) found = null;
       if (!found && !key) {
-        // The next of its kind. What lies between goes, except what is wanted further down: then this one comes forward.
+        // The next element of the same kind. Elements between are removed; if one of them is needed later, this element moves forward instead.
         let next = at;
         while (next && (keyOf(next) || !same(next, wanted))) next = next.nextSibling;
         while (next && at !== next && !later.has(keyOf(at))) {
@@ -97,7 +97,7 @@
     element.classList.add("new");
   };
 
-  // Somebody is on this list: rows that are there change, nothing moves.
+  // The list is in use: present rows change and keep their order.
   const inPlace = (from, to) => {
     waiting.set(from, to.cloneNode(true));
     const wanted = new Map([...to.children].filter(keyOf).map((c) => [keyOf(c), c]));
@@ -109,7 +109,7 @@
     }
     const more = [...wanted.keys()].filter((key) => ![...from.children].some((c) => keyOf(c) === key)).length;
     from.dataset.held = more;
-    return false; // its rows are tinted by themselves
+    return false; // its rows are tinted one by one
   };
 
   const release = () => {

@@ -1,10 +1,10 @@
-// The command palette: what is typed is looked up by the server; arrows choose, Enter goes or asks.
+// The command palette: the server searches for the typed text; arrows select, Enter opens a page or a dialog.
 "use strict";
 (() => {
   const palette = document.getElementById("palette");
   if (!palette) return;
   const input = palette.querySelector("input"), list = palette.querySelector("[role=listbox]"), said = palette.querySelector("[data-search-said]");
-  let asked = 0, timer = 0, looking = null; // looking: until what is shown answers what is typed
+  let asked = 0, timer = 0, looking = null; // looking: the pending search
 
   const options = () => [...list.querySelectorAll("[role=option]")];
   const current = () => list.querySelector("[aria-selected=true]");
@@ -52,7 +52,7 @@
     } else if (event.key === "Enter") {
       event.preventDefault();
       const inNewTab = event.ctrlKey || event.metaKey;
-      Promise.resolve(looking).then(() => palette.open && go(current(), inNewTab)); // who types quickly gets what was typed
+      Promise.resolve(looking).then(() => palette.open && go(current(), inNewTab)); // Enter waits for the results of the typed text
     }
   });
   list.addEventListener("pointermove", (event) => {

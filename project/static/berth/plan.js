@@ -1,4 +1,4 @@
-// A plan: what is opened is loaded then, long lists by pages, a search over all of it.
+// A plan: details are loaded when opened, long lists by page; the search covers the whole plan.
 "use strict";
 (() => {
   const get = async (address) => {
@@ -47,7 +47,7 @@
     }
   });
 
-  // The list as it was comes back when the search is empty again.
+  // An empty search restores the list.
   let timer = 0, asked = 0;
   document.addEventListener("input", (event) => {
     if (!event.target.matches("[data-plan-search]")) return;

@@ -1,4 +1,4 @@
-// The form of a new pool: of the sections that belong to providers, only that of the chosen provider is shown and sent.
+// The form of a new pool: only the section of the selected provider is shown and sent.
 "use strict";
 (() => {
   const choice = document.querySelector(".poolform select[name=provider]");

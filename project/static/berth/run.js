@@ -1,4 +1,4 @@
-// The form of a run: another file without leaving the page, a tab key that indents, the first fault in sight.
+// The form of a run: adds files without a reload, indents with the tab key, scrolls to the first error.
 "use strict";
 (() => {
   document.addEventListener("click", (event) => {

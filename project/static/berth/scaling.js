@@ -1,9 +1,9 @@
-// Charts of capacity, demand and use. Colours are the page's tokens; drawn anew when the theme or the width changes.
+// Charts of capacity, demand and use. Colours are the page's tokens; a change of theme or width redraws the charts.
 "use strict";
 (() => {
   const plots = new Map(); // element -> { json, list }
 
-  // Tokens are light-dark() pairs: a canvas needs the one that counts now.
+  // Tokens are light-dark() pairs; a canvas needs the colour of the present theme.
   const probe = document.createElement("span");
   probe.hidden = true;
   const colour = (token, alpha = 1) => {
@@ -26,7 +26,7 @@
   };
   const clocks = (u, values) => values.map((v) => moment(u, v).slice(values.length && values[values.length - 1] - values[0] > 90000 ? 0 : 4));
 
-  // What was created or removed: a mark at its moment, up or down.
+  // A mark for each creation (up) and removal (down).
   const marks = (data) => (u) => {
     const { ctx } = u, size = 4 * devicePixelRatio;
     ctx.save();
@@ -66,7 +66,7 @@
     if (!json || !width || !window.uPlot) return;
     for (const plot of plots.get(element)?.list || []) plot.destroy();
     const data = JSON.parse(json);
-    const taken = data.held.map((held, i) => (held == null ? null : held + data.reserved[i])); // null: nothing is known
+    const taken = data.held.map((held, i) => (held == null ? null : held + data.reserved[i])); // null: no sample
     const use = data.slots.map((slots, i) => (slots == null ? null : slots ? (100 * taken[i]) / slots : 0));
     const stepped = uPlot.paths.stepped({ align: 1 });
     const both = { width, legend: { live: true, isolate: false }, cursor: { sync: { key: "scaling" }, drag: { x: false, y: false }, points: { show: false } }, padding: [8, 18, 0, 0] };

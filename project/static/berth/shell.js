@@ -1,4 +1,4 @@
-// What every page has: theme, menu, dialogs that ask before something is done, notices, keys.
+// Parts of every page: theme, menu, confirmation dialogs, notices, keyboard shortcuts.
 "use strict";
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
@@ -19,13 +19,13 @@
       if (chosen === "auto") localStorage.removeItem("theme");
       else localStorage.setItem("theme", chosen);
     } catch {
-      // Kept for this page only.
+      // Without storage, the choice holds for this page only.
     }
     marks();
   });
   marks();
 
-  // -- a button that is off says why and does nothing -----------------------------------------------------------------------------
+  // -- a disabled button shows its reason -----------------------------------------------------------------------------
   on("click", (event) => {
     if (event.target.closest("[aria-disabled=true]")) {
       event.preventDefault();
@@ -75,7 +75,7 @@
     if (opener?.isConnected) opener.focus();
   });
 
-  // The buttons of a form are off, and say why, until what each needs is there.
+  // The buttons of a form are disabled, with a reason, until their required fields are filled.
   const isFilled = (field) => (field.type === "checkbox" ? field.checked : Boolean(field.value.trim()));
   const guard = (form) => {
     const whys = [];
@@ -123,7 +123,7 @@
     ($("[aria-invalid=true]", dialog) || $("[role=alert]", dialog))?.focus();
   });
 
-  // -- what happened --------------------------------------------------------------------------------------------------------------
+  // -- notices --------------------------------------------------------------------------------------------------------------
   const notices = document.getElementById("notices");
   const say = (text, kind = "done") => {
     if (!notices) return;
@@ -154,7 +154,7 @@
     }
   });
 
-  // On a narrow screen the bar scrolls: where one is is seen.
+  // On a narrow screen the bar scrolls to the present page.
   $(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 
   // -- menu -----------------------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@
     if (command || event.altKey || isTyping(event.target) || $("dialog[open]")) return;
     if (event.key === "Escape") {
       for (const menu of document.querySelectorAll("details.menu[open]")) {
-        if (menu.contains(document.activeElement)) $("summary", menu).focus(); // not lost with what closes
+        if (menu.contains(document.activeElement)) $("summary", menu).focus(); // the focus stays in the page
         menu.open = false;
       }
     }
@@ -233,6 +233,6 @@
   berth.guardAll = guardAll;
   berth.openDialog = openDialog;
   berth.isTyping = isTyping;
-  // Whether somebody is in the middle of something that a new page would take from them.
+  // Whether the user has input or an open dialog that a reload would lose.
   berth.isBusy = () => Boolean($("dialog[open]")) || [...document.querySelectorAll("main textarea, main input[type=text]")].some((f) => f.value !== f.defaultValue);
 })();

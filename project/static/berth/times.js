@@ -1,5 +1,5 @@
-// Times in the browser's zone, durations that go on counting. The title of a <time> stays exact UTC.
-// data-f says how it is shown: clock, day, moment, date (fixed), ago, for, left (counting), brief, brief-left (for cells).
+// Shows times in the browser's time zone and counts durations. The title of a <time> stays exact UTC.
+// data-f selects the format: clock, day, moment, date (fixed), ago, for, left (counting), brief, brief-left (for cells).
 "use strict";
 window.berth = window.berth || {};
 (() => {
@@ -9,14 +9,14 @@ window.berth = window.berth || {};
     const part = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts(new Date()).find((p) => p.type === "timeZoneName");
     return part ? part.value : "";
   })();
-  let skew = 0; // ms the server's clock is ahead of ours
+  let skew = 0; // ms that the server's clock is ahead of the browser's
 
   const now = () => Date.now() + skew;
   const clock = (d) => `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
   const date = (d) => d.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
   const sameDay = (a, b) => a.toDateString() === b.toDateString();
 
-  // The same rules as words.py.
+  // The same rules as project/kernel/ui/formatting.py.
   const pair = (big, unit, small, sub) => (small ? `${big} ${unit} ${small} ${sub}` : `${big} ${unit}`);
   const duration = (seconds) => {
     const s = Math.max(0, Math.floor(seconds));
