@@ -24,6 +24,7 @@ Values = Mapping[str, object]
 
 LONGEST_SHOWN = 60
 MOST_KEPT = MOST_FIELDS + 1  # faults; the last one says that there are more
+SURROGATE = re.compile("[\ud800-\udfff]")  # alone, which neither UTF-8 nor the database can store
 MOST_UNKNOWN = 20  # unknown fields that are named: a suggestion for each takes time
 
 
@@ -51,14 +52,18 @@ def field_path(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def show_value(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+def show_value(value: object, longest: int = LONGEST_SHOWN) -> str:
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except ValueError:  # YAML reads 0xFF...; Python refuses to write more than 4300 digits
+        text = "A value with too many digits"
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def suggest_names(name: object, known: Collection[str], what: str = "Known") -> str:
     """The way out of an unknown name: the most similar known name, or all known names."""
-    close = get_close_matches(str(name), sorted(known), n=1, cutoff=0.6)
+    close = get_close_matches(show_value(name, LONGEST_NAME), sorted(known), n=1, cutoff=0.6)
     return f"Did you mean {close[0]}?" if close else f"{what}: {', '.join(sorted(known))}."
 
 
@@ -76,9 +81,9 @@ def read_mapping(
     unknown = [name for name in value if name not in known]
     for name in unknown[:MOST_UNKNOWN]:
         faults.add(
-            field_path(where, str(name)[:LONGEST_NAME]),
+            field_path(where, show_value(name, LONGEST_NAME)),
             "No such field.",
-            suggest_names(str(name)[:LONGEST_NAME], known, "Known fields"),
+            suggest_names(name, known, "Known fields"),
         )
     if len(unknown) > MOST_UNKNOWN:
         faults.add(
@@ -186,6 +191,8 @@ class Text(ValueType[str]):
             )
         elif "\x00" in value:
             faults.add(where, "It contains a NUL character.", "Take it out.")
+        elif SURROGATE.search(value):
+            faults.add(where, "It contains half of a surrogate pair.", "Take it out.")
         else:
             return value
         return None

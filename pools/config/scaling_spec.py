@@ -41,7 +41,7 @@ OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
 class Clock(ValueType[time]):
     def read(self, value: object, where: str, faults: Faults) -> time | None:
         # YAML reads 22:00 without quotes as 22 * 60.
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 24 * 60:
             value = f"{value // 60}:{value % 60:02}"
         match = CLOCK.fullmatch(value) if isinstance(value, str) else None
         if match and int(match[1]) * 60 + int(match[2]) <= 24 * 60 and int(match[2]) < 60:

@@ -38,6 +38,7 @@ LARGEST_USER = 2**31 - 1
 MOST_ENTRIES = 256
 LONGEST_TEXT = 32_768
 LARGEST_ANNOTATIONS = 262_144
+LONGEST_QUANTITY = 60
 
 DNS_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 DNS_NAME = re.compile(
@@ -74,14 +75,22 @@ VALUE_RULE = (
 NAME_RULE = "Lower-case letters, digits and dashes, up to 63; the first and last a letter or digit."
 
 
+def _is_plain_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  (raises ValueError)
+    except ValueError:  # like http://[x
+        return False
+    extra = parts.username or parts.query or parts.fragment
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not extra
+
+
 class Url(ValueType[str]):
     def read(self, value: object, where: str, faults: Faults) -> str | None:
         url = Text(500).read(value, where, faults)
         if not url:
             return url
-        parts = urlsplit(url)
-        extra = parts.username or parts.query or parts.fragment
-        if parts.scheme in ("http", "https") and parts.hostname and not extra:
+        if _is_plain_address(url):
             return url
         way_out = "Write the address that pods reach, like https://berth.example.com/."
         faults.add(where, f"{show_value(url)} is not an address of Berth.", way_out)
@@ -108,11 +117,19 @@ class Grace(ValueType[int]):
         return f"Seconds, up to {LONGEST_GRACE}, or a length of time like 30m."
 
 
+def _is_amount(text: str) -> bool:
+    try:
+        amount_of(text)
+    except ValueError:
+        return False
+    return True
+
+
 class Quantity(ValueType[str]):
     def read(self, value: object, where: str, faults: Faults) -> str | None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        text = str(value) if is_number else value
-        if isinstance(text, str) and QUANTITY.fullmatch(text):
+        text = show_value(value) if is_number else value
+        if isinstance(text, str) and len(text) <= LONGEST_QUANTITY and _is_amount(text):
             return text
         fault = f"{show_value(value)} is not an amount."
         faults.add(where, fault, "Write it like 2, 500m, 512Mi or 4Gi.")
@@ -208,7 +225,7 @@ class Toleration(ValueType[Mapping[str, Any]]):
         if faults.count > before:
             return None
         if "key" in found and (fault := _fault_of_key(found["key"])):
-            faults.add(field_path(where, show_value(found["key"])), *fault)
+            faults.add(field_path(where, "key"), *fault)
         exists = found.get("operator") == "Exists"
         if exists and "value" in found:
             way_out = "Remove the value, or write operator: Equal."

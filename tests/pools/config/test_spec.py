@@ -154,6 +154,25 @@ def test_value_that_is_no_configuration_has_a_fault(config: Any) -> None:
     assert faults
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"placement": 16**5000}, "placement"),
+        ({"members": {"min": 16**5000}}, "members.min"),
+        ({"provider": 16**5000}, "provider"),
+        ({16**5000: 1}, "A value with too many digits"),
+        ({"group": "\ud800"}, "group"),
+        ({"colour\ud800": 1}, "colour\\ud800"),
+        ({"scaling": {"policy": "warm", "freeze": [{"from": 16**5000, "to": 1}]}}, None),
+    ],
+)
+def test_value_that_cannot_be_written_is_a_fault(changes: Any, field: str | None) -> None:
+    found = read_pool(GOOD | changes, PROVIDERS)[1]
+    assert field is None or [f.field for f in found] == [field]
+    for fault in found:
+        f"{fault.field}{fault.message}{fault.way_out}".encode()
+
+
 def test_misspelled_field_gets_a_suggestion() -> None:
     assert faults_of(placment="pack") == [("placment", "No such field.", "Did you mean placement?")]
     assert faults_of(xyz=1)[0][2].startswith("Known fields: approval, description, drain, group")

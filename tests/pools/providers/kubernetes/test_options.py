@@ -145,7 +145,11 @@ def test_invalid_image_name_is_refused(image: str) -> None:
         ),
         ({"resources": {"limits": {"memory": "-1"}}}, "resources.limits.memory"),
         ({"resources": {"max": {}}}, "resources.max"),
+        ({"resources": {"limits": {"memory": "1e9999999999999999999"}}}, "resources.limits.memory"),
+        ({"resources": {"limits": {"memory": 16**5000}}}, "resources.limits.memory"),
+        ({"annotations": {"a": "\ud800"}}, "annotations.a"),
         ({"tolerations": {"key": "a"}}, "tolerations"),
+        ({"tolerations": [{"key": "a b"}]}, "tolerations[0].key"),
         ({"tolerations": [{"key": "a", "effect": "Never"}]}, "tolerations[0].effect"),
         (
             {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
@@ -173,6 +177,11 @@ def test_fault_has_its_field(template: dict[str, Any], field: str) -> None:
 @pytest.mark.parametrize("name", [True, 1, None, 1.5], ids=repr)
 def test_names_that_are_no_text_are_refused_without_a_crash(name: Any) -> None:
     assert len(fields(env={name: "x"}, labels={name: "x"}, annotations={name: "x"})) == 3
+
+
+@pytest.mark.parametrize("url", ["http://[x", "http://[::1", "http://a:port/", "ftp://a"])
+def test_malformed_url_is_a_fault(url: str) -> None:
+    assert [field for field, _ in read(url=url)[1]] == ["url"]
 
 
 def test_resource_amounts_are_compared_by_value() -> None:
