@@ -114,7 +114,7 @@ class Claim(models.Model):
     )
     # Chosen by the caller: pod:<uid>, workspace:<name>, user:<id>.
     owner = models.CharField(max_length=160, blank=True, default="", db_default="")
-    # The user or token of the request.
+    # The user of the request (`Identity.requester`), also if a token made it.
     requested_by = models.CharField(max_length=80, blank=True, default="", db_default="")
     # Idempotency key, unique for the requester.
     key = models.CharField(max_length=120, null=True, blank=True)
@@ -261,8 +261,8 @@ class Task(models.Model):
 
 
 class Run(models.Model):
-    """One generation of a claim on an agent. A row says that the task may have run, and a task that
-    may have run never runs again.
+    """One generation of a claim on an agent. A row says that this generation may have run, and no
+    generation runs twice.
     """
 
     pk = models.CompositePrimaryKey("claim_id", "generation")
@@ -407,7 +407,7 @@ class LogChunk(models.Model):
 
 
 class Lift(models.Model):
-    """A future freeze that a user has lifted once: the pool's window that begins at `starts_at`."""
+    """A freeze that a user has lifted: only the window of the pool that begins at `starts_at`."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="lifts", db_index=False)
     starts_at = models.DateTimeField()

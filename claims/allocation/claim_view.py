@@ -40,7 +40,7 @@ class Wait:
     place: int | None = None  # position in the queue, from 1; None: the claim is not queued
     start: tuple[float, float] | None = None  # seconds from now: probability one half, nine in ten
     start_note: str = ""  # why there is no estimate, or on what it depends
-    blockers: list[int] = field(default_factory=list)  # claims that must end first
+    blockers: list[int] = field(default_factory=list)  # claims whose end would help
     facts: dict[str, object] = field(default_factory=dict)  # the numbers behind the text
 
     @property

@@ -2,8 +2,10 @@
 
 import pytest
 
+from claims.allocation.create import create_claim
 from project.kernel.metrics import REGISTRY
-from tests.claims.helpers import age, ask, let_go, make_pool, serve
+from slots.models import Slot
+from tests.claims.helpers import age, ask, let_go, make_pool, serve, wish
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,3 +61,11 @@ def test_an_allocation_failure_is_counted_once_for_each_reason() -> None:
     serve()
     serve()
     assert value("berth_allocation_failures_total", pool="full", reason="full") == 1
+
+
+def test_a_created_claim_is_counted_once_also_with_a_named_slot() -> None:
+    make_pool("lab", slots=1)
+    before = value("berth_claims_created_total", state="bound") or 0
+    create_claim(wish(slot=Slot.objects.get().pk, key="again"))
+    create_claim(wish(slot=Slot.objects.get().pk, key="again"))
+    assert value("berth_claims_created_total", state="bound") == before + 1
