@@ -1,5 +1,5 @@
-"""Settings from the environment and the state folder. Standard library only, because `up` reads
-them before Django is installed.
+"""Settings from the environment and the state folder. Standard library only, because `up` runs
+without Django.
 """
 
 import json

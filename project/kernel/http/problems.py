@@ -339,7 +339,8 @@ def _translate_database(error: BaseException) -> BaseException:
     state = _sqlstate(error)
     if state in BUSY:
         return berth.Unavailable(
-            "Another process holds locks on the same rows. This request changed nothing.",
+            "The request took too long in the database, for example because another process holds "
+            "locks on the same rows. This request changed nothing.",
             code="busy",
         )
     if state == DISK_FULL:

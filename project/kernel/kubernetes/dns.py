@@ -42,11 +42,12 @@ class NameLookups:
                     socket.EAI_AGAIN,
                     f"{MOST} other names are being looked up, and no name server answers",
                 )
-            lookup = self._running[host, port] = Future[list[Target]]()
+            lookup = Future[list[Target]]()
             # A daemon: a process that ends does not wait for the resolver.
             threading.Thread(
                 target=self._run, args=(host, port, lookup), name=f"look-up {host}", daemon=True
             ).start()
+            self._running[host, port] = lookup  # not before: a start may fail
             return lookup
 
     def _run(self, host: str, port: int, lookup: Future[list[Target]]) -> None:

@@ -97,6 +97,20 @@ def test_lookups_of_one_name_are_shared_and_concurrent_names_are_limited(
     assert names.find("one-more.example", 443, SOON) == [LOCAL], "there is room again"
 
 
+def test_lookup_whose_thread_does_not_start_blocks_no_later_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    names = NameLookups()
+    server.answers.set()
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(threading.Thread, "start", refuse)
+        names.find(NAME, 443, SOON)
+    assert names.find(NAME, 443, SOON) == [LOCAL]
+
+
 def test_unknown_host_name_is_reported(server: Server) -> None:
     def nobody(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

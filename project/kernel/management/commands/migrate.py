@@ -1,5 +1,5 @@
-"""Django's `migrate` for a database in use: one migration at a time, and no long waits for
-locks.
+"""Django's `migrate` for a database in use: one process migrates at a time, and no long
+waits for locks.
 """
 
 from typing import Any
