@@ -502,7 +502,3 @@ def read_duration(
     values: Values, where: str, name: str, faults: Faults, low: float, high: float
 ) -> float | None:
     return read_value(Duration(low, high), values, where, name, faults, None)
-
-
-def read_labels(value: object, where: str, faults: Faults, most: int = 64) -> dict[str, str]:
-    return dict((None if value is None else labels(most).read(value, where, faults)) or {})

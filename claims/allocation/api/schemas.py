@@ -7,13 +7,8 @@ from typing import Any
 from rest_framework import serializers
 
 from claims.allocation.requests.claim_request import (
-    FIELDS,
-    HIGHEST_PRIORITY,
-    LOWEST_PRIORITY,
-    MOST_LABELS,
-    MOST_POOLS,
-    MOST_SLOTS,
-    TASKS,
+    REQUEST_FIELDS,
+    claim_fields,
 )
 from claims.kinds import list_kinds
 from claims.states import CLAIM, OUTCOMES
@@ -39,11 +34,6 @@ DURATION: Json = {
     "description": "Like 30s, 2m, 8h, 7d. Default: the limit of the pool.",
     "example": "8h",
 }
-POOL_NAME: Json = {
-    "type": "string",
-    "pattern": r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$",
-    "example": "env-test",
-}
 
 
 def body(required: tuple[str, ...] = (), **properties: Json) -> Json:
@@ -55,76 +45,7 @@ def as_json(schema: Json) -> Json:
     return {"application/json": schema}
 
 
-KIND_WORDS = (
-    "A kind of claims of the pool's layout; default: its only kind. `tcp_udp` takes the same "
-    "number in TCP and UDP of one member: two slots if the pool has separate protocols, one slot "
-    "if the protocols share a listener."
-)
-CLAIM_PROPERTIES: dict[str, Json] = {
-    "pool": POOL_NAME | {"description": "The claim waits for a pool that does not exist yet."},
-    "pools": {
-        "type": "array",
-        "items": POOL_NAME,
-        "minItems": 1,
-        "maxItems": MOST_POOLS,
-        "description": "The claim gets slots in each of these pools, or none.",
-    },
-    "kind": {"type": "string", "pattern": r"^([a-z][a-z0-9_-]{0,31})?$", "description": KIND_WORDS},
-    "size": {
-        "type": "integer",
-        "minimum": 1,
-        "maximum": MOST_SLOTS,
-        "default": 1,
-        "description": "Slots in each pool, all or none. For tcp_udp: numbers.",
-    },
-    "owner": {
-        "type": "string",
-        "maxLength": 160,
-        "description": "The user of the slots, for example pod:UID or workspace:NAME.",
-    },
-    "key": {
-        "type": "string",
-        "maxLength": 120,
-        "description": "Replaces the header Idempotency-Key.",
-    },
-    "priority": {
-        "type": "integer",
-        "minimum": LOWEST_PRIORITY,
-        "maximum": HIGHEST_PRIORITY,
-        "default": 0,
-    },
-    "contiguous": {"type": "boolean", "description": "Numbers in a row, on one member."},
-    "on_one_member": {"type": "boolean"},
-    "same_number": {"type": "boolean", "description": "The same number in every pool."},
-    "selector": {
-        "type": "object",
-        "additionalProperties": {"type": "string"},
-        "maxProperties": MOST_LABELS,
-        "description": "Labels that the member must have.",
-    },
-    "workspace": {
-        "type": "string",
-        "maxLength": 120,
-        "pattern": r"^([A-Za-z0-9]([A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?)?$",
-    },
-    "task": {"type": "string", "enum": list(TASKS)},
-    "acknowledge_within": DURATION
-    | {"description": "Without it the claim ends unacknowledged. Default: the pool's limit."},
-    "heartbeat_within": DURATION
-    | {"description": "Without heartbeats the claim ends silent. Default: the pool's limit."},
-    "hold_for": DURATION | {"description": "Then the claim expires. Default: the pool's limit."},
-    "retry": {
-        "type": "boolean",
-        "description": (
-            "Queue the claim again after its member is lost. Default: true for tasks, else false."
-        ),
-    },
-    "slot": BIGINT | {"description": "Claim this slot only (operators). The claim never waits."},
-    **{kind.field: kind.schema for kind in list_kinds()},
-}
-if missing := set(FIELDS) - set(CLAIM_PROPERTIES):
-    raise AssertionError(f"the schema of a claim does not describe {missing}")
-CLAIM_BODY: Json = body((), **CLAIM_PROPERTIES)
+CLAIM_BODY: Json = claim_fields(tuple(list_kinds())).schema()
 BULK_BODY: Json = body(
     ("claims",), claims={"type": "array", "items": CLAIM_BODY, "minItems": 1, "maxItems": 1000}
 )
@@ -141,11 +62,13 @@ SHARE_BODY: Json = body(
     reason=REASON | {"minLength": 1},
 )
 NEEDED_REASON_BODY: Json = body(("reason",), reason=REASON | {"minLength": 1})
-PRIORITY_BODY: Json = body(("priority",), priority=CLAIM_PROPERTIES["priority"], reason=REASON)
+PRIORITY_BODY: Json = body(
+    ("priority",), priority=REQUEST_FIELDS["priority"].schema(), reason=REASON
+)
 RESIZE_BODY: Json = body(
     ("generation", "size"),
     generation=GENERATION,
-    size=CLAIM_PROPERTIES["size"] | {"description": "Slots in each pool; fewer than now."},
+    size=REQUEST_FIELDS["size"].schema() | {"description": "Slots in each pool; fewer than now."},
 )
 
 

@@ -7,22 +7,25 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypedDict
 
 from claims.allocation.requests.policy import Terms
-from claims.kinds import Work, list_kinds
+from claims.kinds import ClaimKind, Work, list_kinds
 from pools.config.durations import format_duration
+from pools.config.fields import Fields, Option, fields_of, option
 from pools.config.layout_spec import KIND
 from pools.config.parsing import (
+    Choice,
+    Described,
+    Duration,
     Faults,
+    Flag,
+    Integer,
+    Schema,
+    Text,
     kind_of,
-    read_choice,
-    read_duration,
-    read_flag,
-    read_integer,
-    read_labels,
-    read_mapping,
-    read_text,
+    labels,
     show_value,
 )
 from pools.config.spec import DAY, NAME, NAME_RULE, SECOND, LeaseSpec
@@ -39,11 +42,13 @@ WORKSPACE_RULE = (
     "letter or digit."
 )
 WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?")
-FIELDS = (
-    "pool", "pools", "kind", "size", "owner", "key", "priority", "contiguous", "on_one_member",
-    "same_number", "selector", "workspace", "task", "acknowledge_within", "heartbeat_within",
-    "hold_for", "retry", "slot",
-)  # fmt: skip
+POOL_NAME: Schema = {
+    "type": "string",
+    "pattern": r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$",
+    "example": "env-test",
+}
+POOL = Option(Described(POOL_NAME), "The claim waits for a pool that does not exist yet.")
+WORKSPACE_NAME = Text(120)
 
 
 class ClaimSpec(TypedDict, total=False):
@@ -62,25 +67,67 @@ class ClaimSpec(TypedDict, total=False):
 class ClaimRequest:
     """The request of a claim. The claim gets `size` slots in each pool, or none."""
 
-    pools: tuple[str, ...] = ()
-    kind: str = ""  # empty: the only kind of the pool
-    size: int = 1
-    owner: str = ""
-    key: str | None = None  # makes the call safe to repeat
-    priority: int = 0
-    contiguous: bool = False  # numbers in a row, on one member
-    on_one_member: bool = False
-    same_number: bool = False  # the same number in every pool
-    selector: tuple[tuple[str, str], ...] = ()  # labels of the member
-    workspace: str = ""
-    task: str = ""
-    acknowledge_within: float | None = None  # seconds; None: the limit of the pool
-    heartbeat_within: float | None = None
-    hold_for: float | None = None
-    # Whether the claim waits again after its member is lost. None: only a task does.
-    retry: bool | None = None
+    pools: tuple[str, ...] = option(
+        Described({"type": "array", "items": POOL_NAME, "minItems": 1, "maxItems": MOST_POOLS}),
+        (),
+        "The claim gets slots in each of these pools, or none.",
+    )
+    kind: str = option(
+        Described({"type": "string", "pattern": r"^([a-z][a-z0-9_-]{0,31})?$"}),
+        "",
+        "A kind of claims of the pool's layout; default: its only kind. `tcp_udp` takes the same "
+        "number in TCP and UDP of one member: two slots if the pool has separate protocols, one "
+        "slot if the protocols share a listener.",
+    )
+    size: int = option(
+        Integer(1, MOST_SLOTS), 1, "Slots in each pool, all or none. For tcp_udp: numbers."
+    )
+    owner: str = option(
+        Text(160), "", "The user of the slots, for example pod:UID or workspace:NAME."
+    )
+    # The key makes the call safe to repeat.
+    key: str | None = option(Text(120), None, "Replaces the header Idempotency-Key.")
+    priority: int = option(Integer(LOWEST_PRIORITY, HIGHEST_PRIORITY), 0, "")
+    contiguous: bool = option(Flag(), False, "Numbers in a row, on one member.")
+    on_one_member: bool = option(Flag(), False, "")
+    same_number: bool = option(Flag(), False, "The same number in every pool.")
+    selector: tuple[tuple[str, str], ...] = option(
+        Described(labels(MOST_LABELS).schema()), (), "Labels that the member must have."
+    )
+    workspace: str = option(
+        Described(
+            WORKSPACE_NAME.schema()
+            | {"pattern": r"^([A-Za-z0-9]([A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?)?$"}
+        ),
+        "",
+        "",
+    )
+    task: str = option(Choice(TASKS), "", "")
+    # The limits are in seconds.
+    acknowledge_within: float | None = option(
+        Duration(SECOND, DAY),
+        None,
+        "Without it the claim ends unacknowledged. Default: the pool's limit.",
+    )
+    heartbeat_within: float | None = option(
+        Duration(SECOND, DAY),
+        None,
+        "Without heartbeats the claim ends silent. Default: the pool's limit.",
+    )
+    hold_for: float | None = option(
+        Duration(SECOND, 365 * DAY), None, "Then the claim expires. Default: the pool's limit."
+    )
+    retry: bool | None = option(
+        Flag(),
+        None,
+        "Queue the claim again after its member is lost. Default: true for tasks, else false.",
+    )
+    slot: int | None = option(
+        Integer(1, 2**63 - 1),
+        None,
+        "Claim this slot only (operators). The claim never waits.",
+    )
     requested_by: str = ""
-    slot: int | None = None  # the only slot that the claim accepts
     work: Work | None = None  # parsed by its kind; None: the claim only holds slots
 
     @property
@@ -165,6 +212,16 @@ def shape_digest(pools: tuple[str, ...], kind: str, size: int, terms: Terms) -> 
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
+REQUEST_FIELDS = fields_of(ClaimRequest)
+
+
+@cache
+def claim_fields(kinds: tuple[ClaimKind, ...]) -> Fields:
+    """The fields of the body of a new claim, with the field of each kind of claim."""
+    of_kinds = {kind.field: Option(Described(kind.schema), "") for kind in kinds}
+    return Fields({"pool": POOL} | REQUEST_FIELDS | of_kinds)
+
+
 def parse_claim(body: object, *, requested_by: str, key: str | None = None) -> ClaimRequest:
     """Raises `Invalid` with all faults of the body. `key` is the value of the header; the body may
     contain the key instead.
@@ -179,34 +236,19 @@ def read_claim(
     body: object, *, requested_by: str, key: str | None = None
 ) -> tuple[ClaimRequest | None, list[FieldError]]:
     faults = Faults()
-    kinds = list_kinds()
-    given = read_mapping(body, "", (*FIELDS, *(kind.field for kind in kinds)), faults)
-    if not given and faults.found:
+    kinds = tuple(list_kinds())
+    given = claim_fields(kinds).read(body, "", faults, {"selector": _read_selector})
+    if not isinstance(body, Mapping):
         return None, faults.found
-    task = read_choice(given, "", "task", faults, TASKS, "")
-    slot = read_integer(given, "", "slot", faults, 1, 2**63 - 1)
-    request = ClaimRequest(
-        pools=_read_pools(given, faults, is_needed=given.get("slot") is None),
-        kind=_read_kind(given, task, faults),
-        size=read_integer(given, "", "size", faults, 1, MOST_SLOTS, 1),
-        owner=read_text(given, "", "owner", faults, 160),
-        key=_read_key(given, key, faults),
-        priority=read_integer(given, "", "priority", faults, LOWEST_PRIORITY, HIGHEST_PRIORITY, 0),
-        contiguous=read_flag(given, "", "contiguous", faults),
-        on_one_member=read_flag(given, "", "on_one_member", faults),
-        same_number=read_flag(given, "", "same_number", faults),
-        selector=tuple(
-            sorted(read_labels(given.get("selector"), "selector", faults, MOST_LABELS).items())
-        ),
-        workspace=_read_workspace(given, task, faults),
-        task=task,
-        acknowledge_within=read_duration(given, "", "acknowledge_within", faults, SECOND, DAY),
-        heartbeat_within=read_duration(given, "", "heartbeat_within", faults, SECOND, DAY),
-        hold_for=read_duration(given, "", "hold_for", faults, SECOND, 365 * DAY),
-        retry=read_flag(given, "", "retry", faults) if given.get("retry") is not None else None,
-        requested_by=requested_by,
-        slot=slot,
-    )
+    task = given.get("task", "")
+    read = {
+        "pools": _read_pools(given, faults, is_needed=body.get("slot") is None),
+        "kind": _read_kind(given.get("kind"), task, faults),
+        "key": _read_key(given.get("key"), key, faults),
+        "workspace": _read_workspace(given.get("workspace"), task, faults),
+    }
+    plain = {name: value for name, value in given.items() if name in REQUEST_FIELDS}
+    request = ClaimRequest(**(plain | read), requested_by=requested_by)
     named = [kind for kind in kinds if given.get(kind.field) is not None]
     for kind in named:
         request = replace(request, work=kind.read(given[kind.field], request, faults))
@@ -253,8 +295,12 @@ def _read_pools(given: Mapping[str, object], faults: Faults, *, is_needed: bool)
     return tuple(name for name in names if isinstance(name, str))
 
 
-def _read_kind(given: Mapping[str, object], task: str, faults: Faults) -> str:
-    kind = given.get("kind")
+def _read_selector(value: object, where: str, faults: Faults) -> tuple[tuple[str, str], ...]:
+    found = None if value is None else labels(MOST_LABELS).read(value, where, faults)
+    return tuple(sorted((found or {}).items()))
+
+
+def _read_kind(kind: object, task: str, faults: Faults) -> str:
     if kind is None or kind == "":
         return task
     if not isinstance(kind, str) or not KIND.fullmatch(kind):
@@ -269,18 +315,17 @@ def _read_kind(given: Mapping[str, object], task: str, faults: Faults) -> str:
     return kind
 
 
-def _read_key(given: Mapping[str, object], key: str | None, faults: Faults) -> str | None:
-    inside = read_text(given, "", "key", faults, 120) or None
+def _read_key(inside: str | None, key: str | None, faults: Faults) -> str | None:
     if key is not None and len(key) > 120:
         faults.add("Idempotency-Key", f"{len(key)} characters are too many.", "Use 120 at most.")
         return None
     if key and inside and key != inside:
         faults.add("key", "It differs from the Idempotency-Key header.", "Give one of them.")
-    return key or inside
+    return key or inside or None
 
 
-def _read_workspace(given: Mapping[str, object], task: str, faults: Faults) -> str:
-    name = read_text(given, "", "workspace", faults, 120)
+def _read_workspace(value: object, task: str, faults: Faults) -> str:
+    name = "" if value is None else WORKSPACE_NAME.read(value, "workspace", faults) or ""
     if name and not WORKSPACE.fullmatch(name):
         faults.add(
             "workspace", f"{show_value(name)} is not the name of a workspace.", WORKSPACE_RULE
