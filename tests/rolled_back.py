@@ -5,6 +5,7 @@ module does what a commit does: it checks deferred constraints and runs the `on_
 A test that needs several connections, notifications or a call outside of any transaction commits.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from django.db import DatabaseError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from project.kernel.db import guards
+
+logger = logging.getLogger(__name__)
 
 
 def is_outermost(database: BaseDatabaseWrapper) -> bool:
@@ -39,9 +42,11 @@ def run_hooks(database: BaseDatabaseWrapper) -> None:
         _, hook, is_robust = database.run_on_commit.pop(0)
         try:
             hook()
-        except Exception:
+        except Exception as error:
             if not is_robust:
                 raise
+            # Like Django, whose report fails for a hook without a name.
+            logger.error("Error calling %s in on_commit(): %s", hook.__qualname__, error)
 
 
 class OutsideOfTest:

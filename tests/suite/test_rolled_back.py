@@ -2,6 +2,8 @@
 are rolled back.
 """
 
+from functools import partial
+
 import pytest
 from django.db import IntegrityError, connection, transaction
 
@@ -31,6 +33,12 @@ def test_hooks_of_a_rolled_back_block_do_not_run() -> None:
         transaction.on_commit(lambda: seen.append("hook"))
         raise ZeroDivisionError
     assert seen == []
+
+
+def test_robust_hook_without_a_name_fails_as_after_a_commit() -> None:
+    fail = partial(int, "no number")
+    with pytest.raises(AttributeError, match="__qualname__"), transaction.atomic():
+        transaction.on_commit(fail, robust=True)
 
 
 def test_deferred_constraints_are_checked_at_the_end_of_the_outermost_block() -> None:

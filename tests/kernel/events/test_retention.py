@@ -69,6 +69,7 @@ def test_permission_to_delete_events_ends_with_the_chunk():
         assert cursor.fetchone()[0] in (None, "")
 
 
+@pytest.mark.usefixtures("committed_tables")
 def test_two_processes_delete_different_rows():
     write_events(old=5, young=0)
     with try_lock(RETENTION, "events"):
