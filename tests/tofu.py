@@ -16,6 +16,14 @@ from tests.left_out import OPENTOFU
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """`-k tofu` selects each test that needs OpenTofu, also one without the word in its name:
+    `.ci/run` selects by it the tests that wait for the build.
+    """
+    if "tofu" in getattr(item, "fixturenames", ()):
+        item.extra_keyword_matches.add("tofu")
+
+
 @pytest.fixture(scope="session")
 def tofu() -> Iterator[Path]:
     """The binary, in a folder that any system user may enter, as tasks of an agent that is root

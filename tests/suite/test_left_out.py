@@ -30,6 +30,19 @@ def test_pass(): pass
 """
 
 
+def test_tests_that_need_opentofu_are_selected_by_its_name(tmp_path: Path) -> None:
+    """`.ci/run` runs them after the build of OpenTofu, and all others beside it."""
+    (tmp_path / "test_it.py").write_text("def test_apply(tofu): pass\ndef test_plan(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "tests.tofu"]
+    command += ["--collect-only", "-q", "--rootdir", str(tmp_path)]
+    command += ["-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py"), "-k"]
+    for words, selected in (("tofu or kube", "test_apply"), ("not tofu and not kube", "test_plan")):
+        done = subprocess.run([*command, words], cwd=TESTS.parent, capture_output=True, text=True)
+        found = [line for line in done.stdout.splitlines() if "::" in line]
+        assert found == [f"test_it.py::{selected}"], done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("ci", [{}, {"CI": "true"}], ids=["by hand", "in CI"])
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "two workers"])
 def test_left_out_tests_are_grouped_last_and_fail_ci(
