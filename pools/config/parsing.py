@@ -323,7 +323,7 @@ class Duration(Amount[float]):
 
     what = "a length of time"
     example = "30s, 2m or 8h"
-    pattern = r"^\s*([0-9]+(\.[0-9]+)?(ms|d|h|m|s)\s*)+$"
+    pattern = r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|d|h|m|s)\s*)+$"
     parse = staticmethod(parse_duration)
     format = staticmethod(format_duration)
 

@@ -5,6 +5,7 @@ values, so that form, API and file give the same errors; this module assigns eac
 of the form.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -222,11 +223,7 @@ def preserve_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[
 
 
 def number_of(text: str) -> int | str:
-    return (
-        int(text)
-        if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 19
-        else text
-    )
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
 
 
 def values_of(config: Mapping[str, object], layout: Layout | None = None) -> dict[str, str]:

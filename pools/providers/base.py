@@ -207,8 +207,7 @@ class Provider(ABC):
     ) -> Mapping[str, Any]:
         """Validate the fields under `provider:`; return them in canonical form, as JSON. Pure."""
         given = {name: value for name, value in options.items() if name != "kind"}
-        found = cls.option_fields.read(given, where, faults)
-        return {name: cls.option_fields[name].kind.write(value) for name, value in found.items()}
+        return cls.option_fields.write_given(cls.option_fields.read(given, where, faults))
 
     @classmethod
     def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:

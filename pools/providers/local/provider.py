@@ -11,13 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from pools.config.fields import Fields, Option
-from pools.config.parsing import Faults, field_path
 from pools.config.task_spec import ENV
 from pools.providers.base import (
     MemberReport,
@@ -67,6 +66,17 @@ SETTABLE = (
 )  # fmt: skip
 
 
+def _fault_of_variable(name: object) -> tuple[str, str] | None:
+    """Variables that could make the agent run other code are rejected."""
+    if (fault := ENV.fault_of(name)) is not None or name in SETTABLE:
+        return fault
+    known = ", ".join(SETTABLE)
+    return (
+        f"{name} cannot be set for agents.",
+        f"Use one of {known}, or set variables of tasks in task.env.",
+    )
+
+
 class LocalProvider(Provider):
     kind: ClassVar[str] = "local"
     queue: ClassVar[str] = "local"
@@ -76,7 +86,12 @@ class LocalProvider(Provider):
     look_every: ClassVar[float] = 5.0
     rotates: ClassVar[bool] = True
     option_fields: ClassVar[Fields] = Fields(
-        {"env": Option(ENV, "Environment that an agent passes on to its tasks.")}
+        {
+            "env": Option(
+                replace(ENV, fault_of=_fault_of_variable),
+                "Environment that an agent passes on to its tasks.",
+            )
+        }
     )
     rolled: ClassVar[tuple[str, ...]] = ("env",)
     texts: ClassVar[ProviderTexts] = ProviderTexts(
@@ -85,22 +100,6 @@ class LocalProvider(Provider):
         takes_claims="They take claims once their agents have connected.",
         creating="Its agent is being started.",
     )
-
-    @classmethod
-    def read_options(
-        cls, options: Mapping[str, Any], where: str, faults: Faults
-    ) -> Mapping[str, Any]:
-        """`env` sets variables that an agent passes on to its tasks. Variables that could make the
-        agent run other code are rejected.
-        """
-        given = super().read_options(options, where, faults)
-        for name in sorted(set(given.get("env", ())) - set(SETTABLE)):
-            faults.add(
-                field_path(f"{where}.env", name),
-                f"{name} cannot be set for agents.",
-                f"Use one of {', '.join(SETTABLE)}, or set variables of tasks in task.env.",
-            )
-        return {name: value for name, value in given.items() if value}
 
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)

@@ -107,6 +107,7 @@ def test_examples_and_their_canonical_form_are_accepted(config: Any) -> None:
         {"slots": ["any"], "roll": "manual", "provider": {"kind": "local"}},
         {"slots": ["any"], "provider": POD},
         {"slots": 1, "liveness": {"heartbeat": "1h 30m", "lost": "never"}},
+        {"slots": 1, "lease": {"hold": "8 h"}},
         {"slots": ["any"], "approval": {"hold": "always"}},
         {
             "slots": ["any"],

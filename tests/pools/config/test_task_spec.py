@@ -162,3 +162,14 @@ def test_form_keeps_task_fields_that_it_does_not_show() -> None:
     )
     assert after["task"]["env"] == {"A": "b"}
     assert after["task"]["timeout"] == "7m"
+
+
+@pytest.mark.parametrize("text", ["--5", "-", "5-", "1" * 30, "\u0663", "0x5"])
+def test_a_number_field_with_other_text_is_a_fault(text: str) -> None:
+    config = forms.read_form({"name": "lab", "count": text}, with_members=False)
+    assert [fault.field for fault in read_pool(config, option_readers())[1]] == ["slots"]
+
+
+def test_each_fault_of_the_environment_of_local_agents_is_reported() -> None:
+    found = faults_of(provider={"kind": "local", "env": {"TZ": 1, "PATH": "/x", "1A": "b"}})
+    assert set(found) == {"provider.env.TZ", "provider.env.PATH", "provider.env.1A"}
