@@ -51,7 +51,7 @@ class Pool(models.Model):
     scaling_pause_reason = models.TextField(blank=True, default="", db_default="")
     paused_until = models.DateTimeField(null=True, blank=True)
     pause_reason = models.TextField(blank=True, default="", db_default="")
-    # Since when slots are opened or closed batch by batch; null: slots match the layout.
+    # Since when slots are opened or closed batch by batch; null: all slots are finished.
     unaligned_at = models.DateTimeField(null=True, blank=True)
     # Where the members are, as the provider names it.
     place = models.CharField(max_length=255, blank=True, default="", db_default="")

@@ -139,13 +139,13 @@ def save(request: PageRequest, pool: Pool | None, values: dict[str, str]) -> Poo
         made = create_pool(config, reason=reason)
         messages.success(request, f"Pool {made.name} was created.")
         return made
-    revision = values.get("revision", "")
+    revision = forms.number_of(values.get("revision", ""))
     with transaction.atomic():
         require_provider(request.identity, lock_pool(pool.pk), config)
         changed = update_pool(
             pool.name,
             config,
-            revision=int(revision) if revision.isdecimal() else None,
+            revision=revision if isinstance(revision, int) else None,
             reason=reason,
         )
     said = (

@@ -7,6 +7,8 @@ from pools.models import Member, Pool
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event
 from slots.models import Slot
+from tests.dashboard.helpers import chief
+from tests.dashboard.plain_browser import browser_of
 
 pytestmark = pytest.mark.django_db
 
@@ -70,3 +72,10 @@ def test_pool_name_is_unique_among_pools_that_are_not_gone() -> None:
         create_pool({"name": "lab", "slots": 1})
     Pool.objects.filter(pk=first.pk).update(state="gone")
     create_pool({"name": "lab", "slots": 1})
+
+
+@pytest.mark.parametrize("revision", ["9" * 5000, "--1", "first"])
+def test_revision_of_the_form_that_is_no_number_is_no_server_error(revision: str) -> None:
+    create_pool({"name": "lab", "slots": 2})
+    fields = {"name": "lab", "form": "plain", "count": "2", "revision": revision}
+    assert browser_of(chief()).post("/pools/lab/edit/", fields).status_code < 500
