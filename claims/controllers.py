@@ -49,10 +49,12 @@ class Scaler(Controller):
     resync = 5.0
     # Seconds of one step. After it the process may stop, and new requests come first.
     budget = 1.0
-    settled = 1.0  # seconds between two steps for a requesting pool, however often it requests
+    request_interval = (
+        1.0  # seconds between two steps for a requesting pool, however often it requests
+    )
 
     def __init__(self) -> None:
-        self.left: list[int] = []  # of the round over all pools
+        self.pools_left: list[int] = []  # of the round over all pools
         self.round_due = 0.0
         self.scaled_at: dict[int, float] = {}  # requesting pools
 
@@ -60,16 +62,16 @@ class Scaler(Controller):
         began = time.monotonic()
         rows = list_scaled()
         scaled_at = {row.id: self.scaled_at.get(row.id, 0.0) for row in rows if row.is_requested}
-        asking = [pool for pool, at in scaled_at.items() if began - at >= self.settled]
-        self.scaled_at = scaled_at | dict.fromkeys(asking, began)
-        if not self.left and began >= self.round_due:
-            self.left, self.round_due = [row.id for row in rows], began + 0.9 * self.resync
-        if not asking and not self.left:
+        requesting = [pool for pool, at in scaled_at.items() if began - at >= self.request_interval]
+        self.scaled_at = scaled_at | dict.fromkeys(requesting, began)
+        if not self.pools_left and began >= self.round_due:
+            self.pools_left, self.round_due = [row.id for row in rows], began + 0.9 * self.resync
+        if not requesting and not self.pools_left:
             return False
         wanted = read_wanted()
-        scale_pools(asking, wanted)
-        while self.left and time.monotonic() - began < self.budget:
+        scale_pools(requesting, wanted)
+        while self.pools_left and time.monotonic() - began < self.budget:
             # Removed first, so that a chunk that fails does not hold up the next ones.
-            chunk, self.left = self.left[:CHUNK], self.left[CHUNK:]
+            chunk, self.pools_left = self.pools_left[:CHUNK], self.pools_left[CHUNK:]
             scale_pools(chunk, wanted)
-        return bool(self.left)
+        return bool(self.pools_left)

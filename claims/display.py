@@ -16,7 +16,7 @@ CLAIM_CLASSES = (
     "rejected",
     "unacknowledged",
 )
-FINE = ("applied", "planned", "released")  # outcomes that need no attention
+GOOD_OUTCOMES = ("applied", "planned", "released")
 
 
 def claim_class(state: str, *, outcome: str = "", step: str = "") -> str:
@@ -27,8 +27,8 @@ def claim_class(state: str, *, outcome: str = "", step: str = "") -> str:
     if state in ("reserved", "parked"):
         return "apply_pending"
     if outcome == "silent":
-        return "unacknowledged"  # in both cases the holder did not answer
-    return "done" if outcome in FINE else outcome
+        return "unacknowledged"  # the holder of a silent claim did not answer either
+    return "done" if outcome in GOOD_OUTCOMES else outcome
 
 
 def claim_word(state: str, *, outcome: str = "", step: str = "") -> str:
@@ -53,7 +53,7 @@ class StateFilter:
     outcomes: tuple[str, ...] | None = None
 
 
-def match_of(name: str) -> StateFilter:
+def filter_of_class(name: str) -> StateFilter:
     if name in MATCHES:
         return MATCHES[name]
     return StateFilter(("ended",), outcomes=(name,))
@@ -67,7 +67,7 @@ MATCHES = {
     "running": StateFilter(("bound",), steps=("plan",)),
     "applying": StateFilter(("bound",), steps=("apply",)),
     "apply_pending": StateFilter(("reserved", "parked")),
-    "done": StateFilter(("ended",), outcomes=FINE),
+    "done": StateFilter(("ended",), outcomes=GOOD_OUTCOMES),
     "live": StateFilter(("waiting", "blocked", "bound", "reserved", "parked")),
     "held": StateFilter(("bound", "reserved")),
     "ended": StateFilter(("ended",)),

@@ -41,7 +41,7 @@ class LimitsRow(Protocol):
 def limits_of(row: LimitsRow, spec: PoolSpec) -> tuple[MemberLimits, datetime | None]:
     """The limits of a pool, and the end of its freeze, if a freeze is open and not lifted."""
     scaling = spec.scaling
-    low, high, words = limits_between(scaling, row.min_members, row.max_members, row.moment)
+    low, high, window_text = limits_between(scaling, row.min_members, row.max_members, row.moment)
     freeze = find_open(scaling.freeze, row.moment) if scaling is not None else None
     if scaling is not None and freeze is not None and (lifted := lifted_starts(row.id, row.moment)):
         freeze = find_open(scaling.freeze, row.moment, lifted)
@@ -50,7 +50,7 @@ def limits_of(row: LimitsRow, spec: PoolSpec) -> tuple[MemberLimits, datetime | 
     fault = explain_not_allowed(row.provider)
     not_allowed = "" if fault is None else f"{fault.message} {fault.way_out}".rstrip(".")
     paused = not_allowed or row.paused or row.scaling_paused or ""
-    limits = MemberLimits(low, high, words, pin, paused, frozen)
+    limits = MemberLimits(low, high, window_text, pin, paused, frozen)
     return limits, None if freeze is None else freeze[1]
 
 

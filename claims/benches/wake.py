@@ -15,7 +15,7 @@ from project.kernel.db.direct_connection import connect_direct
 
 # Idle seconds before and after: hints are then sent at once, not ten times a second.
 QUIET = 0.3
-LOOK = 0.0002
+POLL_INTERVAL = 0.0002
 LONGEST = 10.0
 
 
@@ -27,7 +27,7 @@ LONGEST = 10.0
 def bench_wake(run: BenchRun) -> Mapping[str, object]:
     rounds = 5 if run.is_quick else 200
     names = fill_pools("wake", 1, 1).names
-    late: list[float] = []
+    latencies: list[float] = []
     before = run.reference.measure(run.seconds(1.0))
     with controller("allocate", "allocate"), connect_direct("bench") as watcher:
         held = claim(names[0])
@@ -36,14 +36,14 @@ def bench_wake(run: BenchRun) -> Mapping[str, object]:
             waiting = claim(names[0])
             time.sleep(QUIET)
             release_claim(claim_id=held.id, generation=held.generation)
-            late.append(seconds_until_bound(watcher, waiting))
+            latencies.append(seconds_until_bound(watcher, waiting))
             held = waiting
-    late.sort()
+    latencies.sort()
     after = run.reference.measure(run.seconds(1.0))
     return {
-        "p50_ms": round(1000 * late[len(late) // 2], 2),
-        "p99_ms": round(1000 * late[min(len(late) - 1, int(len(late) * 0.99))], 2),
-        "max_ms": round(1000 * late[-1], 2),
+        "p50_ms": round(1000 * latencies[len(latencies) // 2], 2),
+        "p99_ms": round(1000 * latencies[min(len(latencies) - 1, int(len(latencies) * 0.99))], 2),
+        "max_ms": round(1000 * latencies[-1], 2),
         "rounds": rounds,
         "r_before": round(before),
         "r_after": round(after),
@@ -67,4 +67,4 @@ def seconds_until_bound(watcher: Any, waiting: ClaimView) -> float:
             return now - start
         if now - start > LONGEST:
             raise RuntimeError(f"claim {waiting.id} is not bound after {LONGEST:.0f} s")
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from claims.display import MATCHES, match_of
+from claims.display import MATCHES, filter_of_class
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 
@@ -70,7 +70,7 @@ def count_claims(tests: str = "true", values: dict[str, object] | None = None) -
     counts: dict[str, int] = {}
     names = [*MATCHES, *{row.outcome for row in rows if row.outcome}]
     for name in names:
-        match = match_of(name)
+        match = filter_of_class(name)
         counts[name] = sum(
             row.n
             for row in rows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from claims.display import CLAIM_CLASSES, claim_class, claim_word, match_of
+from claims.display import CLAIM_CLASSES, claim_class, claim_word, filter_of_class
 from claims.states import CLAIM, OUTCOMES
 from pools.states import MEMBER
 from project.kernel.ui import formatting
@@ -103,7 +103,7 @@ def test_a_claim_has_its_display_class_and_word(
 def test_the_filter_of_a_claim_class_matches_every_claim_of_the_class() -> None:
     for state, step in product(CLAIM.states, ("", "plan", "apply")):
         for outcome in OUTCOMES if state == "ended" else [""]:
-            match = match_of(claim_class(state, outcome=outcome, step=step))
+            match = filter_of_class(claim_class(state, outcome=outcome, step=step))
             assert state in match.states
             assert match.steps is None or step in match.steps
             assert match.outcomes is None or outcome in match.outcomes

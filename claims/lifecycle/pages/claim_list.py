@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from claims.allocation.api.permissions import may_see, require_all
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import ClaimFilter, list_claims, queue_of_pool
-from claims.display import FINE, claim_class, claim_word, class_word, match_of
+from claims.display import GOOD_OUTCOMES, claim_class, claim_word, class_word, filter_of_class
 from claims.lifecycle.dashboard_queries import Queue, count_claims, count_waiting, in_pools
 from pools.access.permissions import Identity
 from pools.config.layout import PAIRED
@@ -269,7 +269,7 @@ def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
             return None
         wanted = replace(wanted, member_id=member.pk)
     if "state" in keys:
-        match = match_of(keys["state"])
+        match = filter_of_class(keys["state"])
         wanted = replace(wanted, states=match.states, steps=match.steps, outcomes=match.outcomes)
     return replace(
         wanted,
@@ -310,7 +310,7 @@ class Chip:
     @property
     def title(self) -> str:
         """The outcomes that the chip stands for."""
-        return formatting.sentence(FINE, "or") if self.name == "done" else ""
+        return formatting.sentence(GOOD_OUTCOMES, "or") if self.name == "done" else ""
 
 
 def chips(identity: Identity, query: ClaimSearch) -> list[Chip]:
