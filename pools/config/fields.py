@@ -123,7 +123,7 @@ class Fields(dict[str, Option]):
                 if faults.count == before:
                     found[entry.attribute] = read
             elif entry.is_required and isinstance(value, Mapping):
-                faults.add(place, "This field is missing.")
+                faults.add(place, "This field is missing.", "Add it.")
         return found
 
     def write(self, spec: object) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def read_mapping(
         )
     for name in required:
         if value.get(name) is None:
-            faults.add(field_path(where, name), "This field is missing.")
+            faults.add(field_path(where, name), "This field is missing.", "Add it.")
     return {k: v for k, v in value.items() if k in known}
 
 

@@ -301,6 +301,9 @@ class _Parser:
         self.faults.add(field_path(self.where, path), fault, way_out)
 
     def read(self, config: object) -> PoolSpec | None:
+        if not isinstance(config, Mapping):
+            FIELDS.read(config, self.where, self.faults)
+            return None
         found = FIELDS.read(
             config,
             self.where,
@@ -311,8 +314,6 @@ class _Parser:
                 "members.list": self.read_list,
             },
         )
-        if not isinstance(config, Mapping):
-            return None
         found.pop("kind", None)
         scaling = found.pop("scaling", None)  # needs the limits
         # The placeholders stand for fields with a fault.
