@@ -39,11 +39,10 @@ from pools.config.layout import default_kind
 from project.kernel.errors import (
     BerthError,
     Conflict,
-    FieldError,
-    Invalid,
     NotFound,
     Refused,
     Unavailable,
+    wrong_field,
 )
 from project.kernel.events.notify import publish
 from slots.members import members_sql
@@ -223,11 +222,7 @@ def _with_place_of(slot_id: int, request: ClaimRequest) -> ClaimRequest:
     if row is None:
         raise NotFound(f"There is no slot {slot_id}.", way_out="Look at the slots of the pool.")
     if request.pools and request.pools != (row.pool,):
-        raise Invalid(
-            fields=[
-                FieldError("slot", f"Slot {slot_id} is in pool {row.pool}.", "Leave the pool out.")
-            ]
-        )
+        raise wrong_field("slot", f"Slot {slot_id} is in pool {row.pool}.", "Leave the pool out.")
     layout = find_pools([row.pool])[row.pool].spec.layout
     accepted = next((c.accepts for c in layout.classes if c.lane == row.lane), ())
     kind = request.kind or default_kind(layout) or (accepted[0] if accepted else "")

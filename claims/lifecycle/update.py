@@ -12,7 +12,7 @@ from claims.allocation.selectors import view_claim
 from claims.lifecycle.release import DRAIN, answer_late, notify_freed, stale
 from claims.statements import repeat
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, Refused
+from project.kernel.errors import Conflict, Refused, wrong_field
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 
@@ -23,12 +23,8 @@ def prioritise_claim(*, claim_id: int, priority: int, reason: str = "") -> Claim
     """
     if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         text = f"{priority} is out of range."
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "priority", text, f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}."
-                )
-            ]
+        raise wrong_field(
+            "priority", text, f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}."
         )
     rank = 100 - priority
     if repeat(
@@ -68,12 +64,8 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
             way_out=way_out,
         )
     if size < 1:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "size", f"{size} is out of range.", "Release the claim to release all slots."
-                )
-            ]
+        raise wrong_field(
+            "size", f"{size} is out of range.", "Release the claim to release all slots."
         )
     total = size * (claim.total // claim.size)  # over all its pools
 

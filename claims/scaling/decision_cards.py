@@ -17,7 +17,7 @@ from pools.models import Pool
 from pools.scaling import ScalingDecision, decide_roll, list_next, order
 from pools.scaling.model import ScaledMember, plural
 from pools.scaling.victims import find_blocker
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import FieldError, Invalid, wrong_field
 from slots.members import members_sql
 
 SHOWN = 25  # decisions
@@ -193,12 +193,8 @@ def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
     assert scaling is not None  # `read_board` checks it
     low, high = changes.get("min", limits.low), changes.get("max", limits.high)
     if low > high:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "min", f"Minimum {low} is above maximum {high}.", "Lower min or raise max."
-                )
-            ]
+        raise wrong_field(
+            "min", f"Minimum {low} is above maximum {high}.", "Lower min or raise max."
         )
     known = BUILT_IN.get(scaling.policy, ())
     options = {name: value for name, value in changes.items() if name not in ("min", "max")}

@@ -19,7 +19,7 @@ from claims.statements import repeat
 from pools.models import Pool
 from pools.scaling import ScalingDecision, force
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, Refused
+from project.kernel.errors import Conflict, Refused, wrong_field
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.validation import require_future, require_reason
@@ -39,7 +39,7 @@ def pin_pool(*, pool_id: int, count: int, until: datetime, reason: str) -> Pool:
         if isinstance(count, bool) or not 0 <= count <= pool.max_members:
             text = f"{count} is not between 0 and the maximum, {pool.max_members}."
             way_out = "Use a number in this range, or raise members.max first."
-            raise Invalid(fields=[FieldError("count", text, way_out)])
+            raise wrong_field("count", text, way_out)
         before = "" if subject.row.pin_count is None else f"pinned to {subject.row.pin_count}"
         data = {"count": count, "until": until}
         change_orders(
@@ -157,9 +157,7 @@ def refreeze_pool(*, pool_id: int, starts_at: datetime, reason: str = "") -> Poo
         if not gone and not is_lifted_now:
             lifted = name_starts(sorted(lifted_starts(pool_id, subject.row.moment)))
             way_out = f"Lifted freezes begin at: {lifted}." if lifted else "No freeze is lifted."
-            raise Invalid(
-                fields=[FieldError("starts_at", "No lifted freeze begins then.", way_out)]
-            )
+            raise wrong_field("starts_at", "No lifted freeze begins then.", way_out)
         columns = {"unfrozen_until": None} if is_lifted_now else {}
         change_orders(
             pool,
@@ -181,9 +179,7 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
     if not named:
         to_come = name_starts(each.start for each in freezes)
         way_out = f"Use one of: {to_come}." if to_come else "No freeze begins within a year."
-        raise Invalid(
-            fields=[FieldError("starts_at", f"No freeze of {pool.name} begins then.", way_out)]
-        )
+        raise wrong_field("starts_at", f"No freeze of {pool.name} begins then.", way_out)
     ends_at = max(each.end for each in named)
     until = (
         pool.unfrozen_until if subject.row.is_unfrozen and starts_at <= subject.row.moment else None
@@ -212,12 +208,8 @@ def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> ScalingDecision:
     """Create `count` members at once. `Refused` above the maximum and during a freeze."""
     note = require_reason(reason)
     if isinstance(count, bool) or not 1 <= count <= MOST_AT_ONCE:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "count", f"{count} is out of range.", f"Use one from 1 to {MOST_AT_ONCE}."
-                )
-            ]
+        raise wrong_field(
+            "count", f"{count} is out of range.", f"Use one from 1 to {MOST_AT_ONCE}."
         )
 
     def grow() -> ScalingDecision:

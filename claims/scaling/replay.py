@@ -21,7 +21,7 @@ from pools.scaling.model import span
 from pools.scaling.replay import DemandSample, ReplayResult, as_it_was, replay
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import FieldError, Invalid, wrong_field
 from project.kernel.yaml_text import load_yaml
 
 MOST_DAYS = 7  # retention of samples by minute
@@ -67,11 +67,7 @@ def replay_pool(
     in a pool file. `Conflict` if the pool has no scaling.
     """
     if not 0 < days <= MOST_DAYS:
-        raise Invalid(
-            fields=[
-                FieldError("days", f"{days:g} days are not recorded.", f"Use up to {MOST_DAYS}.")
-            ]
-        )
+        raise wrong_field("days", f"{days:g} days are not recorded.", f"Use up to {MOST_DAYS}.")
     spec = spec_of(pool)
     if spec.scaling is None:
         raise not_scaled(pool.name)
@@ -153,11 +149,9 @@ def read_changes(text: str, where: str) -> Mapping[str, object]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at_line = f" in line {mark.line + 1}" if mark is not None else ""
-        raise Invalid(
-            fields=[FieldError(where, f"This is not valid YAML{at_line}.", EXAMPLE)]
-        ) from None
+        raise wrong_field(where, f"This is not valid YAML{at_line}.", EXAMPLE) from None
     if not isinstance(found, Mapping):
-        raise Invalid(fields=[FieldError(where, "This is not a YAML mapping.", EXAMPLE)])
+        raise wrong_field(where, "This is not a YAML mapping.", EXAMPLE)
     if found.get("kind") == "Pool":
         return {str(name): value for name, value in found.items() if name in PARTS}
     return dict(found)

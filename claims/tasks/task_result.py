@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pools.config.parsing import Faults, field_path, kind_of, read_choice, read_integer, show_value
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import wrong_field
 
 OUTCOMES = ("planned", "no_changes", "applied", "failed", "cancelled", "plan_again")
 OF_PLAN = frozenset({"planned", "no_changes", "failed", "cancelled"})
@@ -82,7 +82,7 @@ def parse_result(body: object) -> TaskResult:
     faults = Faults()
     if not isinstance(body, Mapping):
         text = f"This is {kind_of(body)}, not an object with fields."
-        raise Invalid(fields=[FieldError("", text, "Send an object with its outcome.")])
+        raise wrong_field("", text, "Send an object with its outcome.")
     outcome = read_choice(body, "", "outcome", faults, OUTCOMES, "")
     if body.get("outcome") is None:
         faults.add("outcome", "`outcome` is required.", f"Known: {', '.join(OUTCOMES)}.")

@@ -23,7 +23,7 @@ from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from pools.lifecycle.selectors import get_pool
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import wrong_field
 from project.kernel.events.log import EventRow, Position, now_position, row_of
 
 # In the order of EventRow. `tx` has another name in the output, because ORDER BY prefers names of
@@ -76,12 +76,8 @@ class EventList(LeanEndpoint):
         limit = read_integer(call, "limit", high=MOST) or LIMIT
         after, cursor = read_position(call, "after"), read_integer(call, "cursor")
         if after is not None and cursor is not None:
-            raise Invalid(
-                fields=[
-                    FieldError(
-                        "cursor", "cursor and after read in opposite directions.", "Send only one."
-                    )
-                ]
+            raise wrong_field(
+                "cursor", "cursor and after read in opposite directions.", "Send only one."
             )
         wanted = read_filter(call)
         with reporting():

@@ -15,7 +15,7 @@ from claims.allocation.requests.claim_request import WORKSPACE, WORKSPACE_RULE, 
 from claims.allocation.requests.resolve import Route
 from claims.statements import repeat
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import Conflict, NotFound, wrong_field
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.validation import require_reason
@@ -46,11 +46,7 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
             name for name, pool in zip(route.names, route.pools, strict=True) if pool is None
         )
         text = f"Pool {missing} does not exist yet, and a workspace belongs to a pool."
-        raise Invalid(
-            fields=[
-                FieldError("workspace", text, "Create the pool first, or leave the workspace out.")
-            ]
-        )
+        raise wrong_field("workspace", text, "Create the pool first, or leave the workspace out.")
     found = _find_or_add(first.id, first.name, request.workspace)
     for pool in route.found:
         if (
@@ -90,12 +86,8 @@ def add_workspace(*, pool_id: int, name: str) -> int:
     can be locked before its first claim.
     """
     if not WORKSPACE.fullmatch(name):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "workspace", f"{name[:40]} is not the name of a workspace.", WORKSPACE_RULE
-                )
-            ]
+        raise wrong_field(
+            "workspace", f"{name[:40]} is not the name of a workspace.", WORKSPACE_RULE
         )
 
     def add() -> int:

@@ -20,7 +20,7 @@ from rest_framework.views import APIView
 from pools.access.authentication import PersonAuthentication, TokenAuthentication
 from pools.access.permissions import Identity
 from project.kernel.actor import acting_as
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import FieldError, Invalid, wrong_field
 from project.kernel.events.log import Position
 from project.kernel.http.api_base import BIGINT
 from project.kernel.http.problems import CONTENT_TYPE
@@ -90,7 +90,8 @@ def describe(
     # By status, or by status and media type.
     answers: Mapping[int, object] | Mapping[tuple[int, str], object],
     *,
-    body: object = None,
+    body: object = None,  # a serializer, or a JSON Schema
+    media: str = "application/json",  # of a body with a schema
     query: Sequence[OpenApiParameter] = (),
     headers: Sequence[OpenApiParameter] = (),
     problems: Iterable[int] = (),
@@ -109,7 +110,7 @@ def describe(
             summary=summary,
             description=handler.__doc__ or "",
             operation_id=name or None,
-            request=body,
+            request={media: body} if isinstance(body, dict) else body,
             responses={
                 key: OpenApiResponse(what, description=phrase_of(key))
                 for key, what in answers.items()
@@ -236,9 +237,7 @@ def read_integer(
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-        raise Invalid(
-            fields=[FieldError(name, f"This is not a whole number from {low} to {high}.")]
-        )
+        raise wrong_field(name, f"This is not a whole number from {low} to {high}.")
     return int(text)
 
 
@@ -247,7 +246,7 @@ def read_flag(request: Request, name: str) -> bool | None:
     if text is None:
         return None
     if text not in ("true", "false"):
-        raise Invalid(fields=[FieldError(name, "This is neither true nor false.")])
+        raise wrong_field(name, "This is neither true nor false.")
     return text == "true"
 
 
@@ -259,14 +258,10 @@ def read_choices(request: Request, name: str, known: Iterable[str]) -> tuple[str
     known = tuple(known)
     found = tuple(dict.fromkeys(text.split(",")))
     if unknown := [word for word in found if word not in known]:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    name,
-                    f"{', '.join(unknown)[:60] or 'Nothing'} is not known here.",
-                    f"Known: {', '.join(known)}.",
-                )
-            ]
+        raise wrong_field(
+            name,
+            f"{', '.join(unknown)[:60] or 'Nothing'} is not known here.",
+            f"Known: {', '.join(known)}.",
         )
     return found
 
@@ -274,11 +269,7 @@ def read_choices(request: Request, name: str, known: Iterable[str]) -> tuple[str
 def read_text(request: Request, name: str, longest: int = 200) -> str:
     text: str = request.query_params.get(name, "")
     if len(text) > longest:
-        raise Invalid(
-            fields=[
-                FieldError(name, f"{len(text)} characters are too many.", f"Use {longest} at most.")
-            ]
-        )
+        raise wrong_field(name, f"{len(text)} characters are too many.", f"Use {longest} at most.")
     return text
 
 
@@ -289,11 +280,11 @@ def read_moment(request: Request, name: str) -> datetime | None:
     way_out = "Write 2026-03-29T14:00:00+01:00 (with + as %2B), or end it with Z."
     moment = parse_moment(text)
     if moment is None:
-        raise Invalid(fields=[FieldError(name, "This is not a moment in ISO 8601.", way_out)])
+        raise wrong_field(name, "This is not a moment in ISO 8601.", way_out)
     if moment.tzinfo is None:
-        raise Invalid(fields=[FieldError(name, "This time has no offset.", way_out)])
+        raise wrong_field(name, "This time has no offset.", way_out)
     if not 1970 < moment.year < 9999:
-        raise Invalid(fields=[FieldError(name, "This moment is out of reach.", way_out)])
+        raise wrong_field(name, "This moment is out of reach.", way_out)
     return moment
 
 
@@ -304,14 +295,10 @@ def read_position(request: Request, name: str) -> Position | None:
     try:
         return Position.parse(text)
     except ValueError:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    name,
-                    "This position is not one that was given out.",
-                    "Take it from an answer, or leave it out.",
-                )
-            ]
+        raise wrong_field(
+            name,
+            "This position is not one that was given out.",
+            "Take it from an answer, or leave it out.",
         )
 
 

@@ -20,6 +20,7 @@ from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError, NotFound
 from project.kernel.events.log import now_position
 from project.kernel.http.problems import status_of
+from project.kernel.ui.confirm import Perform, Question, confirm_action
 from project.kernel.version import __version__
 
 NAV = (
@@ -82,6 +83,11 @@ def frame(request: PageRequest, here: str) -> dict[str, Any]:
         "is_live": True,
         "now": timezone.now(),
     }
+
+
+def confirm(request: PageRequest, question: Question, perform: Perform, here: str) -> HttpResponse:
+    """The dialog of an action over the page `here`; after the form is sent, the action's answer."""
+    return confirm_action(request, question, perform, frame(request, here))
 
 
 def refused(request: PageRequest, error: BerthError) -> HttpResponse:

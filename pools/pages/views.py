@@ -21,11 +21,18 @@ from pools.lifecycle.selectors import LIVE, config_of, list_pools, lock_pool, sp
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool, Token
 from pools.pages import forms
-from pools.pages.base import PageRequest, frame, page, pool_for, signed_in
+from pools.pages.base import PageRequest, confirm, page, pool_for, signed_in
 from pools.pages.provider_form import read_provider
 from pools.providers.base import list_allowed
-from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.errors import (
+    BerthError,
+    Conflict,
+    FieldError,
+    Forbidden,
+    NotFound,
+    wrong_field,
+)
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 from project.kernel.yaml_text import load_yaml
 
 SCOPES = (("", "all my roles"), *((role, f"{role}: {what}") for role, what in ROLES.items()))
@@ -179,25 +186,17 @@ def read_file(text: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "",
-                    (
-                        f"The file is not valid YAML{where}: "
-                        f"{getattr(error, 'problem', '') or 'it cannot be read'}."
-                    ),
-                    "Correct the file, then save again.",
-                )
-            ]
+        raise wrong_field(
+            "",
+            (
+                f"The file is not valid YAML{where}: "
+                f"{getattr(error, 'problem', '') or 'it cannot be read'}."
+            ),
+            "Correct the file, then save again.",
         )
     if not isinstance(config, dict):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "", "The pool file must be a mapping.", "Begin with kind: Pool and name: …"
-                )
-            ]
+        raise wrong_field(
+            "", "The pool file must be a mapping.", "Begin with kind: Pool and name: …"
         )
     return config
 
@@ -272,9 +271,7 @@ def make_token(request: PageRequest, given: dict[str, str]) -> tuple[Token, str]
             None,
         )
         if pool is None:
-            raise Invalid(
-                fields=[FieldError("pools", "The pool no longer exists.", "Choose another pool.")]
-            )
+            raise wrong_field("pools", "The pool no longer exists.", "Choose another pool.")
     assert request.user.is_authenticated  # by signed_in
     return create_token(
         user=request.user,
@@ -321,4 +318,4 @@ def revoke(request: PageRequest, token_id: int) -> HttpResponse:
         revoke_token(token.pk, reason=given.reason)
         return Done(f"Token {token.name} was revoked.", reverse("tokens"))
 
-    return confirm_action(request, question, perform, frame(request, "tokens"))
+    return confirm(request, question, perform, "tokens")

@@ -28,7 +28,7 @@ from pools.lifecycle.selectors import LIVE, get_pool
 from pools.models import Grant, Pool, Token
 from pools.roles.schemas import GrantAnswer, GrantBody, Me, NewTokenAnswer, TokenAnswer, TokenBody
 from pools.roles.services import create_grant, revoke_grant
-from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
+from project.kernel.errors import Forbidden, NotFound, wrong_field
 
 Row = TypeVar("Row", User, Group)
 
@@ -225,9 +225,7 @@ def find_named(found: QuerySet[Row], field: str, name: str | None) -> Row | None
         return None
     row = found.first()
     if row is None:
-        raise Invalid(
-            fields=[FieldError(field, f"There is no {field} {name}.", f"Name an existing {field}.")]
-        )
+        raise wrong_field(field, f"There is no {field} {name}.", f"Name an existing {field}.")
     return row
 
 
@@ -235,12 +233,8 @@ def find_pools(names: Iterable[str]) -> list[Pool]:
     wanted = list(dict.fromkeys(names))
     there = {pool.name: pool for pool in Pool.objects.filter(LIVE, name__in=wanted)}
     if missing := [name for name in wanted if name not in there]:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "pools", f"There is no pool {', '.join(missing)}.", "Name existing pools."
-                )
-            ]
+        raise wrong_field(
+            "pools", f"There is no pool {', '.join(missing)}.", "Name existing pools."
         )
     return [there[name] for name in wanted]
 

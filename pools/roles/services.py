@@ -9,7 +9,7 @@ from pools.lifecycle.selectors import LIVE
 from pools.models import Grant, Pool
 from pools.providers.base import kinds_with
 from pools.providers.local.protection import WAY_OUT, find_protection, why_refused
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, Refused
+from project.kernel.errors import Conflict, FieldError, NotFound, Refused, wrong_field
 from project.kernel.events.log import record
 
 
@@ -23,22 +23,14 @@ def create_grant(
 ) -> Grant:
     """Grant a role to a user or a group, in one pool or (None) in all pools."""
     if role not in ROLES:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "role", f"There is no role {role[:40]}.", f"Choose from {', '.join(ROLES)}."
-                )
-            ]
+        raise wrong_field(
+            "role", f"There is no role {role[:40]}.", f"Choose from {', '.join(ROLES)}."
         )
     if (user is None) == (group is None):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "user",
-                    "A grant is for one user or for one group.",
-                    "Name exactly one of the two.",
-                )
-            ]
+        raise wrong_field(
+            "user",
+            "A grant is for one user or for one group.",
+            "Name exactly one of the two.",
         )
     refuse_unprotected(role, user, group, pool)
     try:

@@ -5,8 +5,8 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_POST
 
 from pools.access.permissions import require
-from pools.pages.base import PageRequest, frame, signed_in
-from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
+from pools.pages.base import PageRequest, confirm, signed_in
+from project.kernel.ui.confirm import ConfirmInput, Done, Question
 from project.sample.services import (
     is_sample_loaded,
     list_pools_of_sample,
@@ -48,4 +48,4 @@ def remove(request: PageRequest) -> HttpResponse:
         remove_sample()
         return Done("The sample is removed.", "/")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")

@@ -77,6 +77,11 @@ class Invalid(BerthError):
     code = "invalid"
 
 
+def wrong_field(name: str, message: str, way_out: str = "") -> Invalid:
+    """The error of an input with one wrong field."""
+    return Invalid(fields=[FieldError(name, message, way_out)])
+
+
 class NotFound(BerthError):
     code = "not_found"
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import connection
 from django.utils.dateparse import parse_datetime
 
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import wrong_field
 
 LONGEST_REASON = 500
 
@@ -13,24 +13,16 @@ LONGEST_REASON = 500
 def require_reason(reason: str) -> str:
     text = reason.strip()
     if not text:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "reason",
-                    "The reason is missing.",
-                    "Give the reason in a few words: it is recorded in the event log.",
-                )
-            ]
+        raise wrong_field(
+            "reason",
+            "The reason is missing.",
+            "Give the reason in a few words: it is recorded in the event log.",
         )
     if len(text) > LONGEST_REASON:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "reason",
-                    f"{len(text)} characters are too many.",
-                    f"Use at most {LONGEST_REASON}.",
-                )
-            ]
+        raise wrong_field(
+            "reason",
+            f"{len(text)} characters are too many.",
+            f"Use at most {LONGEST_REASON}.",
         )
     return text
 
@@ -38,22 +30,16 @@ def require_reason(reason: str) -> str:
 def require_future(until: datetime, longest: timedelta, words: str, way_out: str) -> None:
     """`words`: the text of `longest`, like "90 days"."""
     if until.tzinfo is None:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "until",
-                    "This time has no offset.",
-                    "Write 2026-03-29T14:00:00+01:00, or end it with Z.",
-                )
-            ]
+        raise wrong_field(
+            "until",
+            "This time has no offset.",
+            "Write 2026-03-29T14:00:00+01:00, or end it with Z.",
         )
     now = moment()
     if until <= now:
-        raise Invalid(
-            fields=[FieldError("until", "This time has passed.", "Choose a time in the future.")]
-        )
+        raise wrong_field("until", "This time has passed.", "Choose a time in the future.")
     if until > now + longest:
-        raise Invalid(fields=[FieldError("until", f"This is more than {words} away.", way_out)])
+        raise wrong_field("until", f"This is more than {words} away.", way_out)
 
 
 def parse_moment(text: str) -> datetime | None:

@@ -28,7 +28,7 @@ from pools.http.endpoint import (
 from pools.lifecycle.selectors import get_pool
 from pools.models import Member, Pool
 from project.kernel.db.guards import reporting
-from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound
+from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound, wrong_field
 from project.kernel.validation import LONGEST_REASON
 from slots.api import schemas as shapes
 from slots.api.authentication import MemberAuthentication
@@ -71,7 +71,7 @@ class MemberList(Endpoint):
     @describe(
         "Add members",
         {201: pages_of(shapes.MemberAnswer, "AddedMembers")},
-        body={"application/json": shapes.MEMBERS_BODY},
+        body=shapes.MEMBERS_BODY,
         problems=(409, 422),
         name="add_members",
         tag=TAG,
@@ -112,7 +112,7 @@ class MemberDetail(MemberEndpoint):
     @describe(
         "Change a member",
         {200: shapes.MemberDetailAnswer},
-        body={"application/json": shapes.MEMBER_CHANGES},
+        body=shapes.MEMBER_CHANGES,
         problems=(409, 422),
         name="edit_member",
         tag=TAG,
@@ -352,14 +352,10 @@ def read_declared(body: object) -> tuple[Sequence[object], str]:
     refuse_unknown(given, ("members",))
     members = given["members"]
     if not isinstance(members, list) or not 1 <= len(members) <= LARGEST_BATCH:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "members",
-                    f"This is not a list of 1 to {LARGEST_BATCH} members.",
-                    "Write [{name: a}, {name: b}].",
-                )
-            ]
+        raise wrong_field(
+            "members",
+            f"This is not a list of 1 to {LARGEST_BATCH} members.",
+            "Write [{name: a}, {name: b}].",
         )
     return members, reason
 
@@ -369,11 +365,7 @@ def split_reason(body: object) -> tuple[dict[str, object], str]:
         raise Invalid("The body is not an object.", way_out='Send JSON like {"name": "a"}.')
     reason = body.get("reason", "")
     if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
-        raise Invalid(
-            fields=[
-                FieldError("reason", f"This is not text of at most {LONGEST_REASON} characters.")
-            ]
-        )
+        raise wrong_field("reason", f"This is not text of at most {LONGEST_REASON} characters.")
     return {name: value for name, value in body.items() if name != "reason"}, reason
 
 

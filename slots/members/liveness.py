@@ -15,7 +15,7 @@ from pools.lifecycle.selectors import lock_member, member_spec_of, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import has_agents
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, StaleGeneration
+from project.kernel.errors import Conflict, NotFound, StaleGeneration, wrong_field
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from slots.members import members_sql
@@ -48,14 +48,10 @@ def record_heartbeat(
     """
     text = None if load is None else json.dumps(dict(load))
     if text is not None and len(text) > LARGEST_LOAD:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "load",
-                    f"load has {len(text)} characters of JSON.",
-                    f"Send at most {LARGEST_LOAD}.",
-                )
-            ]
+        raise wrong_field(
+            "load",
+            f"load has {len(text)} characters of JSON.",
+            f"Send at most {LARGEST_LOAD}.",
         )
     row = members_sql.store_heartbeat(member=member_id, incarnation=incarnation, load=text)
     if row is None:

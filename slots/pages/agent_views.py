@@ -8,11 +8,11 @@ from pools.access.permissions import require
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import spec_of
 from pools.models import Member
-from pools.pages.base import PageRequest, frame, page, signed_in
+from pools.pages.base import PageRequest, confirm, page, signed_in
 from pools.providers.base import has_agents, known_providers
 from project.kernel.errors import BerthError, FieldError, NotFound
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 from slots.api.agents import build_start_commands, make_token, may_sign_in
 from slots.members.restart import restart_member
 from slots.members.token_rotation import order_token, rotates
@@ -85,7 +85,7 @@ def restart(request: PageRequest, member_id: int) -> HttpResponse:
             reverse("pool", args=[pool.name]),
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -128,7 +128,7 @@ def rotate(request: PageRequest, member_id: int) -> HttpResponse:
         )
         return Done(f"{board.name} gets a new token.", reverse("pool", args=[pool.name]))
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 def why_no_rotation(spec: PoolSpec, board: MemberCard) -> str:

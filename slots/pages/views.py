@@ -11,11 +11,11 @@ from django.utils import timezone
 from pools.access.permissions import require
 from pools.config.durations import format_duration, parse_duration
 from pools.models import Member, Pool
-from pools.pages.base import PageRequest, frame, pool_for, signed_in
+from pools.pages.base import PageRequest, confirm, pool_for, signed_in
 from pools.providers.base import texts_of
-from project.kernel.errors import FieldError, Invalid, NotFound
+from project.kernel.errors import FieldError, Invalid, NotFound, wrong_field
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question
 from slots.members.selectors import no_such_member
 from slots.members.services import (
     add_members,
@@ -107,7 +107,7 @@ def cordon(request: PageRequest, member_id: int) -> HttpResponse:
             f"{formatting.plural(len(affected) + more, 'claim stays', 'claims stay')} there."
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -137,7 +137,7 @@ def uncordon(request: PageRequest, member_id: int) -> HttpResponse:
         uncordon_member(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} takes claims again.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -186,7 +186,7 @@ def remove(request: PageRequest, member_id: int) -> HttpResponse:
             f"{'has' if there.startswith('1 ') else 'have'} ended."
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -209,7 +209,7 @@ def keep(request: PageRequest, member_id: int) -> HttpResponse:
         cancel_member_removal(member_id=board.id, reason=given.reason)
         return Done(f"{board.name} is no longer being removed.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -256,7 +256,7 @@ def add(request: PageRequest, name: str) -> HttpResponse:
         )
         return Done(f"{said} {'was' if len(added) == 1 else 'were'} added to {pool.name}.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 def named(error: FieldError, names: list[str]) -> FieldError:
@@ -275,14 +275,10 @@ def read_labels(text: str) -> dict[str, str]:
             continue
         key, sign, value = pair.partition("=")
         if not sign:
-            raise Invalid(
-                fields=[
-                    FieldError(
-                        "labels",
-                        f"{pair.strip()} has no value.",
-                        "Write labels like zone=eu-1, size=large.",
-                    )
-                ]
+            raise wrong_field(
+                "labels",
+                f"{pair.strip()} has no value.",
+                "Write labels like zone=eu-1, size=large.",
             )
         labels[key.strip()] = value.strip()
     return labels
@@ -315,19 +311,15 @@ def pause(request: PageRequest, name: str) -> HttpResponse:
         seconds = parse_duration(given.values["for"])
         if seconds is None or not 1 <= seconds <= LONGEST_PAUSE:
             way_out = f"Write one from 1s to {format_duration(LONGEST_PAUSE)}, like 30m, 2h or 1d."
-            raise Invalid(
-                fields=[
-                    FieldError(
-                        "for", f"{given.values['for'][:40]} is not a length of time.", way_out
-                    )
-                ]
+            raise wrong_field(
+                "for", f"{given.values['for'][:40]} is not a length of time.", way_out
             )
         pause_pool(
             pool_id=pool.pk, until=timezone.now() + timedelta(seconds=seconds), reason=given.reason
         )
         return Done(f"{pool.name} is paused for {formatting.duration(seconds)}.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -347,4 +339,4 @@ def resume(request: PageRequest, name: str) -> HttpResponse:
         resume_pool(pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} binds claims again.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")

@@ -31,7 +31,7 @@ from pools.http.endpoint import (
 )
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer, refuse
 from pools.lifecycle.selectors import get_pool
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import wrong_field
 from project.kernel.http.api_base import LONGEST_KEY
 from project.kernel.http.deferred import DeferredResponse, threads_of
 
@@ -91,7 +91,7 @@ class ClaimList(LeanEndpoint):
     @describe(
         "Claim",
         {201: schemas.ClaimAnswer, 202: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.CLAIM_BODY),
+        body=schemas.CLAIM_BODY,
         headers=[KEY],
         problems=(404, 409, 422, 507),
         name="create_claim",
@@ -191,7 +191,7 @@ def read_key(call: FastRequest) -> str | None:
         0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()
     ):
         text = f"This is not a text of 1 to {LONGEST_KEY} printable ASCII characters."
-        raise Invalid(fields=[FieldError("Idempotency-Key", text)])
+        raise wrong_field("Idempotency-Key", text)
     return key
 
 
@@ -208,7 +208,7 @@ def read_wait(call: FastRequest) -> float:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT:
         text = f"This is not a number of seconds from 0 to {LONGEST_WAIT}."
-        raise Invalid(fields=[FieldError("wait", text)])
+        raise wrong_field("wait", text)
     scope: dict[str, float] = getattr(call.request, "scope", {})
     now = time.monotonic()
     return seconds - (now - scope.setdefault(SINCE, now))

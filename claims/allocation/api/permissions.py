@@ -11,7 +11,7 @@ from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.resolve import find_pools
 from claims.allocation.selectors import no_such_claim
 from pools.access.permissions import OPERATOR, VIEWER, Identity, require, require_named
-from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
+from project.kernel.errors import BerthError, Forbidden, NotFound, wrong_field
 
 
 def require_all(
@@ -104,7 +104,7 @@ def check_priority(identity: Identity, priority: int, names: Sequence[str]) -> N
         if priority > limit:
             text = f"The highest priority for claimants of pool {name} is {limit}."
             way_out = f"Use {limit} at most; the role {OPERATOR} may go higher."
-            raise Invalid(fields=[FieldError("priority", text, way_out)])
+            raise wrong_field("priority", text, way_out)
 
 
 class _Ref(NamedTuple):

@@ -41,10 +41,6 @@ def body(required: tuple[str, ...] = (), **properties: Json) -> Json:
     return schema | ({"required": list(required)} if required else {})
 
 
-def as_json(schema: Json) -> Json:
-    return {"application/json": schema}
-
-
 CLAIM_BODY: Json = claim_fields(tuple(list_kinds())).schema()
 BULK_BODY: Json = body(
     ("claims",), claims={"type": "array", "items": CLAIM_BODY, "minItems": 1, "maxItems": 1000}

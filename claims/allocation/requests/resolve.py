@@ -36,7 +36,7 @@ from pools.config.layout_spec import read_own_slots
 from pools.config.parsing import Faults
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import read_stored
-from project.kernel.errors import Conflict, FieldError, Invalid, Refused
+from project.kernel.errors import Conflict, Refused, wrong_field
 
 MOST_REMEMBERED = 10_000
 
@@ -287,7 +287,7 @@ def _find_route(request: ClaimRequest) -> Route:
     route = Route(shape, digest, kind, lanes, pools, request.pools, wanted, is_simple)
     if route.total > MOST_SLOTS:
         text = f"{request.size} numbers in TCP and UDP take {route.total} slots."
-        raise Invalid(fields=[FieldError("size", text, f"Use {MOST_SLOTS} slots at most in all.")])
+        raise wrong_field("size", text, f"Use {MOST_SLOTS} slots at most in all.")
     return route
 
 

@@ -64,7 +64,7 @@ class ClaimRelease(ClaimAction):
     @describe(
         "Release",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.RELEASE_BODY),
+        body=schemas.RELEASE_BODY,
         problems=(409,),
         name="release_claim",
         tag=TAG,
@@ -87,7 +87,7 @@ class ClaimCancel(ClaimAction):
     @describe(
         "Cancel",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.REASON_BODY),
+        body=schemas.REASON_BODY,
         problems=(409,),
         name="cancel_claim",
         tag=TAG,
@@ -108,7 +108,7 @@ class ClaimForceRelease(ClaimAction):
     @describe(
         "Force release",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.NEEDED_REASON_BODY),
+        body=schemas.NEEDED_REASON_BODY,
         problems=(409,),
         name="force_release_claim",
         tag=TAG,
@@ -127,7 +127,7 @@ class ClaimPrioritise(ClaimAction):
     @describe(
         "Prioritise",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.PRIORITY_BODY),
+        body=schemas.PRIORITY_BODY,
         problems=(409, 422),
         name="prioritise_claim",
         tag=TAG,
@@ -152,7 +152,7 @@ class ClaimResize(ClaimAction):
     @describe(
         "Shrink",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.RESIZE_BODY),
+        body=schemas.RESIZE_BODY,
         problems=(409, 422),
         name="resize_claim",
         tag=TAG,
@@ -175,7 +175,7 @@ class ClaimAcknowledge(ClaimAction):
     @describe(
         "Acknowledge",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.GENERATION_BODY),
+        body=schemas.GENERATION_BODY,
         problems=(409,),
         name="acknowledge_claim",
         tag=TAG,
@@ -196,7 +196,7 @@ class ClaimKeep(ClaimAction):
     @describe(
         "Keep alive",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(schemas.GENERATION_BODY),
+        body=schemas.GENERATION_BODY,
         problems=(409,),
         name="keep_claim",
         tag=TAG,

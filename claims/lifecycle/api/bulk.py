@@ -18,7 +18,7 @@ from pools.access.permissions import Identity
 from pools.config.parsing import Faults, read_integer, read_mapping
 from pools.http.endpoint import describe
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
-from project.kernel.errors import BerthError, FieldError, Invalid
+from project.kernel.errors import BerthError, Invalid, wrong_field
 from project.kernel.http.problems import describe as describe_problem
 
 MOST = 1000
@@ -29,7 +29,7 @@ class BulkCreate(LeanEndpoint):
     @describe(
         "Claim many",
         {200: schemas.BulkAnswer},
-        body=schemas.as_json(schemas.BULK_BODY),
+        body=schemas.BULK_BODY,
         name="create_claims",
         tag=TAG,
     )
@@ -54,7 +54,7 @@ class BulkRelease(LeanEndpoint):
     @describe(
         "Release many",
         {200: schemas.BulkAnswer},
-        body=schemas.as_json(schemas.BULK_RELEASE_BODY),
+        body=schemas.BULK_RELEASE_BODY,
         name="release_claims",
         tag=TAG,
     )
@@ -88,7 +88,7 @@ def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> lis
         what = (
             f"There are {len(items)} items." if isinstance(items, list) else "This is not a list."
         )
-        raise Invalid(fields=[FieldError(name, what, f"Send a list of 1 to {most} {name}.")])
+        raise wrong_field(name, what, f"Send a list of 1 to {most} {name}.")
     return items
 
 

@@ -15,7 +15,7 @@ from pools.config.durations import parse_duration
 from pools.http.endpoint import Endpoint, describe, read_body
 from pools.lifecycle.selectors import LIVE, get_pool
 from pools.models import Member
-from project.kernel.errors import BerthError, FieldError, Invalid
+from project.kernel.errors import BerthError, wrong_field
 from project.kernel.http.api_base import AwareDateTimeField, StrictSerializer
 from project.kernel.validation import LONGEST_REASON, moment
 from slots.api.members import TAG, MemberEndpoint, show_member
@@ -189,14 +189,10 @@ class PoolDrain(Endpoint):
         names = list(dict.fromkeys(body["members"]))
         ids = dict(Member.objects.filter(LIVE, pool=pool, name__in=names).values_list("name", "pk"))
         if missing := [name for name in names if name not in ids]:
-            raise Invalid(
-                fields=[
-                    FieldError(
-                        "members",
-                        f"There is no member {missing[0]} in {pool.name}.",
-                        "Use names from the pool's list of members.",
-                    )
-                ]
+            raise wrong_field(
+                "members",
+                f"There is no member {missing[0]} in {pool.name}.",
+                "Use names from the pool's list of members.",
             )
         order = read_order(body)
         return Response({"results": [try_one(name, ids[name], order) for name in names]})
@@ -232,22 +228,14 @@ def read_deadline(body: dict[str, Any]) -> datetime | None:
         return until
     seconds = parse_duration(body["within"])
     if until is not None or body["force"]:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "within",
-                    "The body sets the deadline twice.",
-                    "Send only one of until, within and force.",
-                )
-            ]
+        raise wrong_field(
+            "within",
+            "The body sets the deadline twice.",
+            "Send only one of until, within and force.",
         )
     if seconds is None or not 1 <= seconds <= 366 * 86400:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "within", "This is not a length of time.", "Write one like 30m, 2h or 1d."
-                )
-            ]
+        raise wrong_field(
+            "within", "This is not a length of time.", "Write one like 30m, 2h or 1d."
         )
     return moment() + timedelta(seconds=seconds)
 

@@ -8,7 +8,6 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from claims.allocation.api.schemas import as_json
 from claims.allocation.selectors import QueueCount, count_queues
 from claims.lifecycle.api import pool_schemas as shapes
 from claims.lifecycle.pool_deletion import delete_pool
@@ -79,7 +78,7 @@ class PoolList(Endpoint):
     @describe(
         "Create a pool",
         {201: shapes.PoolDetailAnswer},
-        body=as_json(shapes.CONFIG_BODY),
+        body=shapes.CONFIG_BODY,
         query=[REASON],
         headers=[ETAG],
         problems=(409, 422),
@@ -108,7 +107,7 @@ class PoolDetail(Endpoint):
     @describe(
         "Configure a pool",
         {200: shapes.PoolDetailAnswer},
-        body=as_json(shapes.PUT_BODY),
+        body=shapes.PUT_BODY,
         query=[REASON],
         headers=[IF_MATCH, ETAG],
         problems=(409, 412, 422, 428),
@@ -124,7 +123,7 @@ class PoolDetail(Endpoint):
     @describe(
         "Change a pool",
         {200: shapes.PoolDetailAnswer},
-        body=as_json(shapes.PATCH_BODY),
+        body=shapes.PATCH_BODY,
         query=[REASON],
         headers=[IF_MATCH, ETAG],
         problems=(409, 412, 422, 428),

@@ -24,10 +24,10 @@ from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.pages.claim_list import may_touch
 from claims.lifecycle.release import release_claim, release_claims
 from claims.lifecycle.update import prioritise_claim
-from pools.pages.base import PageRequest, frame, signed_in
-from project.kernel.errors import BerthError, FieldError, Invalid
+from pools.pages.base import PageRequest, confirm, signed_in
+from project.kernel.errors import BerthError, wrong_field
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question
 
 MOST = 200  # of one bulk action from the browser
 SHOWN = 50
@@ -91,7 +91,7 @@ def release(request: PageRequest, claim_id: int) -> HttpResponse:
             f"{formatting.plural(len(claim.slots), 'slot is', 'slots are')} free again."
         )
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 @signed_in
@@ -124,7 +124,7 @@ def force(request: PageRequest, claim_id: int) -> HttpResponse:
         force_release(claim_id=claim.id, reason=given.reason)
         return Done(f"Claim {claim.id} was force released.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 @signed_in
@@ -166,7 +166,7 @@ def cancel(request: PageRequest, claim_id: int) -> HttpResponse:
         cancel_claim(claim_id=claim.id, reason=given.reason)
         return Done(f"Claim {claim.id} was cancelled.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 @signed_in
@@ -199,7 +199,7 @@ def prioritise(request: PageRequest, claim_id: int) -> HttpResponse:
         )
         return Done(f"Claim {claim.id} has priority {priority}{place}.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 def cancel_words(claim: ClaimView, runs: bool) -> str:
@@ -228,14 +228,10 @@ def priority_field(value: str) -> Field:
 def read_priority(given: ConfirmInput) -> int:
     text = given.values["priority"]
     if not text.lstrip("-").isdecimal() or len(text) > 4:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "priority",
-                    f"{text[:20]} is not a whole number.",
-                    f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}.",
-                )
-            ]
+        raise wrong_field(
+            "priority",
+            f"{text[:20]} is not a whole number.",
+            f"Use one from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}.",
         )
     return int(text)
 
@@ -292,7 +288,7 @@ def confirm_for_claims(
         more = f" {len(failed)} failed: {failed[0].detail}" if failed else ""
         return Done(f"{formatting.plural(done, 'claim is', 'claims are')} {past}.{more}")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 def for_each_claim(

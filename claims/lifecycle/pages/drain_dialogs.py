@@ -14,10 +14,10 @@ from claims.lifecycle.drain_report import DrainBlocker, list_blockers, summarise
 from pools.config.durations import format_duration, parse_duration
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
-from pools.pages.base import PageRequest, frame, pool_for, signed_in
-from project.kernel.errors import BerthError, FieldError, Invalid
+from pools.pages.base import PageRequest, confirm, pool_for, signed_in
+from project.kernel.errors import BerthError, wrong_field
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question
 from project.kernel.validation import moment
 from slots.members.drain import LONGEST, drain_member, undrain_member
 from slots.pages.dashboard_queries import MemberCard, list_boards
@@ -99,7 +99,7 @@ def drain(request: PageRequest, member_id: int) -> HttpResponse:
             stays=stays,
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -153,7 +153,7 @@ def force(request: PageRequest, member_id: int) -> HttpResponse:
             pool, board, removal.state, f"{board.name} is force drained.", stays=stays
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -185,7 +185,7 @@ def undrain(request: PageRequest, member_id: int) -> HttpResponse:
             else f"{board.name} takes claims again."
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -243,7 +243,7 @@ def drain_several(request: PageRequest, name: str) -> HttpResponse:
             f".{left}"
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 def choose_members(request: PageRequest, pool: Pool) -> HttpResponse:
@@ -281,20 +281,16 @@ def choose_members(request: PageRequest, pool: Pool) -> HttpResponse:
         ]
         known = {board.name for board in list_boards(pool.pk)}
         if missing := [value for key, value in pairs if key == "members" and value not in known]:
-            raise Invalid(
-                fields=[
-                    FieldError(
-                        "names",
-                        f"Pool {pool.name} has no member {missing[0][:63]}.",
-                        "Use names from the pool’s members.",
-                    )
-                ]
+            raise wrong_field(
+                "names",
+                f"Pool {pool.name} has no member {missing[0][:63]}.",
+                "Use names from the pool’s members.",
             )
         return Done(
             "Check the affected claims, then confirm.", f"{request.path}?{urlencode(pairs)}"
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 def try_drain(board: MemberCard, reason: str, until: datetime, *, stays: bool) -> str:
@@ -362,9 +358,7 @@ def read_within(text: str) -> float:
         way_out = (
             f"Write one from 1s to {format_duration(LONGEST.total_seconds())}, like 30m, 2h or 1d."
         )
-        raise Invalid(
-            fields=[FieldError("within", f"{text[:40]} is not a length of time.", way_out)]
-        )
+        raise wrong_field("within", f"{text[:40]} is not a length of time.", way_out)
     return seconds
 
 

@@ -11,9 +11,9 @@ from pools.access.permissions import require, require_anywhere
 from pools.config.layout import default_kind, kinds
 from pools.lifecycle.selectors import list_pools, spec_of
 from pools.models import Pool
-from pools.pages.base import PageRequest, frame, signed_in
+from pools.pages.base import PageRequest, confirm, signed_in
 from project.kernel.errors import FieldError, Invalid, NotFound
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 from slots.models import Slot
 from slots.pages.views import read_labels
 
@@ -84,7 +84,7 @@ def new(request: PageRequest) -> HttpResponse:
             said = f"waits: {claim.wait.text if claim.wait else 'queued'}"
         return Done(f"Claim {claim.id} {said}.", reverse("claim", args=[claim.id]))
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 def needs_kind(pool: Pool) -> bool:
@@ -136,4 +136,4 @@ def claim_slot(request: PageRequest, slot_id: int) -> HttpResponse:
         claim = create_claim(request_of(request, {"slot": slot_id}, given))
         return Done(f"Claim {claim.id} holds {place}.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")

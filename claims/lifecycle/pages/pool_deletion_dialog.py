@@ -6,9 +6,9 @@ from claims.allocation.selectors import count_live_claims, list_live_claims
 from claims.lifecycle.pages.claim_dialogs import SHOWN, affected, describe_places
 from claims.lifecycle.pool_deletion import delete_pool
 from pools.models import Pool
-from pools.pages.base import PageRequest, frame, pool_for, signed_in
+from pools.pages.base import PageRequest, confirm, pool_for, signed_in
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
+from project.kernel.ui.confirm import ConfirmInput, Done, Question
 from slots.pages.dashboard_queries import count_members, count_slots
 
 
@@ -62,4 +62,4 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
             "/",
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")

@@ -10,10 +10,10 @@ from claims.scaling.decision_cards import ScalingBoard
 from claims.scaling.freeze_lifts import lift_of, list_freezes, list_lifts
 from claims.scaling.web.views import is_ahead, scaled
 from pools.models import Pool
-from pools.pages.base import PageRequest, frame, signed_in
+from pools.pages.base import PageRequest, confirm, signed_in
 from pools.scaling import Occurrence
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
+from project.kernel.ui.confirm import ConfirmInput, Done, Question
 from project.kernel.validation import parse_moment
 
 
@@ -52,7 +52,7 @@ def unfreeze(request: PageRequest, name: str) -> HttpResponse:
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason)
         return Done(f"The current freeze of {pool.name} is lifted.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 def unfreeze_named(
@@ -82,7 +82,7 @@ def unfreeze_named(
         orders.lift_freeze(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
         return Done(f"This freeze of {pool.name} is lifted.")
 
-    return confirm_action(request, question, perform, frame(request, "scaling"))
+    return confirm(request, question, perform, "scaling")
 
 
 @signed_in
@@ -114,7 +114,7 @@ def refreeze(request: PageRequest, name: str) -> HttpResponse:
         orders.refreeze_pool(pool_id=pool.pk, reason=given.reason, starts_at=starts_at)
         return Done(f"This freeze of {pool.name} is restored.")
 
-    return confirm_action(request, question, perform, frame(request, "scaling"))
+    return confirm(request, question, perform, "scaling")
 
 
 def read_starts(request: PageRequest) -> datetime | None:

@@ -12,11 +12,11 @@ from claims.scaling.decision_cards import RollBoard, ScalingBoard, read_board, r
 from claims.scaling.scaler import not_scaled
 from pools.config.durations import format_duration, parse_duration
 from pools.models import Pool
-from pools.pages.base import PageRequest, frame, pool_for, signed_in
+from pools.pages.base import PageRequest, confirm, pool_for, signed_in
 from pools.scaling.victims import choose
-from project.kernel.errors import Conflict, FieldError, Invalid
+from project.kernel.errors import Conflict, wrong_field
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question
 
 LONGEST = 366 * 86400.0
 SHOWN = 20
@@ -40,11 +40,7 @@ def read_until(given: ConfirmInput) -> datetime:
     seconds = parse_duration(given.values["for"])
     if seconds is None or not 1 <= seconds <= LONGEST:
         way_out = f"Write one from 1s to {format_duration(LONGEST)}, like 30m, 2h or 1d."
-        raise Invalid(
-            fields=[
-                FieldError("for", f"{given.values['for'][:40]} is not a length of time.", way_out)
-            ]
-        )
+        raise wrong_field("for", f"{given.values['for'][:40]} is not a length of time.", way_out)
     return timezone.now() + timedelta(seconds=seconds)
 
 
@@ -59,9 +55,7 @@ def is_count(text: str) -> bool:
 def read_count(given: ConfirmInput) -> int:
     text = given.values["count"]
     if not is_count(text):
-        raise Invalid(
-            fields=[FieldError("count", f"{text[:20]} is not a whole number.", "Use one like 4.")]
-        )
+        raise wrong_field("count", f"{text[:20]} is not a whole number.", "Use one like 4.")
     return int(text)
 
 
@@ -138,7 +132,7 @@ def pin(request: PageRequest, name: str) -> HttpResponse:
             f"{given.values['for']}."
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -158,7 +152,7 @@ def unpin(request: PageRequest, name: str) -> HttpResponse:
         orders.unpin_pool(pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} follows its policy again.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -182,7 +176,7 @@ def pause(request: PageRequest, name: str) -> HttpResponse:
         orders.pause_scaling(pool_id=pool.pk, until=read_until(given), reason=given.reason)
         return Done(f"The scaler of {pool.name} is paused for {given.values['for']}.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -202,7 +196,7 @@ def resume(request: PageRequest, name: str) -> HttpResponse:
         orders.resume_scaling(pool_id=pool.pk, reason=given.reason)
         return Done(f"The scaler of {pool.name} is resumed.")
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 @signed_in
@@ -241,7 +235,7 @@ def grow(request: PageRequest, name: str) -> HttpResponse:
             f"{'is' if made.delta == 1 else 'are'} being created."
         )
 
-    return confirm_action(request, question, perform, frame(request, "overview"))
+    return confirm(request, question, perform, "overview")
 
 
 def rolled(request: PageRequest, name: str) -> tuple[Pool, RollBoard]:
@@ -292,7 +286,7 @@ def roll(request: PageRequest, name: str) -> HttpResponse:
         roll_orders.order_roll(pool_id=pool.pk, reason=given.reason)
         return Done(f"Outdated members of {pool.name} are renewed, one by one.")
 
-    return confirm_action(request, question, perform, frame(request, "scaling"))
+    return confirm(request, question, perform, "scaling")
 
 
 @signed_in
@@ -319,7 +313,7 @@ def pause_roll(request: PageRequest, name: str) -> HttpResponse:
         roll_orders.pause_roll(pool_id=pool.pk, until=read_until(given), reason=given.reason)
         return Done(f"The roll of {pool.name} is paused for {given.values['for']}.")
 
-    return confirm_action(request, question, perform, frame(request, "scaling"))
+    return confirm(request, question, perform, "scaling")
 
 
 @signed_in
@@ -342,4 +336,4 @@ def resume_roll(request: PageRequest, name: str) -> HttpResponse:
         roll_orders.resume_roll(pool_id=pool.pk, reason=given.reason)
         return Done(f"The roll of {pool.name} is resumed.")
 
-    return confirm_action(request, question, perform, frame(request, "scaling"))
+    return confirm(request, question, perform, "scaling")

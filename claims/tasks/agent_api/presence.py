@@ -17,7 +17,7 @@ from pools.config.parsing import Faults, read_choice, read_integer, read_mapping
 from pools.config.parsing import read_text as read_text_field
 from pools.http.endpoint import describe, in_query, read_text
 from pools.http.fast_view import answer
-from project.kernel.errors import Conflict, FieldError, Invalid
+from project.kernel.errors import Conflict, wrong_field
 from project.kernel.version import __version__
 from slots.members.liveness import record_heartbeat, take_offline
 from slots.members.tokens import AgentIdentity, record_refusal
@@ -35,7 +35,7 @@ class AgentHello(AgentEndpoint):
     @describe(
         "Start an agent",
         {200: schemas.HelloAnswer},
-        body=schemas.as_json(schemas.HELLO),
+        body=schemas.HELLO,
         problems=(409,),
         name="agent_hello",
         tag=TAG,
@@ -117,7 +117,7 @@ class AgentHeartbeat(AgentEndpoint):
     @describe(
         "Send a heartbeat",
         {200: schemas.Nothing},
-        body=schemas.as_json(schemas.HEARTBEAT),
+        body=schemas.HEARTBEAT,
         problems=(409,),
         name="agent_beat",
         tag=TAG,
@@ -138,7 +138,7 @@ class AgentStopped(AgentEndpoint):
     @describe(
         "Report stopped slots",
         {200: schemas.Nothing},
-        body=schemas.as_json(schemas.STOPPED),
+        body=schemas.STOPPED,
         problems=(409,),
         name="agent_stopped",
         tag=TAG,
@@ -175,7 +175,7 @@ class AgentGoodbye(AgentEndpoint):
     @describe(
         "End an agent",
         {200: schemas.Nothing},
-        body=schemas.as_json(schemas.EMPTY),
+        body=schemas.EMPTY,
         name="agent_goodbye",
         tag=TAG,
     )
@@ -256,11 +256,7 @@ def time_left(call: AgentCall) -> tuple[float, bool]:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT:
-        raise Invalid(
-            fields=[
-                FieldError("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT:.0f}.")
-            ]
-        )
+        raise wrong_field("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT:.0f}.")
     scope: dict[str, Any] = getattr(call.request, "scope", {})
     now = time.monotonic()
     is_first = SINCE not in scope

@@ -2,12 +2,10 @@
 
 from rest_framework import serializers
 
-from claims.allocation.api.schemas import BIGINT, GENERATION, as_json, body
+from claims.allocation.api.schemas import BIGINT, GENERATION, body
 from claims.states import CLAIM
 from claims.tasks.logs.logs import CHUNK_BYTES, MOST_AT_ONCE
 from claims.tasks.task_result import OUTCOMES
-
-__all__ = ["as_json"]
 
 Shape = serializers.Serializer[object]
 Json = dict[str, object]

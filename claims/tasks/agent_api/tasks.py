@@ -32,7 +32,7 @@ from claims.tasks.task_result import parse_result
 from pools.config.parsing import Faults, read_integer, read_mapping, read_text
 from pools.http.endpoint import describe
 from pools.http.fast_view import JSON, answer
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import Conflict, NotFound, wrong_field
 from slots.members.tokens import record_refusal
 
 RAW = "application/octet-stream"
@@ -67,7 +67,7 @@ class TaskStarted(AgentEndpoint):
     @describe(
         "Report the start",
         {200: schemas.Nothing},
-        body=schemas.as_json(schemas.STARTED),
+        body=schemas.STARTED,
         problems=LATE,
         name="agent_task_started",
         tag=TAG,
@@ -91,7 +91,7 @@ class TaskInterrupted(AgentEndpoint):
     @describe(
         "Report an interrupt",
         {200: schemas.Nothing},
-        body=schemas.as_json(schemas.INTERRUPTED),
+        body=schemas.INTERRUPTED,
         problems=LATE,
         name="agent_task_interrupted",
         tag=TAG,
@@ -137,7 +137,7 @@ class TaskLog(AgentEndpoint):
     @describe(
         "Append to the log",
         {200: schemas.LogNext},
-        body=schemas.as_json(schemas.LOG),
+        body=schemas.LOG,
         problems=LATE,
         name="agent_task_log",
         tag=TAG,
@@ -170,7 +170,8 @@ class TaskPlan(AgentEndpoint):
     @describe(
         "Upload the saved plan",
         {200: schemas.PlanSize},
-        body={RAW: {"type": "string", "format": "binary"}},
+        body={"type": "string", "format": "binary"},
+        media=RAW,
         headers=[DIGEST_HEADER],
         problems=LATE,
         name="agent_put_plan",
@@ -205,7 +206,7 @@ class TaskPlanJson(AgentEndpoint):
     @describe(
         "Upload the plan as JSON",
         {200: schemas.PlanResources},
-        body={JSON: {"type": "object"}},
+        body={"type": "object"},
         problems=LATE,
         name="agent_put_plan_json",
         tag=TAG,
@@ -229,7 +230,8 @@ class TaskState(AgentEndpoint):
     @describe(
         "Upload a rescued state",
         {200: schemas.StateAnswer},
-        body={RAW: {"type": "string", "format": "binary"}},
+        body={"type": "string", "format": "binary"},
+        media=RAW,
         headers=[DIGEST_HEADER],
         problems=LATE,
         name="agent_put_state",
@@ -278,7 +280,7 @@ class TaskResultEndpoint(AgentEndpoint):
     @describe(
         "Report the result",
         {200: schemas.SettledAnswer},
-        body=schemas.as_json(schemas.RESULT),
+        body=schemas.RESULT,
         problems=LATE,
         name="agent_task_result",
         tag=TAG,
@@ -301,14 +303,10 @@ def read_digest(call: AgentCall, claim_id: int, data: bytes) -> str:
     digest = hashlib.sha256(data).hexdigest()
     expected = call.headers.get("Berth-Digest", "")
     if not DIGEST.fullmatch(expected):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "Berth-Digest",
-                    "This is not a digest.",
-                    "Send the sha256 of the body, in lowercase.",
-                )
-            ]
+        raise wrong_field(
+            "Berth-Digest",
+            "This is not a digest.",
+            "Send the sha256 of the body, in lowercase.",
         )
     if expected != digest:
         record_refusal(

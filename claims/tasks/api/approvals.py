@@ -40,7 +40,7 @@ from pools.http.endpoint import (
     read_text,
 )
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
-from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
+from project.kernel.errors import BerthError, Forbidden, Invalid, NotFound, wrong_field
 
 TAG = "approvals"
 DAY = 86400.0
@@ -48,7 +48,7 @@ BIGINT = (1 << 63) - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DIGEST_LENGTH = 64
 VIA = "api"
-WHY = schemas.as_json(schemas.NEEDED_REASON_BODY)
+WHY = schemas.NEEDED_REASON_BODY
 
 
 class ApprovalEndpoint(LeanEndpoint):
@@ -69,7 +69,7 @@ class ClaimApprove(ApprovalEndpoint):
     @describe(
         "Approve",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(said.APPROVE_BODY),
+        body=said.APPROVE_BODY,
         problems=(409, 422),
         name="approve_plan",
         tag=CLAIMS,
@@ -91,7 +91,7 @@ class ClaimReject(ApprovalEndpoint):
     @describe(
         "Reject",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(said.REJECT_BODY),
+        body=said.REJECT_BODY,
         problems=(409,),
         name="reject_plan",
         tag=CLAIMS,
@@ -111,7 +111,7 @@ class ClaimExtend(ApprovalEndpoint):
     @describe(
         "Extend",
         {200: schemas.ClaimAnswer},
-        body=schemas.as_json(said.EXTEND_BODY),
+        body=said.EXTEND_BODY,
         problems=(409, 422),
         name="extend_plan",
         tag=CLAIMS,
@@ -232,7 +232,7 @@ class BulkDecide(LeanEndpoint):
     @describe(
         "Decide on several plans",
         {200: schemas.BulkAnswer},
-        body=schemas.as_json(said.BULK_BODY),
+        body=said.BULK_BODY,
         name="decide_plans",
         tag=TAG,
     )
@@ -312,13 +312,9 @@ def read_place(call: FastRequest) -> InboxPosition | None:
         and claim.isdigit()
         and len(claim) < 19
     ):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "cursor",
-                    "This is not a valid cursor.",
-                    "Take the cursor from an answer, or leave it out.",
-                )
-            ]
+        raise wrong_field(
+            "cursor",
+            "This is not a valid cursor.",
+            "Take the cursor from an answer, or leave it out.",
         )
     return InboxPosition(EPOCH + timedelta(microseconds=int(at)), int(claim))

@@ -23,7 +23,8 @@ class SourceList(LeanEndpoint):
     @describe(
         "Upload a source",
         {201: SourceAnswer},
-        body={TYPES[0]: BINARY},
+        body=BINARY,
+        media=TYPES[0],
         problems=(422, 507),
         name="upload_source",
         tag=TAG,

@@ -14,7 +14,7 @@ from claims.tasks.files.sealed_files import delete_file
 from claims.tasks.states.services import resolve_states
 from claims.workspaces.services import free_workspace, lock_workspace_row
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid
+from project.kernel.errors import Conflict, wrong_field
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.validation import require_reason
@@ -33,14 +33,10 @@ def resolve_lost_apply(
     the claim that the caller means; the call fails if another apply was lost since.
     """
     if what not in SETTLED:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "what",
-                    f"{what[:40]} is not a known outcome.",
-                    f"Use one of {', '.join(SETTLED)}.",
-                )
-            ]
+        raise wrong_field(
+            "what",
+            f"{what[:40]} is not a known outcome.",
+            f"Use one of {', '.join(SETTLED)}.",
         )
     note = require_reason(reason)
     settled, files = repeat(partial(_resolve, workspace_id, what, note, claim))

@@ -16,7 +16,7 @@ from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
 from claims.states import PENDING
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, FieldError, Invalid, Refused
+from project.kernel.errors import Conflict, Refused, wrong_field
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.ui.formatting import rfc3339
@@ -32,9 +32,7 @@ def extend_reservation(*, claim_id: int, seconds: float, reason: str) -> ClaimVi
     note = require_reason(reason)
     if not 1 <= seconds <= LONGEST:
         text = f"{seconds:.0f} s are out of range."
-        raise Invalid(
-            fields=[FieldError("seconds", text, "Use a length from 1 second to 30 days.")]
-        )
+        raise wrong_field("seconds", text, "Use a length from 1 second to 30 days.")
     repeat(partial(_extend, claim_id, seconds, note))
     return view_claim(claim_id)
 

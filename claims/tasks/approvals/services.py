@@ -33,7 +33,14 @@ from claims.tasks.valid_approvals import find_faults
 from pools.access.permissions import APPROVER, Identity, load_identities, lock_rights, refusal
 from pools.config.approval_spec import ApprovalSpec
 from project.kernel.actor import current_actor
-from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, Refused
+from project.kernel.errors import (
+    BerthError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Refused,
+    wrong_field,
+)
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.ui.formatting import rfc3339
@@ -89,14 +96,10 @@ def reject_plan(
     """One rejection ends the claim, regardless of its approvals."""
     note = _check_comment(comment)
     if not note:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "comment",
-                    "comment is required to reject.",
-                    "Give the reason for the requester.",
-                )
-            ]
+        raise wrong_field(
+            "comment",
+            "comment is required to reject.",
+            "Give the reason for the requester.",
         )
     return repeat(partial(_reject, claim_id, digest, by, note, via))
 
@@ -373,13 +376,9 @@ def _lost_to(
 def _check_comment(comment: str) -> str:
     note = comment.strip()
     if len(note) > LONGEST_REASON:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "comment",
-                    f"{len(note)} characters are too many.",
-                    f"Use at most {LONGEST_REASON}.",
-                )
-            ]
+        raise wrong_field(
+            "comment",
+            f"{len(note)} characters are too many.",
+            f"Use at most {LONGEST_REASON}.",
         )
     return note

@@ -18,7 +18,7 @@ from claims.tasks.files.archives import MOST_PACKED, Archive, pack_files, repack
 from claims.tasks.files.sealed_files import count_free, delete_file, save_file
 from claims.tasks.run_spec import RunRequest
 from project.kernel.db.locks import SOURCE_QUOTA, lock_in_transaction
-from project.kernel.errors import FieldError, Invalid, OutOfSpace, TooLarge, Unavailable
+from project.kernel.errors import OutOfSpace, TooLarge, Unavailable, wrong_field
 
 SOURCE_BYTES = MOST_PACKED
 AT_ONCE = 2  # archives that a web process unpacks at the same time: each needs memory and CPU time
@@ -45,14 +45,10 @@ def store_source(data: bytes, *, made_by: str) -> StoredSource:
     """Stores an uploaded tar.gz or zip."""
     if len(data) > SOURCE_BYTES:
         text = f"{len(data)} bytes are too many."
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "",
-                    text,
-                    f"Send at most {SOURCE_BYTES}: leave out files that the task does not need.",
-                )
-            ]
+        raise wrong_field(
+            "",
+            text,
+            f"Send at most {SOURCE_BYTES}: leave out files that the task does not need.",
         )
     if not _turns.acquire(timeout=PATIENCE):
         raise Unavailable(
@@ -82,12 +78,8 @@ def source_of(run: RunRequest, *, made_by: str, pools: Sequence[str]) -> int | N
     )
     if row is None:  # the answer does not tell whether another user has the archive
         way_out = "Upload it to /api/v1/sources/ first. Berth keeps an unused archive for a day."
-        raise Invalid(
-            fields=[
-                FieldError(
-                    f"{run.where}.source.archive", "You have no archive of this digest.", way_out
-                )
-            ]
+        raise wrong_field(
+            f"{run.where}.source.archive", "You have no archive of this digest.", way_out
         )
     return row.id
 

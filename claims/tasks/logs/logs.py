@@ -19,7 +19,14 @@ from django.db import transaction
 
 from claims.tasks.failure_hints import way_out
 from claims.tasks.logs import logs_sql
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound, TooMany
+from project.kernel.errors import (
+    Conflict,
+    FieldError,
+    Invalid,
+    NotFound,
+    TooMany,
+    wrong_field,
+)
 from project.kernel.events.log import record
 from project.kernel.security.encryption import seal, unseal
 
@@ -163,9 +170,7 @@ def read_pieces(body: object) -> list[Piece]:
         raise Invalid("The body is not an object.", way_out='Send {"seq": 0, "text": "..."}.')
     items = body.get("chunks", [body])
     if not isinstance(items, list) or not 1 <= len(items) <= MOST_AT_ONCE:
-        raise Invalid(
-            fields=[FieldError("chunks", f"This is not a list of 1 to {MOST_AT_ONCE} pieces.")]
-        )
+        raise wrong_field("chunks", f"This is not a list of 1 to {MOST_AT_ONCE} pieces.")
     found: list[Piece] = []
     faults: list[FieldError] = []
     for i, item in enumerate(items):

@@ -16,15 +16,14 @@ from claims.tasks.pages.approval_panel import describe_effect, must_read, why_no
 from claims.tasks.plans.selectors import PlanView, view_plan
 from pools.access.permissions import Identity
 from pools.config.durations import parse_duration
-from pools.pages.base import PageRequest, frame, signed_in
-from project.kernel.errors import BerthError, Conflict, FieldError, Forbidden, Invalid, NotFound
+from pools.pages.base import PageRequest, confirm, signed_in
+from project.kernel.errors import BerthError, Conflict, Forbidden, NotFound, wrong_field
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import (
     ConfirmInput,
     Done,
     Field,
     Question,
-    confirm_action,
     errors_of,
     finish,
 )
@@ -84,19 +83,15 @@ def approve(request: PageRequest, claim_id: int) -> HttpResponse:
 
     if is_panel(request):
         return answer_panel(request, lambda: approve_from_panel(request, claim, found))
-    return confirm_action(request, question, perform, frame(request, "approvals"))
+    return confirm(request, question, perform, "approvals")
 
 
 def approve_from_panel(request: PageRequest, claim: ClaimView, found: PlanView) -> Done:
     if found.destroys and not request.POST.get("read"):
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "read",
-                    f"You have not confirmed that you read the {must_read(found)}.",
-                    "Tick the box, then approve.",
-                )
-            ]
+        raise wrong_field(
+            "read",
+            f"You have not confirmed that you read the {must_read(found)}.",
+            "Tick the box, then approve.",
         )
     return confirm_approval(
         claim,
@@ -153,11 +148,11 @@ def reject(request: PageRequest, claim_id: int) -> HttpResponse:
     if is_panel(request):
         comment = request.POST.get("comment", "").strip()[:500]
         return answer_panel(request, lambda: perform(request.POST.get("digest", ""), comment))
-    return confirm_action(
+    return confirm(
         request,
         question,
         lambda given: perform(given.values["digest"], given.reason),
-        frame(request, "approvals"),
+        "approvals",
     )
 
 
@@ -211,18 +206,14 @@ def extend(request: PageRequest, claim_id: int) -> HttpResponse:
         )
         return Done(f"{claim.workspace or claim.id} waits {given.values['for']} longer.")
 
-    return confirm_action(request, question, perform, frame(request, "approvals"))
+    return confirm(request, question, perform, "approvals")
 
 
 def read_length(text: str) -> float:
     seconds = parse_duration(text)
     if seconds is None or seconds <= 0:
-        raise Invalid(
-            fields=[
-                FieldError(
-                    "for", f"{text[:20]} is not a length of time.", "Write it like 90m, 4h or 1d."
-                )
-            ]
+        raise wrong_field(
+            "for", f"{text[:20]} is not a length of time.", "Write it like 90m, 4h or 1d."
         )
     return seconds
 
@@ -248,7 +239,7 @@ def again(request: PageRequest, claim_id: int) -> HttpResponse:
         plan_again(claim_id=claim.id, reason=given.reason)
         return Done(f"{claim.workspace or claim.id} plans again.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 @signed_in
@@ -280,4 +271,4 @@ def move(request: PageRequest, claim_id: int) -> HttpResponse:
             "gets another slot."
         )
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")

@@ -16,10 +16,10 @@ from claims.tasks.pages.approval_dialogs import counts_words, not_pending, read_
 from claims.tasks.pages.approval_panel import why_not_approve
 from claims.tasks.plans.selectors import PlanView, view_plan
 from pools.models import Pool
-from pools.pages.base import PageRequest, frame, signed_in
+from pools.pages.base import PageRequest, confirm, signed_in
 from project.kernel.errors import BerthError
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 
 NOTE = "Each plan is decided separately, as shown here."
 
@@ -94,7 +94,7 @@ def confirm_many(
         )
         return Done(f"{done(number, given)}.{failed}")
 
-    return confirm_action(request, question, perform, frame(request, "approvals"))
+    return confirm(request, question, perform, "approvals")
 
 
 def act_on_each(

@@ -8,9 +8,9 @@ from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.states.views import rescued_facts
 from claims.workspaces.web.permissions import existing_workspace, require_settle
 from claims.workspaces.web.views import claims_of
-from pools.pages.base import PageRequest, frame, signed_in
+from pools.pages.base import PageRequest, confirm, signed_in
 from project.kernel.ui import formatting
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 
 ANSWERS = (
     ("applied", "Applied: all changes of the plan were made"),
@@ -64,4 +64,4 @@ def settle(request: PageRequest, name: str) -> HttpResponse:
         )
         return Done(f"{name} is unlocked; the outcome is recorded.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")

@@ -18,7 +18,7 @@ from pools.config.parsing import Faults
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
 from pools.providers.base import has_agents
-from project.kernel.errors import FieldError, Invalid
+from project.kernel.errors import FieldError, Invalid, wrong_field
 
 
 class TaskKind(ClaimKind):
@@ -44,7 +44,7 @@ class TaskKind(ClaimKind):
         if self.is_missing(claim, pool):
             text = f"Pool {claim.pools[0]} has agents, so a task needs `run`."
             way_out = 'Send run: {executor: command, commands: {plan: "..."}}.'
-            raise Invalid(fields=[FieldError("run", text, way_out)])
+            raise wrong_field("run", text, way_out)
         run = claim.work
         if not isinstance(run, RunRequest):
             return None

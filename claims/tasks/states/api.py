@@ -5,7 +5,7 @@ includes the right to discard them.
 from django.http import HttpResponse
 
 from claims.allocation.api.claims import TAG
-from claims.allocation.api.schemas import NEEDED_REASON_BODY, as_json
+from claims.allocation.api.schemas import NEEDED_REASON_BODY
 from claims.lifecycle.api.actions import Body
 from claims.tasks import run_schemas as shapes
 from claims.tasks.states.selectors import RescuedView, find_rescued
@@ -42,7 +42,7 @@ class RunStateDiscard(LeanEndpoint):
     @describe(
         "Discard a rescued state",
         {200: shapes.RescuedAnswer},
-        body=as_json(NEEDED_REASON_BODY),
+        body=NEEDED_REASON_BODY,
         name="discard_rescued_state",
         tag=TAG,
     )

@@ -14,8 +14,8 @@ from claims.tasks.states.selectors import (
 )
 from claims.tasks.states.services import discard_state
 from pools.access.permissions import Identity, require
-from pools.pages.base import PageRequest, frame, signed_in
-from project.kernel.ui.confirm import ConfirmInput, Done, Question, confirm_action
+from pools.pages.base import PageRequest, confirm, signed_in
+from project.kernel.ui.confirm import ConfirmInput, Done, Question
 
 WHERE = {
     KEPT: "the server keeps it, encrypted",
@@ -106,4 +106,4 @@ def discard(request: PageRequest, claim_id: int, generation: int) -> HttpRespons
         discard_state(claim_id=claim_id, generation=generation, reason=given.reason)
         return Done(f"The state of claim {claim_id} is discarded.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")

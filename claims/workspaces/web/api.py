@@ -82,7 +82,7 @@ class WorkspaceLock(LeanEndpoint):
     @describe(
         "Lock",
         {200: schemas.WorkspaceAnswer},
-        body=schemas.as_json(schemas.NEEDED_REASON_BODY),
+        body=schemas.NEEDED_REASON_BODY,
         problems=(409,),
         name="lock_workspace",
         tag=TAG,
@@ -113,7 +113,7 @@ class WorkspaceUnlock(LeanEndpoint):
     @describe(
         "Unlock",
         {200: schemas.WorkspaceAnswer},
-        body=schemas.as_json(schemas.REASON_BODY),
+        body=schemas.REASON_BODY,
         problems=(409,),
         name="unlock_workspace",
         tag=TAG,
@@ -133,7 +133,7 @@ class WorkspaceSettle(LeanEndpoint):
     @describe(
         "Settle a lost apply",
         {200: schemas.WorkspaceAnswer},
-        body=schemas.as_json(decided.SETTLE_BODY),
+        body=decided.SETTLE_BODY,
         problems=(409,),
         name="settle_workspace",
         tag=TAG,
@@ -178,7 +178,7 @@ class WorkspaceShares(LeanEndpoint):
     @describe(
         "Share a workspace",
         {200: schemas.WorkspaceAnswer},
-        body=schemas.as_json(schemas.SHARE_BODY),
+        body=schemas.SHARE_BODY,
         problems=(409,),
         name="share_workspace",
         tag=TAG,

@@ -17,8 +17,8 @@ from claims.workspaces.web.permissions import (
 )
 from claims.workspaces.web.views import claims_of
 from pools.lifecycle.selectors import list_pools
-from pools.pages.base import PageRequest, frame, signed_in
-from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question, confirm_action
+from pools.pages.base import PageRequest, confirm, signed_in
+from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 
 
 @signed_in
@@ -47,7 +47,7 @@ def lock(request: PageRequest, name: str) -> HttpResponse:
         lock_workspace(workspace_id=view.id, reason=given.reason)
         return Done(f"{view.name} is locked.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 @signed_in
@@ -76,7 +76,7 @@ def unlock(request: PageRequest, name: str) -> HttpResponse:
         unlock_workspace(workspace_id=view.id, reason=given.reason)
         return Done(f"{view.name} is unlocked.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 @signed_in
@@ -118,7 +118,7 @@ def share(request: PageRequest, name: str) -> HttpResponse:
         share_workspace(workspace_id=view.id, pool_id=pool.pk, reason=given.reason)
         return Done(f"{pool.name} may use {view.name}.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
 
 
 @signed_in
@@ -152,4 +152,4 @@ def unshare(request: PageRequest, name: str) -> HttpResponse:
         unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=given.reason)
         return Done(f"{pool} no longer uses {view.name} of {view.pool}.")
 
-    return confirm_action(request, question, perform, frame(request, "claims"))
+    return confirm(request, question, perform, "claims")
