@@ -15,22 +15,21 @@ from claims.statements import TAKEN, repeat, sqlstate
 from project.kernel.actor import current_actor
 
 
-def lose_claim(*, claim_id: int, member_id: int, reason: str = "") -> bool:
+def lose_claim(*, claim_id: int, member_id: int) -> bool:
     """Replace the slots on the lost member if the claim also has slots elsewhere and enough slots
     are free; else end the hold. The slots on the lost member retire. False: the claim holds no slot
     on the member.
     """
-    return repeat(partial(_lose, claim_id, member_id, reason))
+    return repeat(partial(_lose, claim_id, member_id))
 
 
-def _lose(claim_id: int, member_id: int, reason: str) -> bool:
+def _lose(claim_id: int, member_id: int) -> bool:
     with transaction.atomic():
         held = lock_hold(claim_id)
         if not held.holds or not claims_sql.holds_on(claim=claim_id, member=member_id):
             return False
-        note = f"a member was lost: {reason}" if reason else "a member was lost"
-        if not replace_places(held, member_id, note):
-            lose_hold(held, what="its member was lost", lost_member=member_id, note=reason)
+        if not replace_places(held, member_id, "a member was lost"):
+            lose_hold(held, what="its member was lost", lost_member=member_id)
     return True
 
 

@@ -142,11 +142,9 @@ def roll_of(subject: Subject) -> RollBoard:
     return RollBoard(members, said, snapshot.extra is not None)
 
 
-def list_decisions(pool_id: int, limit: int = SHOWN, before: int | None = None) -> list[Card]:
-    found = Row.objects.filter(pool_id=pool_id)
-    if before is not None:
-        found = found.filter(pk__lt=before)
-    return [card_of(row) for row in found.order_by("-last_at", "-id")[:limit]]
+def list_decisions(pool_id: int, limit: int) -> list[Card]:
+    found = Row.objects.filter(pool_id=pool_id).order_by("-last_at", "-id")
+    return [card_of(row) for row in found[:limit]]
 
 
 def card_of(row: Row) -> Card:

@@ -202,13 +202,11 @@ def revoke_token(token_id: int, *, reason: str = "") -> Token:
     return token
 
 
-def list_tokens(user_id: int | None = None, *, is_live: bool | None = None) -> list[Token]:
+def list_tokens(user_id: int | None) -> list[Token]:
     """Tokens of one user or of all users, newest first."""
     found = Token.objects.select_related("user").order_by("-id")
     if user_id is not None:
         found = found.filter(user_id=user_id)
-    if is_live is not None:
-        found = found.filter(revoked_at__isnull=is_live)
     return list(found)
 
 

@@ -15,17 +15,12 @@ from project.kernel.db.guards import outside_transaction
 from project.kernel.errors import FieldError, Invalid
 
 
-def check_outside(config: object, where: str = "") -> list[FieldError]:
+def check_outside(config: object) -> list[FieldError]:
     """Faults that only the provider finds. Empty for a configuration that has other faults: the
     services report these.
     """
-    spec, _ = read_pool(config, option_readers(), where)
-    if spec is None or not has_preflight(spec):
-        return []
-    prefix = f"{where}." if where else ""
-    return [
-        FieldError(prefix + e.field, e.message, e.way_out) for e in run_preflight(snapshot_of(spec))
-    ]
+    spec, _ = read_pool(config, option_readers())
+    return [] if spec is None or not has_preflight(spec) else run_preflight(snapshot_of(spec))
 
 
 def refuse_outside(config: object) -> None:

@@ -230,9 +230,9 @@ def replay(
     return outcome
 
 
-def as_it_was(moments: Sequence[DemandSample], *, each: int, every: float = 15.0) -> ReplayResult:
+def as_it_was(moments: Sequence[DemandSample], *, each: int) -> ReplayResult:
     """Count the recorded members in the same way as `replay` counts simulated ones."""
-    outcome, world = ReplayResult(every=every), _Simulation(max(1, each))
+    outcome, world = ReplayResult(every=15.0), _Simulation(max(1, each))
     for i, moment in enumerate(moments):
         if i:
             outcome.created += max(0, moment.members - moments[i - 1].members)

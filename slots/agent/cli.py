@@ -35,9 +35,9 @@ SWEEP_WAIT = 5.0
 STILL_ENDING = 5  # exit code
 
 
-def build_parser(prog: str = "berth-agent") -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=prog, description="Runs Berth's tasks in the slots of one member."
+        prog="berth-agent", description="Runs Berth's tasks in the slots of one member."
     )
     add_arguments(parser)
     parser.add_argument("--version", "--once-version", action="version", version=name_version())

@@ -13,9 +13,8 @@ from pools.providers.base import has_agents
 from project.kernel.errors import Conflict
 from project.kernel.http.api_base import StrictSerializer
 from slots.api import schemas as shapes
-from slots.api.members import TAG, MemberEndpoint, show_member_view
+from slots.api.members import TAG, MemberEndpoint, answer_member
 from slots.members.restart import restart_member
-from slots.members.selectors import view_member
 from slots.members.token_rotation import order_token, rotates
 from slots.members.tokens import issue_token
 
@@ -105,7 +104,7 @@ class MemberRotate(MemberEndpoint):
         self.find(member_id, "edit_member")
         body = read_body(request, RotateBody)
         order_token(member_id=member_id, reason=body["reason"], ends_previous=body["ends_previous"])
-        return Response(show_member_view(view_member(member_id)))
+        return answer_member(member_id)
 
 
 class MemberRestart(MemberEndpoint):
@@ -125,7 +124,7 @@ class MemberRestart(MemberEndpoint):
         restart_member(
             member_id=member_id, reason=read_body(request, shapes.NeededReasonBody)["reason"]
         )
-        return Response(show_member_view(view_member(member_id)))
+        return answer_member(member_id)
 
 
 def make_token(member: Member, *, reason: str = "", ends_previous: bool = False) -> str:

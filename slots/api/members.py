@@ -107,7 +107,7 @@ class MemberDetail(MemberEndpoint):
     )
     def get(self, request: Request, member_id: int) -> Response:
         self.find(member_id, "read")
-        return Response(show_member_view(view_member(member_id)))
+        return answer_member(member_id)
 
     @describe(
         "Change a member",
@@ -125,7 +125,7 @@ class MemberDetail(MemberEndpoint):
         changes, reason = split_reason(request.data)
         refuse_unknown(changes, shapes.MEMBER_CHANGES["properties"])
         services.edit_member(member_id=member_id, reason=reason, where="", **changes)
-        return Response(show_member_view(view_member(member_id)))
+        return answer_member(member_id)
 
     @describe(
         "Remove a member",
@@ -173,7 +173,7 @@ class MemberCordon(MemberEndpoint):
         services.cordon_member(
             member_id=member_id, reason=read_body(request, shapes.NeededReasonBody)["reason"]
         )
-        return Response(show_member_view(view_member(member_id)))
+        return answer_member(member_id)
 
 
 class MemberUncordon(MemberEndpoint):
@@ -191,7 +191,7 @@ class MemberUncordon(MemberEndpoint):
         services.uncordon_member(
             member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
         )
-        return Response(show_member_view(view_member(member_id)))
+        return answer_member(member_id)
 
 
 class MemberKeep(MemberEndpoint):
@@ -209,7 +209,7 @@ class MemberKeep(MemberEndpoint):
         services.cancel_member_removal(
             member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
         )
-        return Response(show_member_view(view_member(member_id)))
+        return answer_member(member_id)
 
 
 class MemberHeartbeat(MemberEndpoint):
@@ -399,6 +399,10 @@ def show_member(member: Member) -> dict[str, object]:
         "created_at": member.created_at,
         "changed_at": member.changed_at,
     }
+
+
+def answer_member(member_id: int) -> Response:
+    return Response(show_member_view(view_member(member_id)))
 
 
 def show_member_view(view: MemberView) -> dict[str, object]:

@@ -162,8 +162,8 @@ def lock_overdue(member_id: int) -> members_sql.LockOverdueRow | None:
     return members_sql.lock_overdue(member=member_id)
 
 
-def list_stuck(limit: int = 50) -> list[StuckDrain]:
-    rows = members_sql.stuck_drains(limit, over=STUCK_AFTER)
+def list_stuck() -> list[StuckDrain]:
+    rows = members_sql.stuck_drains(50, over=STUCK_AFTER)
     return [
         StuckDrain(
             r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id

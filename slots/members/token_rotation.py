@@ -96,14 +96,14 @@ def rotate_due(pool: Pool) -> int:
     return len(rows)
 
 
-def list_old_tokens(limit: int = 50) -> list[OldToken]:
+def list_old_tokens() -> list[OldToken]:
     """Tokens that an operator should check."""
     limits = token_limits()
     specs = {pool.pk: spec_of(pool) for pool in list_pools()}
     ours = [pool_id for pool_id, spec in specs.items() if rotates(spec)]
     theirs = [pool_id for pool_id, spec in specs.items() if has_agents(spec) and not rotates(spec)]
     rows = members_sql.old_tokens(
-        limit,
+        50,
         age=limits["age"],
         untaken=UNTAKEN,
         notice=NOTICE if token_age() else 0.0,

@@ -282,18 +282,17 @@ def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
 
 
 def find_rows(
-    identity: Identity, query: ClaimSearch, before: int | None, limit: int = PAGE
+    identity: Identity, query: ClaimSearch, before: int | None
 ) -> tuple[list[ClaimRow], int | None]:
     wanted = filter_of(identity, query)
     if wanted is None:
         return [], None
-    claims = list_claims(wanted, before=before, limit=limit + 1, explain=True)
+    claims = list_claims(wanted, before=before, limit=PAGE + 1, explain=True)
     # The query checks only the first pool of each claim. A claim of several pools is shown only
     # to users that may read all of them.
-    shown = [claim for claim in claims[:limit] if len(claim.pools) == 1 or may_see(identity, claim)]
-    return [make_row(identity, claim) for claim in shown], claims[limit - 1].id if len(
-        claims
-    ) > limit else None
+    shown = [claim for claim in claims[:PAGE] if len(claim.pools) == 1 or may_see(identity, claim)]
+    more = claims[PAGE - 1].id if len(claims) > PAGE else None
+    return [make_row(identity, claim) for claim in shown], more
 
 
 @dataclass(frozen=True, slots=True)

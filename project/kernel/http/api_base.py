@@ -152,16 +152,14 @@ def etag_of(*parts: object) -> str:
     return f'"{hashlib.sha256(repr(parts).encode()).hexdigest()[:20]}"'
 
 
-def check_match(request: Request, etag: str, *, is_required: bool = True) -> None:
+def check_match(request: Request, etag: str) -> None:
     """Raises unless If-Match names `etag`. The caller must hold the row's lock."""
     given = request.headers.get("If-Match")
     if given is None:
-        if is_required:
-            raise PreconditionRequired(
-                "The header If-Match is required for a change of configuration.",
-                way_out="Read the configuration, and send its ETag as If-Match.",
-            )
-        return
+        raise PreconditionRequired(
+            "The header If-Match is required for a change of configuration.",
+            way_out="Read the configuration, and send its ETag as If-Match.",
+        )
     if given.strip() != "*" and etag not in re.findall(r'(?:W/)?"[^"]*"', given):
         raise PreconditionFailed(
             "The configuration has changed since you read it.",
