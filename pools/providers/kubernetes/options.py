@@ -221,7 +221,9 @@ TOLERATION_FIELDS = Fields(
 class Toleration(ValueType[Mapping[str, Any]]):
     def read(self, value: object, where: str, faults: Faults) -> Mapping[str, Any] | None:
         before = faults.count
-        found = {k: v for k, v in TOLERATION_FIELDS.read(value, where, faults).items() if v != ""}
+        if isinstance(value, Mapping):  # manifests write "" for a field that is left out
+            value = {name: item for name, item in value.items() if item != ""}
+        found = TOLERATION_FIELDS.read(value, where, faults)
         if faults.count > before:
             return None
         if "key" in found and (fault := _fault_of_key(found["key"])):

@@ -227,3 +227,11 @@ def test_stored_pool_with_a_short_grace_is_still_read() -> None:
         "slots": ["any"],
     }
     assert read_stored("lab", json.dumps(stored)).options["template"]["grace"] == 5
+
+
+def test_empty_texts_of_a_toleration_count_as_left_out() -> None:
+    """Manifests that programs write have them."""
+    written = {"key": "dedicated", "operator": "", "value": "ci", "effect": ""}
+    once, faults = read(template={**TEMPLATE, "tolerations": [written]})
+    assert faults == []
+    assert once["template"]["tolerations"] == [{"key": "dedicated", "value": "ci"}]
