@@ -29,9 +29,9 @@ def answer_to(caller: Any, name: str, number: int) -> tuple[int, dict[str, Any]]
     body = {**body, "slot": number} if body and "slot" in body else body
     answer = caller(method, path.format(number), body)
     return answer.status, {
-        key: re.sub(str(number), "N", str(value))
+        key: re.sub(rf"\b{number}\b", "N", str(value))
         for key, value in answer.body.items()
-        if key != "instance"
+        if key not in ("instance", "status")
     }
 
 

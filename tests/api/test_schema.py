@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
 import pytest
 import schemathesis
@@ -46,6 +47,8 @@ def refuses_what_is_wrong(context: Any, response: Any, case: Any) -> Any:
     )
     if not is_wrong or BULK.search(case.operation.path) or has_null(case.body):
         return None
+    if response.status_code == 412:  # If-Match names an old revision, so the body is not read
+        return None
     return negative_data_rejection(context, response, case)
 
 
@@ -76,7 +79,7 @@ def map_path_parameters(context: Any, path_parameters: Any) -> Any:
     known = AGENT_IDS if context.operation.path.startswith(AGENT) else IDS
     if path_parameters:
         for name, value in path_parameters.items():
-            if name in known and hash(str(value)) % 2:
+            if name in known and crc32(str(value).encode()) % 2:
                 path_parameters[name] = known[name]
     return path_parameters
 
