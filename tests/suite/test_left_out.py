@@ -36,9 +36,12 @@ def test_tests_that_need_opentofu_are_selected_by_its_name(tmp_path: Path) -> No
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "tests.tofu"]
     command += ["--collect-only", "-q", "--rootdir", str(tmp_path)]
+    env = {**os.environ, "PYTEST_ADDOPTS": ""}
     command += ["-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py"), "-k"]
     for words, selected in (("tofu or kube", "test_apply"), ("not tofu and not kube", "test_plan")):
-        done = subprocess.run([*command, words], cwd=TESTS.parent, capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, words], cwd=TESTS.parent, env=env, capture_output=True, text=True
+        )
         found = [line for line in done.stdout.splitlines() if "::" in line]
         assert found == [f"test_it.py::{selected}"], done.stdout + done.stderr
 
