@@ -124,6 +124,7 @@ def test_unknown_topic_is_refused():
 
 @pytest.fixture
 def listener(transactional_db: None) -> Iterator[psycopg.Connection]:
+    assert notify.flush(10)  # hints of earlier tests
     with connect_direct("test") as session:
         session.execute(f"LISTEN {notify.CHANNEL}")
         yield session
@@ -139,7 +140,6 @@ def test_listener_receives_the_topic(listener):
 
 
 def test_hint_is_not_sent_before_the_commit(listener):
-    notify.flush()
     with transaction.atomic():
         publish("slots")
         assert heard(listener, timeout=0.1) == []
