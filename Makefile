@@ -3,20 +3,22 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-INSTALL := $(PYTHON) .ci/install --venv $(VENV)
+# Unless a person names an interpreter, .ci/install may take a faster build of the same version.
+INSTALL := $(PYTHON) .ci/install $(if $(filter file,$(origin PYTHON)),--fastest) --venv $(VENV)
 LOCK := $(INSTALL) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 CODE := project pools slots claims tests manage.py .ci/lock-fits .ci/install .ci/house
 ARGS ?=
 MORE ?=
 NAME ?=
 FILE ?=
+SCENARIO ?=
 # Tests start many processes: compiled modules halve the CPU time of each start.
 COMPILED := unset PYTHONDONTWRITEBYTECODE; PYTHONPYCACHEPREFIX="$${PYTHONPYCACHEPREFIX:-$(CURDIR)/$(VENV)/pyc}"
-# Three workers on two cores: a worker often waits for agents, pods and browsers.
-WHOLE := -n 3 --dist loadscope --no-loadscope-reorder --durations=20
+# Four workers on two cores: a worker often waits for agents, pods and browsers.
+WHOLE := -n 4 --dist loadscope --no-loadscope-reorder --durations=20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test lint format types contracts house check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean
+.PHONY: help setup setup-dev up test faults lint format types contracts house check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +40,10 @@ up: $(VENV)/.run  ## start Berth here: http://127.0.0.1:8000/ (BERTH_PORT, BERTH
 test: $(VENV)/.dev  ## run the tests; ARGS go to pytest: make test ARGS="tests/end_to_end -x"
 	@echo "[make] starting the tests, with a PostgreSQL and a Valkey of their own"
 	@$(COMPILED) $(RUN) -m pytest $(if $(ARGS),$(ARGS),$(WHOLE)) $(MORE)
+
+faults: $(VENV)/.dev  ## inject faults into real stacks, hours: SCENARIO=kill-bind ROUNDS=5 ROUND=3 SEED=7 MINUTES=30 NAME=mine; REPORT=1 writes docs/faults.md
+	@$(COMPILED) $(RUN) -m tests.faults.campaign $(SCENARIO) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ROUND),--round $(ROUND)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(NAME),--name $(NAME)) $(if $(REPORT),--report)
 
 lint: $(VENV)/.dev  ## ruff: rules and format
 	@$(RUN) -m ruff check $(CODE)

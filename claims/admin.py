@@ -11,7 +11,10 @@ from claims.lifecycle.pool_deletion import delete_pool
 from claims.lifecycle.update import prioritise_claim
 from claims.models import (
     Approval,
+    BackendConflict,
+    BackendTarget,
     Claim,
+    ClaimPart,
     ClaimSet,
     Lease,
     Lift,
@@ -34,9 +37,11 @@ from project.kernel.ui.admin_base import (
     as_json,
     lines,
     link,
+    link_column,
     link_list,
     links,
     read_once,
+    shown_column,
 )
 from slots.members.services import pause_pool, resume_pool
 from slots.models import Slot
@@ -64,22 +69,10 @@ class LinkedEventAdmin(EventAdmin):
         "actor",
         "reason",
     )
-
-    @admin.display(description="pool")
-    def pool(self, event: Event) -> SafeString | str:
-        return link("pools.pool", event.pool_id)
-
-    @admin.display(description="member")
-    def member(self, event: Event) -> SafeString | str:
-        return link("pools.member", event.member_id)
-
-    @admin.display(description="slot")
-    def slot(self, event: Event) -> SafeString | str:
-        return link("slots.slot", event.slot_id)
-
-    @admin.display(description="claim")
-    def claim(self, event: Event) -> SafeString | str:
-        return link("claims.claim", event.claim_id)
+    pool = link_column("pools.pool", "pool")
+    member = link_column("pools.member", "member")
+    slot = link_column("slots.slot", "slot")
+    claim = link_column("claims.claim", "claim")
 
 
 @admin.register(Pool)
@@ -115,9 +108,7 @@ class PoolAdmin(ReadAdmin):
             ]
         )
 
-    @admin.display(description="spec")
-    def spec_shown(self, pool: Pool) -> SafeString:
-        return as_json(pool.spec)
+    spec_shown = shown_column(as_json, "spec")
 
     @service_action(
         "Pause",
@@ -176,13 +167,8 @@ class ClaimAdmin(ReadAdmin):
     readonly_fields = ("shape_link", "slots", "spec_shown", "backend_shown", "last_events")
     does = ("prioritise", "cancel", "force_release_claims")
 
-    @admin.display(description="pool")
-    def pool_link(self, claim: Claim) -> SafeString | str:
-        return link("pools.pool", claim.pool_id, claim.pool.name if claim.pool else None)
-
-    @admin.display(description="shape")
-    def shape_link(self, claim: Claim) -> SafeString | str:
-        return link("claims.shape", claim.shape_id)
+    pool_link = link_column("pools.pool", "pool", shown="name")
+    shape_link = link_column("claims.shape", "shape")
 
     @admin.display(description="slots")
     @read_once
@@ -201,13 +187,8 @@ class ClaimAdmin(ReadAdmin):
             for slot in held
         )
 
-    @admin.display(description="spec")
-    def spec_shown(self, claim: Claim) -> SafeString:
-        return as_json(claim.spec)
-
-    @admin.display(description="backend")
-    def backend_shown(self, claim: Claim) -> SafeString:
-        return as_json(claim.backend)
+    spec_shown = shown_column(as_json, "spec")
+    backend_shown = shown_column(as_json, "backend")
 
     @service_action(
         "Prioritise",
@@ -240,18 +221,9 @@ class ShapeAdmin(ReadAdmin):
     lookups = {"id": "pk", "kind": "kind"}
     exclude = ("digest", "terms", "wait_reason")
     readonly_fields = ("digest_shown", "terms_shown", "wait_reason_shown", "more")
-
-    @admin.display(description="digest")
-    def digest_shown(self, shape: Shape) -> str:
-        return as_hex(shape.digest)
-
-    @admin.display(description="terms")
-    def terms_shown(self, shape: Shape) -> SafeString:
-        return as_json(shape.terms)
-
-    @admin.display(description="wait reason")
-    def wait_reason_shown(self, shape: Shape) -> SafeString:
-        return as_json(shape.wait_reason)
+    digest_shown = shown_column(as_hex, "digest")
+    terms_shown = shown_column(as_json, "terms")
+    wait_reason_shown = shown_column(as_json, "wait_reason")
 
     @admin.display(description="see")
     def more(self, shape: Shape) -> SafeString:
@@ -296,10 +268,26 @@ class LeaseAdmin(ReadAdmin):
     list_display = ("claim_link", "generation", "at")
     lookups = {"claim": "claim_id"}
     bare_words = ("claim",)
+    claim_link = link_column("claims.claim", "claim")
 
-    @admin.display(description="claim")
-    def claim_link(self, lease: Lease) -> SafeString | str:
-        return link("claims.claim", lease.claim_id)
+
+@admin.register(ClaimPart)
+class ClaimPartAdmin(ReadAdmin):
+    list_display = ("claim_link", "index", "kind", "pools", "first", "count")
+    list_filter = ("kind",)
+    lookups = {"claim": "claim_id", "kind": "kind"}
+    bare_words = ("claim",)
+    claim_link = link_column("claims.claim", "claim")
+
+
+@admin.register(BackendTarget, BackendConflict)
+class BackendTargetAdmin(ReadAdmin):
+    list_display = ("target", "pool", "claim_link")
+    list_filter = (PoolFilter,)
+    list_select_related = ("pool",)
+    lookups = {"claim": "claim_id", "target": "target", "pool": "pool__name"}
+    bare_words = ("target",)
+    claim_link = link_column("claims.claim", "claim")
 
 
 @admin.register(Lift)
@@ -320,18 +308,9 @@ class PlanAdmin(ReadAdmin):
     bare_words = ("claim",)
     exclude = ("digest", "summary", "facts")
     readonly_fields = ("digest_shown", "summary_shown", "facts_shown")
-
-    @admin.display(description="digest")
-    def digest_shown(self, plan: Plan) -> str:
-        return as_hex(plan.digest)
-
-    @admin.display(description="summary")
-    def summary_shown(self, plan: Plan) -> SafeString:
-        return as_json(plan.summary)
-
-    @admin.display(description="facts")
-    def facts_shown(self, plan: Plan) -> SafeString:
-        return as_json(plan.facts)
+    digest_shown = shown_column(as_hex, "digest")
+    summary_shown = shown_column(as_json, "summary")
+    facts_shown = shown_column(as_json, "facts")
 
 
 @admin.register(Source)
@@ -341,10 +320,7 @@ class SourceAdmin(ReadAdmin):
     bare_words = ("by",)
     exclude = ("digest",)
     readonly_fields = ("digest_shown",)
-
-    @admin.display(description="digest")
-    def digest_shown(self, source: Source) -> str:
-        return as_hex(source.digest)
+    digest_shown = shown_column(as_hex, "digest")
 
 
 @admin.register(Task)
@@ -356,10 +332,7 @@ class TaskAdmin(ReadAdmin):
     bare_words = ("claim",)
     exclude = ("body", "sealed")
     readonly_fields = ("body_shown",)
-
-    @admin.display(description="body")
-    def body_shown(self, task: Task) -> SafeString:
-        return as_json(task.body)
+    body_shown = shown_column(as_json, "body")
 
 
 @admin.register(RescuedState)
@@ -384,10 +357,7 @@ class RescuedStateAdmin(ReadAdmin):
     # Approvers download the state on the page of the claim, which records the download.
     exclude = ("digest", "file")
     readonly_fields = ("digest_shown",)
-
-    @admin.display(description="digest")
-    def digest_shown(self, state: RescuedState) -> str:
-        return as_hex(state.digest)
+    digest_shown = shown_column(as_hex, "digest")
 
 
 @admin.register(Approval)
@@ -396,4 +366,3 @@ class ApprovalAdmin(ReadAdmin):
     list_filter = ("is_yes",)
     lookups = {"id": "pk", "plan": "plan_id", "by": "by_user", "claim": "plan__claim_id"}
     bare_words = ("by",)
-    exclude = ("link",)

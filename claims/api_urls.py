@@ -4,6 +4,7 @@ from django.urls import path, register_converter
 
 from claims.allocation.api import claims
 from claims.lifecycle.api import actions, bulk, drain, pools
+from claims.ports import api as ports_api
 from claims.tasks.agent_api import presence, tasks
 from claims.tasks.api import approvals, runs, sources
 from claims.tasks.states import api as states_api
@@ -73,6 +74,7 @@ urlpatterns = [
         actions.ClaimAcknowledge.as_view(),
         name="api-claim-acknowledge",
     ),
+    path("claims/<id:claim_id>/backend/", ports_api.ClaimBackend.as_view(), name="api-backend"),
     path("claims/<id:claim_id>/keep/", actions.ClaimKeep.as_view(), name="api-claim-keep"),
     path(
         "claims/<id:claim_id>/force-release/",

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from project.kernel.db.sql import Statements
+from project.kernel.db.sql import IdRow, Statements
 
 statements = Statements(Path(__file__).with_name("statements.sql"))
 
@@ -31,13 +31,6 @@ def bind_batch(
     )
 
 
-class BindBatchBeforeRow(NamedTuple):
-    claim_id: int
-    slot_id: int
-    generation: int
-    waited: float
-
-
 def bind_batch_before(
     n: int,
     *,
@@ -48,11 +41,11 @@ def bind_batch_before(
     lane: str,
     actor: str,
     queue: str,
-) -> list[BindBatchBeforeRow]:
+) -> list[BindBatchRow]:
     """Bind_batch for the claims ahead of a claim that is not simple."""
     return statements.fetch_rows(
         "bind_batch_before",
-        BindBatchBeforeRow,
+        BindBatchRow,
         {
             "shapes": shapes,
             "rank": rank,
@@ -64,13 +57,6 @@ def bind_batch_before(
         },
         n=n,
     )
-
-
-class BindBatchPastRow(NamedTuple):
-    claim_id: int
-    slot_id: int
-    generation: int
-    waited: float
 
 
 def bind_batch_past(
@@ -85,11 +71,11 @@ def bind_batch_past(
     kept: list[str],
     actor: str,
     queue: str,
-) -> list[BindBatchPastRow]:
+) -> list[BindBatchRow]:
     """Bind_batch past waiting claims that did not fit (waiters)."""
     return statements.fetch_rows(
         "bind_batch_past",
-        BindBatchPastRow,
+        BindBatchRow,
         {
             "waiters": waiters,
             "shapes": shapes,
@@ -184,20 +170,6 @@ def create_and_bind(
     )
 
 
-class CreateAndBindHereRow(NamedTuple):
-    id: int
-    state: str
-    generation: int
-    created_at: datetime
-    bound_at: datetime | None
-    slot_id: int | None
-    member_id: int | None
-    lane: str | None
-    number: int | None
-    member: str | None
-    labels: str | None
-
-
 def create_and_bind_here(
     *,
     pool_name: str,
@@ -220,11 +192,11 @@ def create_and_bind_here(
     step: str,
     actor: str,
     reason: str,
-) -> CreateAndBindHereRow | None:
+) -> CreateAndBindRow | None:
     """Create_and_bind for a pool without operations."""
     return statements.fetch_one(
         "create_and_bind_here",
-        CreateAndBindHereRow,
+        CreateAndBindRow,
         {
             "pool_name": pool_name,
             "rank": rank,
@@ -334,13 +306,9 @@ def create_gathered(n: int, *, lines: str, callers: str, claims: str) -> list[Cr
     )
 
 
-class HoldQueueRow(NamedTuple):
-    id: int
-
-
-def hold_queue(*, queue: int, digest: bytes) -> HoldQueueRow | None:
+def hold_queue(*, queue: int, digest: bytes) -> IdRow | None:
     """Keeps the queue from being deleted until this transaction has created its claim."""
-    return statements.fetch_one("hold_queue", HoldQueueRow, {"queue": queue, "digest": digest})
+    return statements.fetch_one("hold_queue", IdRow, {"queue": queue, "digest": digest})
 
 
 class CreateRow(NamedTuple):
@@ -389,24 +357,6 @@ def create(
             "actor": actor,
             "reason": reason,
         },
-    )
-
-
-class BindOneRow(NamedTuple):
-    claim_id: int
-    slot_id: int
-    generation: int
-    waited: float
-
-
-def bind_one(
-    *, claim: int, pool: int | None, lane: str, actor: str, queue: str
-) -> BindOneRow | None:
-    """Binds this waiting claim of one slot."""
-    return statements.fetch_one(
-        "bind_one",
-        BindOneRow,
-        {"claim": claim, "pool": pool, "lane": lane, "actor": actor, "queue": queue},
     )
 
 
@@ -556,63 +506,42 @@ def shrink(
     )
 
 
-class ReserveRow(NamedTuple):
-    id: int
-    generation: int
-
-
-def reserve(*, generation: int, ttl: timedelta | str, claim: int, actor: str) -> list[ReserveRow]:
+def reserve(*, generation: int, ttl: timedelta | str, claim: int, actor: str) -> list[HandOverRow]:
     """The plan is stored and the slot waits for the approval."""
     return statements.fetch_rows(
         "reserve",
-        ReserveRow,
+        HandOverRow,
         {"generation": generation, "ttl": ttl, "claim": claim, "actor": actor},
     )
 
 
-class ResumeRow(NamedTuple):
-    id: int
-    generation: int
-
-
 def resume(
     *, plan: int | None, generation: int, claim: int, actor: str, reason: str
-) -> list[ResumeRow]:
+) -> list[HandOverRow]:
     """Approved in time: the apply runs in the reserved slot."""
     return statements.fetch_rows(
         "resume",
-        ResumeRow,
+        HandOverRow,
         {"plan": plan, "generation": generation, "claim": claim, "actor": actor, "reason": reason},
     )
 
 
-class ResumePlanningRow(NamedTuple):
-    id: int
-    generation: int
-
-
-def resume_planning(
-    *, generation: int, claim: int, actor: str, reason: str
-) -> list[ResumePlanningRow]:
+def resume_planning(*, generation: int, claim: int, actor: str, reason: str) -> list[HandOverRow]:
     """The claim plans again in its reserved slot."""
     return statements.fetch_rows(
         "resume_planning",
-        ResumePlanningRow,
+        HandOverRow,
         {"generation": generation, "claim": claim, "actor": actor, "reason": reason},
     )
 
 
-class UnparkRow(NamedTuple):
-    id: int
-
-
 def unpark(
     *, plan: int | None, claim: int, generation: int, actor: str, reason: str
-) -> list[UnparkRow]:
+) -> list[IdRow]:
     """Approved without a slot: the claim goes to the head of its queue."""
     return statements.fetch_rows(
         "unpark",
-        UnparkRow,
+        IdRow,
         {"plan": plan, "claim": claim, "generation": generation, "actor": actor, "reason": reason},
     )
 
@@ -631,14 +560,10 @@ def plan_anew(*, claim: int, generation: int, actor: str, reason: str) -> list[P
     )
 
 
-class BlockUnparkedRow(NamedTuple):
-    id: int
-
-
-def block_unparked(*, claim: int, actor: str, reason: str) -> list[BlockUnparkedRow]:
+def block_unparked(*, claim: int, actor: str, reason: str) -> list[IdRow]:
     """Blocks a queued claim of a locked workspace."""
     return statements.fetch_rows(
-        "block_unparked", BlockUnparkedRow, {"claim": claim, "actor": actor, "reason": reason}
+        "block_unparked", IdRow, {"claim": claim, "actor": actor, "reason": reason}
     )
 
 
@@ -667,20 +592,13 @@ def reserve_again(
     )
 
 
-class ReserveNearRow(NamedTuple):
-    claim_id: int
-    slot_id: int
-    member_id: int
-    generation: int
-
-
 def reserve_near(
     *, claim: int, generation: int, member: int, pool: int | None, lanes: list[str], actor: str
-) -> list[ReserveNearRow]:
+) -> list[ReserveAgainRow]:
     """Reserve_again on one member, where the claim was before."""
     return statements.fetch_rows(
         "reserve_near",
-        ReserveNearRow,
+        ReserveAgainRow,
         {
             "claim": claim,
             "generation": generation,
@@ -692,20 +610,13 @@ def reserve_near(
     )
 
 
-class BindNearRow(NamedTuple):
-    claim_id: int
-    slot_id: int
-    generation: int
-    waited: float
-
-
 def bind_near(
     *, claim: int, member: int, pool: int | None, lanes: list[str], actor: str, queue: str
-) -> list[BindNearRow]:
+) -> list[BindBatchRow]:
     """Binds an approved claim to a slot of the member that stores its plan, if one is free."""
     return statements.fetch_rows(
         "bind_near",
-        BindNearRow,
+        BindBatchRow,
         {
             "claim": claim,
             "member": member,
@@ -728,11 +639,6 @@ def expire(*, claim: int) -> list[ExpireRow]:
     return statements.fetch_rows("expire", ExpireRow, {"claim": claim})
 
 
-class MoveRow(NamedTuple):
-    id: int
-    generation: int
-
-
 def move(
     *,
     generation: int,
@@ -743,11 +649,11 @@ def move(
     ordinals: list[int],
     actor: str,
     reason: str,
-) -> list[MoveRow]:
+) -> list[HandOverRow]:
     """Migration, or replacement of lost slots."""
     return statements.fetch_rows(
         "move",
-        MoveRow,
+        HandOverRow,
         {
             "generation": generation,
             "claim": claim,
@@ -780,16 +686,10 @@ def earlier_claim(*, pool: int, lane: str, claim: int) -> int | None:
     return statements.fetch_value("earlier_claim", {"pool": pool, "lane": lane, "claim": claim})
 
 
-class PrioritiseRow(NamedTuple):
-    id: int
-
-
-def prioritise(*, rank: int, claim: int, actor: str, reason: str) -> list[PrioritiseRow]:
+def prioritise(*, rank: int, claim: int, actor: str, reason: str) -> list[IdRow]:
     """Changes the rank of a waiting claim."""
     return statements.fetch_rows(
-        "prioritise",
-        PrioritiseRow,
-        {"rank": rank, "claim": claim, "actor": actor, "reason": reason},
+        "prioritise", IdRow, {"rank": rank, "claim": claim, "actor": actor, "reason": reason}
     )
 
 
@@ -829,48 +729,27 @@ def lock_workspace(*, workspace: int) -> list[LockWorkspaceRow]:
     return statements.fetch_rows("lock_workspace", LockWorkspaceRow, {"workspace": workspace})
 
 
-class PromoteRow(NamedTuple):
-    id: int
-
-
-def promote(*, workspace: int, actor: str) -> list[PromoteRow]:
+def promote(*, workspace: int, actor: str) -> list[IdRow]:
     """Queues the next serial claim of a workspace."""
-    return statements.fetch_rows("promote", PromoteRow, {"workspace": workspace, "actor": actor})
+    return statements.fetch_rows("promote", IdRow, {"workspace": workspace, "actor": actor})
 
 
-class FreeBlockedRow(NamedTuple):
-    id: int
-
-
-def free_blocked(n: int, *, workspace: int, actor: str) -> list[FreeBlockedRow]:
+def free_blocked(n: int, *, workspace: int, actor: str) -> list[IdRow]:
     """Queues the claims of a workspace that only its lock or a back-off has blocked."""
     return statements.fetch_rows(
-        "free_blocked", FreeBlockedRow, {"workspace": workspace, "actor": actor}, n=n
+        "free_blocked", IdRow, {"workspace": workspace, "actor": actor}, n=n
     )
 
 
-class FreeAfterBackOffRow(NamedTuple):
-    id: int
-
-
-def free_after_back_off(*, claim: int, actor: str) -> list[FreeAfterBackOffRow]:
+def free_after_back_off(*, claim: int, actor: str) -> list[IdRow]:
     """Queues one claim without workspace after its back-off."""
-    return statements.fetch_rows(
-        "free_after_back_off", FreeAfterBackOffRow, {"claim": claim, "actor": actor}
-    )
+    return statements.fetch_rows("free_after_back_off", IdRow, {"claim": claim, "actor": actor})
 
 
-class BlockWaitingRow(NamedTuple):
-    id: int
-
-
-def block_waiting(n: int, *, workspace: int, actor: str, reason: str) -> list[BlockWaitingRow]:
+def block_waiting(n: int, *, workspace: int, actor: str, reason: str) -> list[IdRow]:
     """Blocks the queued claims of a locked workspace."""
     return statements.fetch_rows(
-        "block_waiting",
-        BlockWaitingRow,
-        {"workspace": workspace, "actor": actor, "reason": reason},
-        n=n,
+        "block_waiting", IdRow, {"workspace": workspace, "actor": actor, "reason": reason}, n=n
     )
 
 
@@ -889,15 +768,9 @@ def overtaken(*, slots: list[int], claim: int) -> list[OvertakenRow]:
     return statements.fetch_rows("overtaken", OvertakenRow, {"slots": slots, "claim": claim})
 
 
-class PassWaitersRow(NamedTuple):
-    id: int
-
-
-def pass_waiters(*, claims: list[int], counts: list[int]) -> list[PassWaitersRow]:
+def pass_waiters(*, claims: list[int], counts: list[int]) -> list[IdRow]:
     """Counts slots that are taken past each of these claims."""
-    return statements.fetch_rows(
-        "pass_waiters", PassWaitersRow, {"claims": claims, "counts": counts}
-    )
+    return statements.fetch_rows("pass_waiters", IdRow, {"claims": claims, "counts": counts})
 
 
 def find_on_one(n: int, *, lanes: list[str], pool: int, labels: str) -> int | None:
@@ -966,19 +839,13 @@ def find_run_from(
     )
 
 
-class LockCommonNumberRow(NamedTuple):
-    id: int
-    member_id: int
-    number: int
-
-
 def lock_common_number(
     *, labels: str, pool: int, lanes: list[str], number: int
-) -> LockCommonNumberRow | None:
+) -> LockOnOneRow | None:
     """Locks this number in one pool."""
     return statements.fetch_one(
         "lock_common_number",
-        LockCommonNumberRow,
+        LockOnOneRow,
         {"labels": labels, "pool": pool, "lanes": lanes, "number": number},
     )
 
@@ -1209,45 +1076,26 @@ def pool_name(*, pool: int) -> str | None:
     return statements.fetch_value("pool_name", {"pool": pool})
 
 
-class AddShareRow(NamedTuple):
-    id: int
-
-
-def add_share(*, workspace: int, pool: int, by: str, reason: str) -> list[AddShareRow]:
+def add_share(*, workspace: int, pool: int, by: str, reason: str) -> list[IdRow]:
     """Lets a pool use a workspace of another pool, or decides an open request for that."""
     return statements.fetch_rows(
-        "add_share", AddShareRow, {"workspace": workspace, "pool": pool, "by": by, "reason": reason}
+        "add_share", IdRow, {"workspace": workspace, "pool": pool, "by": by, "reason": reason}
     )
 
 
-class DropShareRow(NamedTuple):
-    id: int
-
-
-def drop_share(*, workspace: int, pool: int) -> list[DropShareRow]:
+def drop_share(*, workspace: int, pool: int) -> list[IdRow]:
     """Ends the use of a workspace by another pool."""
-    return statements.fetch_rows("drop_share", DropShareRow, {"workspace": workspace, "pool": pool})
+    return statements.fetch_rows("drop_share", IdRow, {"workspace": workspace, "pool": pool})
 
 
-class DropUnusedWorkspaceRow(NamedTuple):
-    id: int
-
-
-def drop_unused_workspace(*, pool: int, name: str) -> list[DropUnusedWorkspaceRow]:
+def drop_unused_workspace(*, pool: int, name: str) -> list[IdRow]:
     """Deletes a workspace without claims, lock and shares."""
-    return statements.fetch_rows(
-        "drop_unused_workspace", DropUnusedWorkspaceRow, {"pool": pool, "name": name}
-    )
+    return statements.fetch_rows("drop_unused_workspace", IdRow, {"pool": pool, "name": name})
 
 
-class FindWorkspaceRow(NamedTuple):
-    id: int
-    pool_id: int | None
-
-
-def find_workspace(*, pool: int, name: str) -> FindWorkspaceRow | None:
+def find_workspace(*, pool: int, name: str) -> AcknowledgeRow | None:
     """The workspace of a pool."""
-    return statements.fetch_one("find_workspace", FindWorkspaceRow, {"pool": pool, "name": name})
+    return statements.fetch_one("find_workspace", AcknowledgeRow, {"pool": pool, "name": name})
 
 
 class FindSharedWorkspaceRow(NamedTuple):
@@ -1265,24 +1113,16 @@ def find_shared_workspace(*, pool: int, name: str) -> FindSharedWorkspaceRow | N
     )
 
 
-class HoldShareRow(NamedTuple):
-    id: int
-
-
-def hold_share(*, workspace: int, pool: int) -> HoldShareRow | None:
+def hold_share(*, workspace: int, pool: int) -> IdRow | None:
     """Keeps the permission to use a workspace of another pool until this transaction ends."""
-    return statements.fetch_one("hold_share", HoldShareRow, {"workspace": workspace, "pool": pool})
+    return statements.fetch_one("hold_share", IdRow, {"workspace": workspace, "pool": pool})
 
 
-class AdoptWorkspaceRow(NamedTuple):
-    id: int
-
-
-def adopt_workspace(*, pool: int | None, name: str) -> list[AdoptWorkspaceRow]:
+def adopt_workspace(*, pool: int | None, name: str) -> list[IdRow]:
     """The pool takes over a workspace of the deleted pool of the same name, or one without a
     pool.
     """
-    return statements.fetch_rows("adopt_workspace", AdoptWorkspaceRow, {"pool": pool, "name": name})
+    return statements.fetch_rows("adopt_workspace", IdRow, {"pool": pool, "name": name})
 
 
 def add_workspace(*, pool: int | None, name: str) -> None:
@@ -1317,16 +1157,9 @@ def share_workspace(*, workspace: int) -> ShareWorkspaceRow | None:
     return statements.fetch_one("share_workspace", ShareWorkspaceRow, {"workspace": workspace})
 
 
-class HoldWorkspaceRow(NamedTuple):
-    id: int
-    is_locked: bool
-    locked_by: str
-    lock_reason: str
-
-
-def hold_workspace(*, workspace: int) -> HoldWorkspaceRow | None:
+def hold_workspace(*, workspace: int) -> ShareWorkspaceRow | None:
     """Locks a workspace for a new serial claim: one at a time."""
-    return statements.fetch_one("hold_workspace", HoldWorkspaceRow, {"workspace": workspace})
+    return statements.fetch_one("hold_workspace", ShareWorkspaceRow, {"workspace": workspace})
 
 
 class LockWorkspaceRowRow(NamedTuple):
@@ -1361,15 +1194,11 @@ def serial_holder(*, workspace: int) -> int | None:
     return statements.fetch_value("serial_holder", {"workspace": workspace})
 
 
-class WorkspacesToFreeRow(NamedTuple):
-    id: int
-
-
-def workspaces_to_free(n: int) -> list[WorkspacesToFreeRow]:
+def workspaces_to_free(n: int) -> list[IdRow]:
     """Workspaces without lock in which a blocked claim may go: a claim that is not serial, or
     a serial claim while no other serial claim is under way.
     """
-    return statements.fetch_rows("workspaces_to_free", WorkspacesToFreeRow, {}, n=n)
+    return statements.fetch_rows("workspaces_to_free", IdRow, {}, n=n)
 
 
 class SlotPlaceRow(NamedTuple):
@@ -1480,15 +1309,10 @@ def longest_free_run(
     )
 
 
-class MostOnOneRow(NamedTuple):
-    member_id: int
-    length: int
-
-
-def most_on_one(*, pool: int, lanes: list[str], labels: str) -> MostOnOneRow | None:
+def most_on_one(*, pool: int, lanes: list[str], labels: str) -> LongestFreeRunRow | None:
     """The member with these labels that has the most free slots of these lanes."""
     return statements.fetch_one(
-        "most_on_one", MostOnOneRow, {"pool": pool, "lanes": lanes, "labels": labels}
+        "most_on_one", LongestFreeRunRow, {"pool": pool, "lanes": lanes, "labels": labels}
     )
 
 
@@ -1515,22 +1339,14 @@ def blocked_by(*, claims: list[int]) -> list[BlockedByRow]:
     return statements.fetch_rows("blocked_by", BlockedByRow, {"claims": claims})
 
 
-class QueueRow(NamedTuple):
-    id: int
-
-
-def queue(n: int, *, pool_name: str) -> list[QueueRow]:
+def queue(n: int, *, pool_name: str) -> list[IdRow]:
     """Waiting claims of a pool in the order of their turns."""
-    return statements.fetch_rows("queue", QueueRow, {"pool_name": pool_name}, n=n)
+    return statements.fetch_rows("queue", IdRow, {"pool_name": pool_name}, n=n)
 
 
-class QueueBlockedRow(NamedTuple):
-    id: int
-
-
-def queue_blocked(n: int, *, pool_name: str) -> list[QueueBlockedRow]:
+def queue_blocked(n: int, *, pool_name: str) -> list[IdRow]:
     """Blocked claims of a pool."""
-    return statements.fetch_rows("queue_blocked", QueueBlockedRow, {"pool_name": pool_name}, n=n)
+    return statements.fetch_rows("queue_blocked", IdRow, {"pool_name": pool_name}, n=n)
 
 
 class CountQueuesRow(NamedTuple):
@@ -1562,23 +1378,14 @@ def member_name(*, member: int) -> str | None:
     return statements.fetch_value("member_name", {"member": member})
 
 
-class LanesOfRow(NamedTuple):
-    id: int
-    lanes: list[str]
-
-
-def lanes_of(*, shapes: list[int]) -> list[LanesOfRow]:
+def lanes_of(*, shapes: list[int]) -> list[ShapeByDigestRow]:
     """The lanes that some queues accept."""
-    return statements.fetch_rows("lanes_of", LanesOfRow, {"shapes": shapes})
+    return statements.fetch_rows("lanes_of", ShapeByDigestRow, {"shapes": shapes})
 
 
-class ClaimsOnMemberRow(NamedTuple):
-    id: int
-
-
-def claims_on_member(*, member: int) -> list[ClaimsOnMemberRow]:
+def claims_on_member(*, member: int) -> list[IdRow]:
     """The claims that hold slots of a member."""
-    return statements.fetch_rows("claims_on_member", ClaimsOnMemberRow, {"member": member})
+    return statements.fetch_rows("claims_on_member", IdRow, {"member": member})
 
 
 class CountWorkspacesRow(NamedTuple):
@@ -1593,15 +1400,11 @@ def count_workspaces(*, workspaces: list[int]) -> list[CountWorkspacesRow]:
     return statements.fetch_rows("count_workspaces", CountWorkspacesRow, {"workspaces": workspaces})
 
 
-class LiveOfPoolRow(NamedTuple):
-    id: int
-
-
-def live_of_pool(n: int, *, pool: int) -> list[LiveOfPoolRow]:
+def live_of_pool(n: int, *, pool: int) -> list[IdRow]:
     """Claims that hold slots of a pool or wait for it, also if they name it after another
     pool.
     """
-    return statements.fetch_rows("live_of_pool", LiveOfPoolRow, {"pool": pool}, n=n)
+    return statements.fetch_rows("live_of_pool", IdRow, {"pool": pool}, n=n)
 
 
 def count_live(*, pool: int) -> int:
@@ -1670,41 +1473,33 @@ def lock_workspace_of(*, claim: int) -> LockWorkspaceOfRow | None:
     return statements.fetch_one("lock_workspace_of", LockWorkspaceOfRow, {"claim": claim})
 
 
-def holds_on(*, claim: int, member: int) -> bool:
-    """Whether a claim holds a slot of this member and the member is lost."""
-    return statements.fetch_sole_value("holds_on", {"claim": claim, "member": member})
+def holds_on(*, claim: int, member: int, grace: float) -> bool:
+    """Whether a claim holds a slot of this member, the member is lost, and the claim was bound
+    at least `grace` seconds ago.
+    """
+    return statements.fetch_sole_value(
+        "holds_on", {"claim": claim, "member": member, "grace": grace}
+    )
 
 
-class HoldPoolRow(NamedTuple):
-    id: int
-
-
-def hold_pool(*, pool: int) -> list[HoldPoolRow]:
+def hold_pool(*, pool: int) -> list[IdRow]:
     """Locks a pool for its deletion: a new claim in it waits, and then finds the pool closed."""
-    return statements.fetch_rows("hold_pool", HoldPoolRow, {"pool": pool})
+    return statements.fetch_rows("hold_pool", IdRow, {"pool": pool})
 
 
-class AdoptRow(NamedTuple):
-    id: int
-
-
-def adopt(n: int, *, shape: int, pool: int, lease: str, actor: str) -> list[AdoptRow]:
+def adopt(n: int, *, shape: int, pool: int, lease: str, actor: str) -> list[IdRow]:
     """The pool of a queue exists now: its claims get the lease limits of the pool, unless they
     have their own.
     """
     return statements.fetch_rows(
-        "adopt", AdoptRow, {"shape": shape, "pool": pool, "lease": lease, "actor": actor}, n=n
+        "adopt", IdRow, {"shape": shape, "pool": pool, "lease": lease, "actor": actor}, n=n
     )
 
 
-class DisownRow(NamedTuple):
-    id: int
-
-
-def disown(n: int, *, shape: int, pool: int | None, actor: str) -> list[DisownRow]:
+def disown(n: int, *, shape: int, pool: int | None, actor: str) -> list[IdRow]:
     """The pool of a queue is deleted; its claims wait for a new pool of this name."""
     return statements.fetch_rows(
-        "disown", DisownRow, {"shape": shape, "pool": pool, "actor": actor}, n=n
+        "disown", IdRow, {"shape": shape, "pool": pool, "actor": actor}, n=n
     )
 
 
@@ -1713,28 +1508,14 @@ def name_kind(*, kind: str, shape: int) -> None:
     statements.execute("name_kind", {"kind": kind, "shape": shape})
 
 
-class PoolsByIdRow(NamedTuple):
-    id: int
-    name: str
-    revision: int
-    state: str
-    queue: str
-    provider: str
-    spec: str
-
-
-def pools_by_id(*, pools: list[int]) -> list[PoolsByIdRow]:
+def pools_by_id(*, pools: list[int]) -> list[PoolsByNameRow]:
     """The facts about pools that the allocator needs."""
-    return statements.fetch_rows("pools_by_id", PoolsByIdRow, {"pools": pools})
+    return statements.fetch_rows("pools_by_id", PoolsByNameRow, {"pools": pools})
 
 
-class DueClaimsRow(NamedTuple):
-    id: int
-
-
-def due_claims(n: int) -> list[DueClaimsRow]:
+def due_claims(n: int) -> list[IdRow]:
     """Claims that are due for a check, the longest overdue first."""
-    return statements.fetch_rows("due_claims", DueClaimsRow, {}, n=n)
+    return statements.fetch_rows("due_claims", IdRow, {}, n=n)
 
 
 class LockDueClaimRow(NamedTuple):
@@ -1764,24 +1545,14 @@ def silence_of(*, claim: int) -> float | None:
     return statements.fetch_value("silence_of", {"claim": claim})
 
 
-class PostponeClaimRow(NamedTuple):
-    id: int
-
-
-def postpone_claim(*, seconds: float | None, claim: int) -> list[PostponeClaimRow]:
+def postpone_claim(*, seconds: float | None, claim: int) -> list[IdRow]:
     """Sets the time of the next check."""
-    return statements.fetch_rows(
-        "postpone_claim", PostponeClaimRow, {"seconds": seconds, "claim": claim}
-    )
+    return statements.fetch_rows("postpone_claim", IdRow, {"seconds": seconds, "claim": claim})
 
 
-class PoolsDeletingRow(NamedTuple):
-    id: int
-
-
-def pools_deleting() -> list[PoolsDeletingRow]:
+def pools_deleting() -> list[IdRow]:
     """Pools in deletion."""
-    return statements.fetch_rows("pools_deleting", PoolsDeletingRow, {})
+    return statements.fetch_rows("pools_deleting", IdRow, {})
 
 
 class OldClaimsRow(NamedTuple):
@@ -1797,19 +1568,13 @@ def old_claims(n: int, *, days: float, after: int) -> list[OldClaimsRow]:
     return statements.fetch_rows("old_claims", OldClaimsRow, {"days": days, "after": after}, n=n)
 
 
-class DeleteLogsRow(NamedTuple):
-    claim_id: int
-
-
-def delete_logs(n: int, *, claims: list[int]) -> list[DeleteLogsRow]:
+def delete_logs(n: int, *, claims: list[int]) -> list[KeepRow]:
     """Deletes logs before their claims, some pieces at a time, since a log may have many."""
-    return statements.fetch_rows("delete_logs", DeleteLogsRow, {"claims": claims}, n=n)
+    return statements.fetch_rows("delete_logs", KeepRow, {"claims": claims}, n=n)
 
 
-class DeleteClaimsRow(NamedTuple):
-    id: int
-
-
-def delete_claims(*, claims: list[int]) -> list[DeleteClaimsRow]:
-    """Deletes claims with the heartbeats of their holders and the rows of their tasks."""
-    return statements.fetch_rows("delete_claims", DeleteClaimsRow, {"claims": claims})
+def delete_claims(*, claims: list[int]) -> list[IdRow]:
+    """Deletes claims with their parts, the heartbeats of their holders and the rows of their
+    tasks.
+    """
+    return statements.fetch_rows("delete_claims", IdRow, {"claims": claims})

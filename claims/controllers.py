@@ -1,16 +1,19 @@
 """The loops that bind claims, run their timed work, and scale pools."""
 
 import time
+from datetime import datetime
 
 from claims.allocation.queues import unused_queues as unused_queues  # registers its chore
 from claims.allocation.queues.allocator import allocate
 from claims.lifecycle import chores as lifecycle_chores  # noqa: F401  registers them
+from claims.ports import backends as backends  # registers its chore
 from claims.scaling import sampling as sampling  # registers its chore
 from claims.scaling.scaler import CHUNK, list_scaled, scale_pools
 from claims.scaling.snapshot import read_wanted
 from claims.tasks.files import retention as retention  # registers its chores
 from project.kernel.controllers.periodic import PeriodicRunner
 from project.kernel.controllers.runtime import Controller
+from project.kernel.validation import moment
 from slots.members import chores as member_chores  # noqa: F401  registers its chores
 
 
@@ -57,9 +60,11 @@ class Scaler(Controller):
         self.pools_left: list[int] = []  # of the round over all pools
         self.round_due = 0.0
         self.scaled_at: dict[int, float] = {}  # requesting pools
+        self.started: datetime | None = None  # by the clock of the database
 
     def step(self) -> bool:
         began = time.monotonic()
+        self.started = self.started or moment()
         rows = list_scaled()
         scaled_at = {row.id: self.scaled_at.get(row.id, 0.0) for row in rows if row.is_requested}
         requesting = [pool for pool, at in scaled_at.items() if began - at >= self.request_interval]
@@ -69,9 +74,9 @@ class Scaler(Controller):
         if not requesting and not self.pools_left:
             return False
         wanted = read_wanted()
-        scale_pools(requesting, wanted)
+        scale_pools(requesting, wanted, started=self.started)
         while self.pools_left and time.monotonic() - began < self.budget:
             # Removed first, so that a chunk that fails does not hold up the next ones.
             chunk, self.pools_left = self.pools_left[:CHUNK], self.pools_left[CHUNK:]
-            scale_pools(chunk, wanted)
+            scale_pools(chunk, wanted, started=self.started)
         return bool(self.pools_left)

@@ -2,20 +2,6 @@
 
 from dataclasses import dataclass
 
-CLAIM_CLASSES = (
-    "waiting",
-    "bound",
-    "running",
-    "apply_pending",
-    "applying",
-    "done",
-    "failed",
-    "expired",
-    "lost",
-    "cancelled",
-    "rejected",
-    "unacknowledged",
-)
 GOOD_OUTCOMES = ("applied", "planned", "released")
 
 

@@ -7,6 +7,7 @@ started. Allocation and lifecycle call the kinds through this module only.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import ClassVar, Protocol, TypedDict
 
 from pools.config.parsing import Faults
@@ -23,6 +24,21 @@ class Work(Protocol):
         """A digest of the whole value: a repeated idempotency key must bring the same value."""
 
 
+class WantedPart(Protocol):
+    """One part of a claim: numbers of one kind, in each of some pools."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def pools(self) -> tuple[str, ...]: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def same_number(self) -> bool: ...
+    @property
+    def where(self) -> str: ...  # its field in the body
+
+
 class NewClaim(Protocol):
     """A claim that is about to be created."""
 
@@ -31,7 +47,19 @@ class NewClaim(Protocol):
     @property
     def size(self) -> int: ...
     @property
+    def kind(self) -> str: ...
+    @property
+    def contiguous(self) -> bool: ...
+    @property
+    def on_one_member(self) -> bool: ...
+    @property
+    def same_number(self) -> bool: ...
+    @property
+    def slot(self) -> int | None: ...
+    @property
     def task(self) -> str: ...
+    @property
+    def workspace(self) -> str: ...
     @property
     def requested_by(self) -> str: ...
     @property
@@ -58,11 +86,64 @@ class ShownApproval(TypedDict):
     given: int
 
 
+class ShownCondition(TypedDict):
+    """A condition of a claim or of a port: since when it is met or not, and why not."""
+
+    type: str  # allocated, programmed or ready
+    is_met: bool
+    is_failed: bool  # it is not met, and waiting does not help
+    since: str | None
+    reason: str
+
+
+class ShownPort(TypedDict):
+    """A port of a claim, with its listener; without one while the claim waits."""
+
+    port: int | None  # of the program, if the claim names it
+    protocol: str
+    pool: str
+    member: str | None
+    number: int | None  # on the load balancer
+    end: int | None  # the last number of a segment
+    address: str | None
+    addresses: list[str]
+    listener: str | None  # its id at the provider
+    target: str | None  # as the provider sees it
+    health: str | None
+    ready: bool
+    conditions: list[ShownCondition]
+
+
+class ShownBackend(TypedDict):
+    ip: str
+    ports: list[int]
+
+
+class ShownSlot(Protocol):
+    @property
+    def lane(self) -> str: ...
+
+
 class ShownClaim(Protocol):
     """A claim that the API or a page is about to show."""
 
     approval: ShownApproval | None
+    ports: list[ShownPort]
+    conditions: list[ShownCondition]
+    backend: ShownBackend | None
 
+    @property
+    def id(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def slots(self) -> Sequence[ShownSlot]: ...
+    @property
+    def bound_at(self) -> datetime | None: ...
+    @property
+    def created_at(self) -> datetime: ...
     @property
     def pool_id(self) -> int | None: ...
     @property
@@ -79,6 +160,14 @@ class ClaimKind(ABC):
         """Parses the field and checks it against the rest of the claim. Adds a fault for each
         problem; returns None if no value remains.
         """
+
+    def names_pools(self, value: object) -> bool:
+        """Whether the field names all pools of the claim, which then needs no `pool`."""
+        return False
+
+    def list_parts(self, work: Work | None) -> Sequence[WantedPart]:
+        """The parts that the work asks for, which replace kind and size of the claim."""
+        return ()
 
     @abstractmethod
     def is_missing(self, claim: NewClaim, pool: ClaimPool | None) -> bool:

@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 from claims.constraints import CLAIM_CONSTRAINT
 from claims.states import CLAIM, CLAIM_SET, SERIAL_LIVE
 from pools.models import Pool
+from project.kernel.db.fields import long_text, optional_moment, short_text
 
 EMPTY = models.Value({}, models.JSONField())
 
@@ -29,7 +30,7 @@ class Shape(models.Model):
     is_simple = models.BooleanField(default=True, db_default=True)
     # Stored once for the queue, not for each of 5,000 claims.
     wait_reason = models.JSONField(null=True, blank=True)
-    tried_at = models.DateTimeField(null=True, blank=True)
+    tried_at = optional_moment()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["digest"], name="shape_digest")]
@@ -50,9 +51,9 @@ class Workspace(models.Model):
         db_index=False,
     )
     name = models.CharField(max_length=120)
-    locked_at = models.DateTimeField(null=True, blank=True)
-    locked_by = models.CharField(max_length=80, blank=True, default="", db_default="")
-    lock_reason = models.TextField(blank=True, default="", db_default="")
+    locked_at = optional_moment()
+    locked_by = short_text(80)
+    lock_reason = long_text()
     # The claim with the lost apply that locked the workspace, until a user records its outcome.
     lost_claim_id = models.BigIntegerField(null=True, blank=True)
 
@@ -76,9 +77,9 @@ class WorkspaceShare(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="shared_workspaces")
     # Null: the pool used it before workspaces belonged to pools, and an operator has to decide.
     # Until then it takes no new claim.
-    allowed_at = models.DateTimeField(null=True, blank=True)
-    allowed_by = models.CharField(max_length=80, blank=True, default="", db_default="")
-    reason = models.TextField(blank=True, default="", db_default="")
+    allowed_at = optional_moment()
+    allowed_by = short_text(80)
+    reason = long_text()
 
     class Meta:
         constraints = [
@@ -113,25 +114,25 @@ class Claim(models.Model):
         Pool, null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="claims"
     )
     # Chosen by the caller: pod:<uid>, workspace:<name>, user:<id>.
-    owner = models.CharField(max_length=160, blank=True, default="", db_default="")
+    owner = short_text(160)
     # The user of the request (`Identity.requester`), also if a token made it.
-    requested_by = models.CharField(max_length=80, blank=True, default="", db_default="")
+    requested_by = short_text(80)
     # Idempotency key, unique for the requester.
     key = models.CharField(max_length=120, null=True, blank=True)
     body_digest = models.BinaryField(null=True, blank=True)
     attempts = models.SmallIntegerField(default=0, db_default=0)
-    notified_at = models.DateTimeField(null=True, blank=True)
+    notified_at = optional_moment()
     # 0: approved; else 100 - priority. Claims are ordered by rank, then id.
     rank = models.SmallIntegerField(default=100, db_default=100)
     state = CLAIM.field()
-    outcome = models.CharField(max_length=16, blank=True, default="", db_default="")
+    outcome = short_text(16)
     size = models.SmallIntegerField(default=1, db_default=1)
     # Slots that later claims have taken while this claim waited.
     passed = models.SmallIntegerField(default=0, db_default=0)
     generation = models.BigIntegerField(default=0, db_default=0)
     # The generation that the last call named.
     named_generation = models.BigIntegerField(default=0, db_default=0)
-    step = models.CharField(max_length=8, blank=True, default="", db_default="")  # plan | apply
+    step = short_text(8)  # plan | apply
     workspace = models.ForeignKey(
         Workspace, null=True, blank=True, on_delete=models.PROTECT, db_index=False
     )
@@ -142,12 +143,12 @@ class Claim(models.Model):
     approved_plan = models.ForeignKey(
         "Plan", null=True, blank=True, on_delete=models.PROTECT, db_index=False, related_name="+"
     )
-    expires_at = models.DateTimeField(null=True, blank=True)  # deadline of the present state
-    due_at = models.DateTimeField(null=True, blank=True)  # the next check of the finalizer
-    bound_at = models.DateTimeField(null=True, blank=True)
-    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    expires_at = optional_moment()  # deadline of the present state
+    due_at = optional_moment()  # the next check of the finalizer
+    bound_at = optional_moment()
+    acknowledged_at = optional_moment()
     # Start of the wait for an approval, with a slot or without.
-    reserved_at = models.DateTimeField(null=True, blank=True)
+    reserved_at = optional_moment()
     # The claim is parked and gets a slot again before its approval.
     is_seeking = models.BooleanField(default=False, db_default=False)
     # `ClaimSpec`; due_in: seconds from the bind to the first check.
@@ -175,7 +176,9 @@ class Claim(models.Model):
                 condition=Q(state="waiting", pool__isnull=False),
                 name="claim_rivals",
             ),
-            models.Index(fields=["owner"], condition=~Q(state="ended"), name="claim_owner"),
+            # Claims that have not ended. No condition on a state implies the outcome, so the
+            # planner never reads this index in place of another one while it seems to be empty.
+            models.Index(fields=["owner"], condition=Q(outcome=""), name="claim_owner"),
             models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="claim_due"),
             models.Index(
                 fields=["claim_set"],
@@ -213,6 +216,57 @@ class Claim(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
+
+
+class ClaimPart(models.Model):
+    """One part of a claim, such as a port: its kind, its pools and its slots. The queue of the
+    claim knows the same kinds and pools; a row adds the options of the part.
+    """
+
+    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="parts", db_index=False)
+    index = models.SmallIntegerField()  # from 0, in the order of the request
+    kind = models.CharField(max_length=32)
+    pools = ArrayField(models.CharField(max_length=63))
+    # Slots in all its pools, and the ordinal of the first. Final once the pools exist.
+    count = models.SmallIntegerField()
+    first = models.SmallIntegerField()
+    # Of a port: `port`, `protocol`, `same_number` and `certificate`, as requested.
+    options = models.JSONField(default=dict, db_default=EMPTY)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["claim", "index"], name="claim_part_once")]
+
+
+class BackendTarget(models.Model):
+    """The claim to whose slots a target of a pool belongs: `tcp 10.0.0.1:80`. A row of a claim that
+    has ended, or has another backend by now, is free for the next claim.
+    """
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
+    target = models.CharField(max_length=80)
+    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "target"], name="backend_target_once")
+        ]
+
+
+class BackendConflict(models.Model):
+    """A target of a claim's backend that belongs to another live claim of the pool. The slots of
+    the claim have no target until the other claim has ended or has another backend.
+    """
+
+    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
+    target = models.CharField(max_length=80)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["claim", "pool", "target"], name="backend_conflict_once"
+            )
+        ]
 
 
 class Lease(models.Model):
@@ -272,16 +326,16 @@ class Run(models.Model):
     member_id = models.BigIntegerField()
     member = models.CharField(max_length=63)
     # Lane and number of the slot.
-    place = models.CharField(max_length=40, blank=True, default="", db_default="")
+    place = short_text(40)
     # The start of the agent that runs the task.
-    boot = models.CharField(max_length=40, blank=True, default="", db_default="")
+    boot = short_text(40)
     started_at = models.DateTimeField(db_default=Now())
-    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_at = optional_moment()
     # As the agent has reported it, or lost.
-    outcome = models.CharField(max_length=16, blank=True, default="", db_default="")
+    outcome = short_text(16)
     # The reason as a code.
-    code = models.CharField(max_length=40, blank=True, default="", db_default="")
-    reason = models.TextField(blank=True, default="", db_default="")
+    code = short_text(40)
+    reason = long_text()
     exit_code = models.IntegerField(null=True, blank=True)
     # Binary, version, platform, lock file, source, commit.
     facts = models.JSONField(default=dict, db_default=EMPTY)
@@ -317,7 +371,7 @@ class Plan(models.Model):
     size = models.BigIntegerField(default=0, db_default=0)
     is_stale = models.BooleanField(default=False, db_default=False)
     # How the list of changes contradicts the counts of the agent. Such a plan cannot be approved.
-    mismatch = models.TextField(blank=True, default="", db_default="")
+    mismatch = long_text()
     made_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -348,10 +402,10 @@ class RescuedState(models.Model):
     # Sealed; empty: the server does not have the state.
     file = models.FileField(max_length=255, blank=True, default="", db_default="")
     noted_at = models.DateTimeField(db_default=Now())
-    kept_at = models.DateTimeField(null=True, blank=True)
-    settled_at = models.DateTimeField(null=True, blank=True)  # discarded: its file is deleted
-    settled_by = models.CharField(max_length=80, blank=True, default="", db_default="")
-    reason = models.TextField(blank=True, default="", db_default="")
+    kept_at = optional_moment()
+    settled_at = optional_moment()  # discarded: its file is deleted
+    settled_by = short_text(80)
+    reason = long_text()
 
     class Meta:
         constraints = [
@@ -380,15 +434,13 @@ class Approval(models.Model):
     user_id = models.BigIntegerField(null=True)
     by_user = models.CharField(max_length=80)  # the name of the user
     is_yes = models.BooleanField()
-    comment = models.TextField(blank=True, default="", db_default="")
-    via = models.CharField(max_length=16, blank=True, default="", db_default="")
-    link = models.UUIDField(null=True, blank=True)  # unique, so a link works once
+    comment = long_text()
+    via = short_text(16)
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["plan", "user_id"], name="approval_once"),
-            models.UniqueConstraint(fields=["link"], name="approval_link"),
         ]
 
 

@@ -25,20 +25,13 @@ def find_pairs(n: int, *, other: str, pool: int, lane: str) -> list[FindPairsRow
     )
 
 
-class FindLabelledPairsRow(NamedTuple):
-    id: int
-    other_id: int
-    member_id: int
-    number: int
-
-
 def find_labelled_pairs(
     n: int, *, other: str, pool: int, lane: str, labels: str
-) -> list[FindLabelledPairsRow]:
+) -> list[FindPairsRow]:
     """Find_pairs on members with these labels."""
     return statements.fetch_rows(
         "find_labelled_pairs",
-        FindLabelledPairsRow,
+        FindPairsRow,
         {"other": other, "pool": pool, "lane": lane, "labels": labels},
         n=n,
     )
@@ -89,6 +82,37 @@ def lock_numbers(*, member: int, lanes: list[str], numbers: list[int]) -> list[L
     return statements.fetch_rows(
         "lock_numbers", LockNumbersRow, {"member": member, "lanes": lanes, "numbers": numbers}
     )
+
+
+class PlacesOfRow(NamedTuple):
+    id: int
+    pool_id: int
+    lane: str
+    member_id: int
+    number: int
+
+
+def places_of(*, slots: list[int]) -> list[PlacesOfRow]:
+    """Where these slots are."""
+    return statements.fetch_rows("places_of", PlacesOfRow, {"slots": slots})
+
+
+class PartLabelsRow(NamedTuple):
+    claim_id: int
+    kind: str
+    pools: list[str]
+    label: str
+    same_number: bool
+
+
+def part_labels(*, claims: list[int]) -> list[PartLabelsRow]:
+    """The parts of claims with their names for people: `80/TCP`."""
+    return statements.fetch_rows("part_labels", PartLabelsRow, {"claims": claims})
+
+
+def place_parts(*, firsts: list[int], counts: list[int], claim: int) -> None:
+    """Sets the slots of the parts of a claim, in the order of the parts."""
+    statements.execute("place_parts", {"firsts": firsts, "counts": counts, "claim": claim})
 
 
 class FreeNumbersRow(NamedTuple):
@@ -145,17 +169,12 @@ def longest_paired_run(
     )
 
 
-class MostPairedOnOneRow(NamedTuple):
-    member_id: int
-    length: int
-
-
 def most_paired_on_one(
     *, pool: int, lane: str, other: str, labels: str
-) -> MostPairedOnOneRow | None:
+) -> LongestPairedRunRow | None:
     """The member with these labels that has the most numbers that are free in both lanes."""
     return statements.fetch_one(
         "most_paired_on_one",
-        MostPairedOnOneRow,
+        LongestPairedRunRow,
         {"pool": pool, "lane": lane, "other": other, "labels": labels},
     )

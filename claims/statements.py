@@ -8,7 +8,7 @@ from typing import TypeVar
 from django.db import DatabaseError, connection
 
 from project.kernel import metrics
-from project.kernel.errors import Unavailable
+from project.kernel.errors import BerthError, Unavailable
 
 # Serialisation failure, deadlock, lock timeout: the database has rolled back, so the call may
 # succeed when repeated.
@@ -40,6 +40,14 @@ def is_transient(error: BaseException) -> bool:
     return sqlstate(error) in AGAIN or (
         sqlstate(error) == "23503" and constraint(error).startswith(QUEUE_KEY)
     )
+
+
+def attempt(work: Callable[[], R]) -> R | BerthError:
+    """The result or the error of one item of a call, whose other items go on."""
+    try:
+        return work()
+    except BerthError as error:
+        return error
 
 
 def repeat(work: Callable[[], R], *, also: frozenset[str] = frozenset()) -> R:

@@ -90,7 +90,7 @@ rivals AS MATERIALIZED (
 NOT EXISTS (SELECT FROM rivals WHERE rivals.pool = q.id AND l.lane = ANY (rivals.lanes) AND rivals.labels IS NULL)
       AND NOT EXISTS (
         SELECT FROM rivals, pools_member m
-        WHERE rivals.pool = q.id AND l.lane = ANY (rivals.lanes) AND m.id = slots_slot.member_id AND m.labels @> rivals.labels OFFSET 0)
+        WHERE rivals.pool = q.id AND l.lane = ANY (rivals.lanes) AND m.id = slots_slot.member_id AND selects(rivals.labels, m.labels) OFFSET 0)
 
 -- _willing: the pool is active and takes new claims. The slots of a very large pool are closed in pieces after a pause begins, and no
 -- claim may be bound to those that are still open.
@@ -131,7 +131,7 @@ free AS MATERIALIZED (
   SELECT id, member_id, row_number() OVER () AS n FROM (
     SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND {_willing}
       AND NOT EXISTS (
-        SELECT FROM unnest(%(kept)s::jsonb[]) AS k(labels), pools_member m WHERE m.id = slots_slot.member_id AND m.labels @> k.labels OFFSET 0)
+        SELECT FROM unnest(%(kept)s::jsonb[]) AS k(labels), pools_member m WHERE m.id = slots_slot.member_id AND selects(k.labels, m.labels) OFFSET 0)
     ORDER BY rank, number LIMIT (SELECT count(*) FROM line) FOR NO KEY UPDATE SKIP LOCKED) x),
 pair AS MATERIALIZED (
   SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line JOIN free USING (n)),
@@ -268,16 +268,6 @@ e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, after, actor, reason)
   SELECT 'create', %(pool)s, id, generation, state, %(actor)s, %(reason)s FROM c)
 SELECT id, state, generation, created_at FROM c
-
--- bind_one^: binds this waiting claim of one slot.
-WITH line AS MATERIALIZED (
-  SELECT id FROM claims_claim WHERE id = %(claim)s AND state = 'waiting' AND size = 1 FOR NO KEY UPDATE),
-free AS MATERIALIZED (
-  SELECT id, member_id FROM slots_slot WHERE pool_id = %(pool)s AND lane = %(lane)s AND state = 'idle' AND is_open AND {_willing} AND EXISTS (SELECT FROM line)
-  ORDER BY rank, number LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
-pair AS MATERIALIZED (
-  SELECT line.id AS claim_id, free.id AS slot_id, member_id, nextval('generation') AS generation FROM line, free),
-{_bind_pairs}
 
 -- hand_over: binds the claim to exactly these slots in this order (several slots, a run, a named slot, a node by selector). A slot that
 -- is no longer free fails the statement with BR002, and the caller searches again.
@@ -696,7 +686,7 @@ LATERAL (
   SELECT id, size, passed, extract(epoch FROM now() - created_at)::float8 AS waited FROM claims_claim
   WHERE shape_id = lines.shape_id AND state = 'waiting' AND (rank, id) < (self.rank, self.id) ORDER BY rank, id LIMIT 1) head, found
 WHERE sh.wait_reason->'passable' IS DISTINCT FROM 'true'::jsonb AND found.lane = ANY (sh.lanes) AND found.name = ANY (sh.pools)
-  AND found.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)
+  AND selects(coalesce(sh.terms->'selector', '{}'::jsonb), found.labels)
 GROUP BY head.id, head.size, head.passed, head.waited ORDER BY head.id
 
 -- pass_waiters: counts slots that are taken past each of these claims. One row for each claim that still waits and may be passed by this
@@ -709,7 +699,7 @@ UPDATE claims_claim SET passed = passed + t.n FROM t WHERE claims_claim.id = t.i
 -- find_on_one$: a member with k free slots of these lanes.
 SELECT m.id AS member_id FROM pools_member m CROSS JOIN LATERAL (
   SELECT FROM slots_slot WHERE member_id = m.id AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open OFFSET {n} - 1 LIMIT 1) r
-WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
+WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND selects(%(labels)s::jsonb, m.labels) ORDER BY m.position, m.id LIMIT 1
 
 -- lock_on_one: the k of them that few kinds of claims accept, lowest numbers first.
 SELECT id, member_id, number FROM slots_slot
@@ -721,7 +711,7 @@ SELECT number FROM (
   SELECT s.number, s.pool_id FROM unnest(%(pools)s::bigint[], %(lanes)s::varchar[]) AS o(pool, lane)
   CROSS JOIN LATERAL (
     SELECT number, pool_id, member_id FROM slots_slot WHERE pool_id = o.pool AND lane = o.lane AND state = 'idle' AND is_open OFFSET 0) s
-  JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
+  JOIN pools_member m ON m.id = s.member_id AND selects(%(labels)s::jsonb, m.labels)
   GROUP BY s.number, s.pool_id) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT {n}
 
@@ -732,18 +722,18 @@ SELECT number FROM (
     FROM unnest(%(pools)s::bigint[], %(lanes)s::varchar[]) AS o(pool, lane)
     CROSS JOIN LATERAL (
       SELECT number, lane, pool_id, member_id FROM slots_slot WHERE pool_id = o.pool AND lane = o.lane AND state = 'idle' AND is_open OFFSET 0) s
-    JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb) w
+    JOIN pools_member m ON m.id = s.member_id AND selects(%(labels)s::jsonb, m.labels)) w
   WHERE last = number + ({n} - 1) * %(step)s::int) x
 GROUP BY number HAVING count(*) = %(count)s ORDER BY number LIMIT 1
 
 -- find_run_from^: a member of the pool with a run of k free numbers from this number.
-SELECT s.member_id, s.lane FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
+SELECT s.member_id, s.lane FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND selects(%(labels)s::jsonb, m.labels)
 WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.state = 'idle' AND s.is_open
   AND s.number BETWEEN %(number)s::int AND %(number)s::int + ({n} - 1) * %(step)s::int
 GROUP BY s.member_id, s.lane HAVING count(*) = {n} ORDER BY min(s.rank), s.member_id LIMIT 1
 
 -- lock_common_number^: locks this number in one pool.
-SELECT s.id, s.member_id, s.number FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND m.labels @> %(labels)s::jsonb
+SELECT s.id, s.member_id, s.number FROM slots_slot s JOIN pools_member m ON m.id = s.member_id AND selects(%(labels)s::jsonb, m.labels)
 WHERE s.pool_id = %(pool)s AND s.lane = ANY (%(lanes)s::varchar[]) AND s.number = %(number)s AND s.state = 'idle' AND s.is_open
 ORDER BY array_position(%(lanes)s::varchar[], s.lane), s.rank LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED
 
@@ -757,6 +747,7 @@ WHERE id = %(pool)s AND scale_requested_at IS NULL RETURNING scale_requested_at 
 
 -- queues_with_work: every queue with a waiting claim and work: a slot that it accepts is free (also in another of its pools, where later
 -- claims may pass it), or it was not tried for a while or since its pool has changed. Hops from queue to queue, whatever their length.
+-- LIMIT 1 and OFFSET 0: otherwise it reads all free slots of the pool, once for each use of free_lanes.
 WITH RECURSIVE l AS (
   (SELECT shape_id FROM claims_claim WHERE state = 'waiting' ORDER BY shape_id LIMIT 1)
   UNION ALL
@@ -769,8 +760,9 @@ FROM l JOIN claims_shape sh ON sh.id = l.shape_id CROSS JOIN LATERAL (
   SELECT id, rank, pool_id, size, passed, created_at FROM claims_claim WHERE shape_id = l.shape_id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head
 CROSS JOIN LATERAL (
   SELECT ARRAY(
-    SELECT lane FROM unnest(sh.lanes) AS a(lane)
-    WHERE EXISTS (SELECT FROM slots_slot WHERE pool_id = head.pool_id AND lane = a.lane AND state = 'idle' AND is_open)) AS free_lanes) f
+    SELECT lane FROM unnest(sh.lanes) AS a(lane), LATERAL (
+      SELECT FROM slots_slot WHERE pool_id = head.pool_id AND lane = a.lane AND state = 'idle' AND is_open LIMIT 1) free) AS free_lanes
+  OFFSET 0) f
 WHERE l.shape_id IS NOT NULL AND (
   f.free_lanes <> '{}' OR head.pool_id IS NULL OR sh.tried_at IS NULL OR sh.tried_at < now() - make_interval(secs => %(stale)s)
   OR sh.tried_at < (SELECT changed_at FROM pools_pool WHERE id = head.pool_id)
@@ -802,9 +794,9 @@ SELECT p.id, p.provider, p.min_members, p.max_members,
 FROM pools_pool p WHERE p.id = %(pool)s AND p.state = 'active'
 
 -- label_states^: the same facts for members with labels.
-SELECT EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state NOT IN ('deleting', 'gone') AND m.labels @> %(labels)s::jsonb) AS has_labels,
+SELECT EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state NOT IN ('deleting', 'gone') AND selects(%(labels)s::jsonb, m.labels)) AS has_labels,
   EXISTS (SELECT FROM pools_member m WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND NOT m.is_leaving
-          AND m.labels @> %(labels)s::jsonb) AS is_labelled_willing
+          AND selects(%(labels)s::jsonb, m.labels)) AS is_labelled_willing
 
 -- is_any_free$: whether a slot of one of these lanes is free.
 SELECT EXISTS (SELECT FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open)
@@ -944,8 +936,8 @@ SELECT sh.id, head.id AS head, head.rank, head.size, head.passed, extract(epoch 
   NOT sh.is_simple AND sh.wait_reason->'passable' = 'false'::jsonb AND NOT EXISTS (
     SELECT FROM p, unnest(%(lanes)s::varchar[]) AS l(lane), LATERAL (
       SELECT s.id FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
-      WHERE s.pool_id = p.id AND s.lane = l.lane AND s.state = 'idle' AND s.is_open AND m.labels @> %(labels)s::jsonb
-        AND NOT (l.lane = ANY (sh.lanes) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)) LIMIT 1) other) AS holds_back
+      WHERE s.pool_id = p.id AND s.lane = l.lane AND s.state = 'idle' AND s.is_open AND selects(%(labels)s::jsonb, m.labels)
+        AND NOT (l.lane = ANY (sh.lanes) AND selects(coalesce(sh.terms->'selector', '{}'::jsonb), m.labels)) LIMIT 1) other) AS holds_back
 FROM found, LATERAL (SELECT * FROM claims_shape WHERE id = found.shape_id OFFSET 0) sh LEFT JOIN LATERAL (
   SELECT id, rank, size, passed, created_at FROM claims_claim WHERE shape_id = sh.id AND state = 'waiting' ORDER BY rank, id LIMIT 1) head ON true
 WHERE sh.lanes && %(lanes)s::varchar[]
@@ -953,12 +945,12 @@ WHERE sh.lanes && %(lanes)s::varchar[]
 -- count_places: slots of a pool by lane, state, and the state of their member.
 SELECT s.lane, s.state, s.is_open, m.state AS member_state, m.is_cordoned OR m.is_leaving AS is_closing, count(*)::int AS n
 FROM pools_member m JOIN slots_slot s ON s.member_id = m.id
-WHERE m.pool_id = %(pool)s AND m.state <> 'gone' AND s.state <> 'retired' AND m.labels @> %(labels)s::jsonb GROUP BY 1, 2, 3, 4, 5
+WHERE m.pool_id = %(pool)s AND m.state <> 'gone' AND s.state <> 'retired' AND selects(%(labels)s::jsonb, m.labels) GROUP BY 1, 2, 3, 4, 5
 
 -- unwilling_members: members with a free slot of the lanes that are offline, being created, cordoned or leaving.
 SELECT m.name, m.state, m.is_cordoned, m.is_leaving FROM pools_member m
 WHERE m.pool_id = %(pool)s AND (m.state = 'offline' OR m.state = 'creating' OR m.is_cordoned OR m.is_leaving) AND m.state NOT IN ('deleting', 'gone')
-  AND m.labels @> %(labels)s::jsonb
+  AND selects(%(labels)s::jsonb, m.labels)
   AND EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle')
 ORDER BY m.position, m.id LIMIT {n}
 
@@ -967,7 +959,7 @@ SELECT c.id, c.state, c.step, extract(epoch FROM now() - c.bound_at)::float8 AS 
   extract(epoch FROM now() - c.reserved_at)::float8 AS waited
 FROM pools_member m JOIN slots_slot s ON s.member_id = m.id JOIN claims_claim c ON c.id = s.claim_id
 WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND s.is_open AND s.lane = ANY (%(lanes)s::varchar[]) AND s.state IN ('held', 'reserved')
-  AND m.labels @> %(labels)s::jsonb
+  AND selects(%(labels)s::jsonb, m.labels)
 ORDER BY c.bound_at LIMIT {n}
 
 -- recent_holds: how long the last claims of a pool held their slots, from the last events of the pool.
@@ -981,14 +973,14 @@ SELECT member_id, max(length)::int AS length FROM (
   SELECT member_id, count(*) AS length FROM (
     SELECT member_id, number - %(step)s::int * row_number() OVER (PARTITION BY member_id ORDER BY number) AS island
     FROM slots_slot WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open
-      AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND labels @> %(labels)s::jsonb))) x
+      AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND selects(%(labels)s::jsonb, labels)))) x
   GROUP BY member_id, island) y
 GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
 -- most_on_one^: the member with these labels that has the most free slots of these lanes.
 SELECT member_id, count(*)::int AS length FROM slots_slot
 WHERE pool_id = %(pool)s AND lane = ANY (%(lanes)s::varchar[]) AND state = 'idle' AND is_open
-  AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND labels @> %(labels)s::jsonb))
+  AND (%(labels)s::jsonb = '{}' OR member_id IN (SELECT id FROM pools_member WHERE pool_id = %(pool)s AND selects(%(labels)s::jsonb, labels)))
 GROUP BY member_id ORDER BY 2 DESC, 1 LIMIT 1
 
 -- blocked_by: what a blocked claim waits for: the lock of its workspace, the serial claim under way there, the end of a back-off.
@@ -1081,11 +1073,12 @@ SELECT key, id, body_digest FROM claims_claim WHERE requested_by = %(requested_b
 SELECT w.id, w.name, w.pool_id, w.locked_at IS NOT NULL AS is_locked, w.lost_claim_id FROM claims_workspace w
 WHERE w.id = (SELECT workspace_id FROM claims_claim WHERE id = %(claim)s) FOR UPDATE
 
--- holds_on$: whether a claim holds a slot of this member and the member is lost. A member that is back keeps its new claims, and cannot
--- come back while one of its slots is held.
+-- holds_on$: whether a claim holds a slot of this member, the member is lost, and the claim was bound at least `grace` seconds ago. A
+-- member that is back keeps its new claims, and cannot come back while one of its slots is held.
 SELECT EXISTS (
-  SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
-  WHERE s.claim_id = %(claim)s AND s.member_id = %(member)s AND m.lost_at IS NOT NULL)
+  SELECT FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN claims_claim c ON c.id = s.claim_id
+  WHERE s.claim_id = %(claim)s AND s.member_id = %(member)s AND m.lost_at IS NOT NULL
+    AND coalesce(c.bound_at <= clock_timestamp() - make_interval(secs => %(grace)s::float8), true))
 
 -- hold_pool: locks a pool for its deletion: a new claim in it waits, and then finds the pool closed.
 SELECT id FROM pools_pool WHERE id = %(pool)s FOR UPDATE
@@ -1158,9 +1151,12 @@ FROM claims_claim c WHERE id > %(after)s ORDER BY id LIMIT {n}
 DELETE FROM claims_logchunk WHERE (claim_id, generation, seq) IN (
   SELECT claim_id, generation, seq FROM claims_logchunk WHERE claim_id = ANY (%(claims)s::bigint[]) LIMIT {n}) RETURNING claim_id
 
--- delete_claims: deletes claims with the heartbeats of their holders and the rows of their tasks. Their files are orphans from now on,
--- and swept.
+-- delete_claims: deletes claims with their parts, the heartbeats of their holders and the rows of their tasks. Their files are orphans from
+-- now on, and swept.
 WITH l AS (DELETE FROM claims_lease WHERE claim_id = ANY (%(claims)s::bigint[])),
+cp AS (DELETE FROM claims_claimpart WHERE claim_id = ANY (%(claims)s::bigint[])),
+b AS (DELETE FROM claims_backendtarget WHERE claim_id = ANY (%(claims)s::bigint[])),
+bc AS (DELETE FROM claims_backendconflict WHERE claim_id = ANY (%(claims)s::bigint[])),
 t AS (DELETE FROM claims_task WHERE claim_id = ANY (%(claims)s::bigint[])),
 r AS (DELETE FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])),
 p AS (DELETE FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[]) RETURNING id),

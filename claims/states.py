@@ -14,7 +14,7 @@ CLAIM = StateMachine(
         "ended": "over; the outcome says how",
     },
     initial="waiting",
-    born=("blocked", "bound"),
+    insert_states=("blocked", "bound"),
     edges=edges(
         [
             "waiting > blocked: finalize, operator | serial predecessor, workspace lock, back-off",

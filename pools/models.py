@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from pools.config.placement import DEFAULT_PLACEMENT, LONGEST_NAME
 from pools.states import MEMBER, POOL
+from project.kernel.db.fields import long_text, optional_moment, short_text
 
 NOT_GONE = ~Q(state="gone")
 
@@ -20,7 +21,7 @@ class Pool(models.Model):
     provider = models.CharField(max_length=32, default="static", db_default="static")
     state = POOL.field()
     # Celery queue of the provider; empty: the provider performs no operations.
-    queue = models.CharField(max_length=32, blank=True, default="", db_default="")
+    queue = short_text(32)
     # Most restricted first; the layout holds what each lane accepts.
     lanes = ArrayField(models.CharField(max_length=16), default=list)
     # Determines slot.rank.
@@ -32,44 +33,46 @@ class Pool(models.Model):
     max_members = models.IntegerField(default=10, db_default=10)
     # Rises with every change of configuration: the ETag.
     revision = models.IntegerField(default=1, db_default=1)
-    scale_requested_at = models.DateTimeField(null=True, blank=True)
-    absorb_until = models.DateTimeField(null=True, blank=True)
-    scaled_up_at = models.DateTimeField(null=True, blank=True)
-    scaled_down_at = models.DateTimeField(null=True, blank=True)
+    scale_requested_at = optional_moment()
+    absorb_until = optional_moment()
+    scaled_up_at = optional_moment()
+    scaled_down_at = optional_moment()
     # Last full look at the provider; scale-in needs a fresh one.
-    observed_at = models.DateTimeField(null=True, blank=True)
+    observed_at = optional_moment()
     pin_count = models.IntegerField(null=True, blank=True)
-    pin_until = models.DateTimeField(null=True, blank=True)
-    pin_reason = models.TextField(blank=True, default="", db_default="")
+    pin_until = optional_moment()
+    pin_reason = long_text()
     # A freeze window is open: no slot is handed out, idle members are removed.
-    frozen_until = models.DateTimeField(null=True, blank=True)
-    freeze_reason = models.TextField(blank=True, default="", db_default="")
+    frozen_until = optional_moment()
+    freeze_reason = long_text()
     # The freeze is lifted until the end of its window.
-    unfrozen_until = models.DateTimeField(null=True, blank=True)
+    unfrozen_until = optional_moment()
     # The scaler pauses; slots are still handed out.
-    scaling_paused_until = models.DateTimeField(null=True, blank=True)
-    scaling_pause_reason = models.TextField(blank=True, default="", db_default="")
-    paused_until = models.DateTimeField(null=True, blank=True)
-    pause_reason = models.TextField(blank=True, default="", db_default="")
+    scaling_paused_until = optional_moment()
+    scaling_pause_reason = long_text()
+    paused_until = optional_moment()
+    pause_reason = long_text()
     # Since when slots are opened or closed batch by batch; null: all slots are finished.
-    unaligned_at = models.DateTimeField(null=True, blank=True)
+    unaligned_at = optional_moment()
     # Where the members are, as the provider names it.
-    place = models.CharField(max_length=255, blank=True, default="", db_default="")
+    place = short_text(255)
     # Digest of the configuration from which members are created now.
-    member_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
+    member_digest = short_text(64)
     # The surplus member that a roll created to replace an outdated member.
     surge_id = models.BigIntegerField(null=True, blank=True)
     # The digest to which an operator ordered a roll.
-    roll_ordered = models.CharField(max_length=64, blank=True, default="", db_default="")
-    roll_paused_until = models.DateTimeField(null=True, blank=True)
-    roll_pause_reason = models.TextField(blank=True, default="", db_default="")
+    roll_ordered = short_text(64)
+    roll_paused_until = optional_moment()
+    roll_pause_reason = long_text()
     # A new member did not become ready; an operator must continue the roll.
-    roll_stopped_at = models.DateTimeField(null=True, blank=True)
-    roll_stop_reason = models.TextField(blank=True, default="", db_default="")
+    roll_stopped_at = optional_moment()
+    roll_stop_reason = long_text()
     # The error of the provider's last look; the next successful look clears it.
-    provider_error = models.TextField(blank=True, default="", db_default="")
-    provider_error_code = models.CharField(max_length=16, blank=True, default="", db_default="")
-    provider_error_since = models.DateTimeField(null=True, blank=True)
+    provider_error = long_text()
+    provider_error_code = short_text(16)
+    provider_error_since = optional_moment()
+    # Names of the objects without a member that the last look found.
+    strays = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -94,7 +97,7 @@ class Member(models.Model):
     incarnation = models.IntegerField(default=1, db_default=1)
     position = models.IntegerField(default=0, db_default=0)
     # ARN, pod UID.
-    external_id = models.CharField(max_length=255, blank=True, default="", db_default="")
+    external_id = short_text(255)
     # Ports that this member may use of a shared load balancer.
     ports = IntegerRangeField(null=True, blank=True)
     state = MEMBER.field()
@@ -103,29 +106,35 @@ class Member(models.Model):
     is_cordoned = models.BooleanField(default=False, db_default=False)
     # Removed once empty, at drain_until at the latest.
     is_leaving = models.BooleanField(default=False, db_default=False)
-    note = models.TextField(blank=True, default="", db_default="")  # why it is cordoned or leaves
+    note = long_text()  # why it is cordoned or leaves
     # The cordon that an operator ordered, apart from the cordon of a drain: the end of a drain
     # restores it.
-    cordon_by = models.CharField(max_length=80, blank=True, default="", db_default="")
-    cordon_note = models.TextField(blank=True, default="", db_default="")
+    cordon_by = short_text(80)
+    cordon_note = long_text()
     # Digest of the configuration from which the member was created; empty: unknown.
-    spec_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
+    spec_digest = short_text(64)
     # Configuration declared for this member only.
     spec = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     labels = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     deletion_cost = models.IntegerField(default=0, db_default=0)
     # Deadline of a drain: remaining claims are evicted.
-    drain_until = models.DateTimeField(null=True, blank=True)
-    drain_since = models.DateTimeField(null=True, blank=True)
-    drain_by = models.CharField(max_length=80, blank=True, default="", db_default="")
-    due_at = models.DateTimeField(null=True, blank=True)  # when the finalizer looks next
+    drain_until = optional_moment()
+    drain_since = optional_moment()
+    drain_by = short_text(80)
+    due_at = optional_moment()  # when the finalizer looks next
     # Silent for too long, or gone outside: its claims are lost. The member may come back.
-    lost_at = models.DateTimeField(null=True, blank=True)
+    lost_at = optional_moment()
     state_at = models.DateTimeField(db_default=Now())  # time of the last change of state
     # When the provider saw that the member does not run; null: it runs, or unknown.
-    down_at = models.DateTimeField(null=True, blank=True)
+    down_at = optional_moment()
     # The provider's text on what the member waits for, or on a fault.
-    outside = models.CharField(max_length=320, blank=True, default="", db_default="")
+    outside = short_text(320)
+    # Host names and IPs under which its ports are reached.
+    addresses = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
+    # Lane and number of the foreign listeners that the provider sees on it.
+    foreign_listeners = models.JSONField(
+        default=list, db_default=models.Value([], models.JSONField())
+    )
     # The outside ends this incarnation: no new claims.
     is_ending = models.BooleanField(default=False, db_default=False)
     # Ended on purpose: its restart does not count.
@@ -133,14 +142,14 @@ class Member(models.Model):
     # Restarts in a row; reset after a while in good health.
     restarts = models.IntegerField(default=0, db_default=0)
     # No further restarts until an operator orders one.
-    gave_up_at = models.DateTimeField(null=True, blank=True)
-    token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
-    previous_token_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
-    token_since = models.DateTimeField(null=True, blank=True)
+    gave_up_at = optional_moment()
+    token_hash = short_text(64)
+    previous_token_hash = short_text(64)
+    token_since = optional_moment()
     # First use of the present token; null: the agent has not used it yet.
-    token_used_at = models.DateTimeField(null=True, blank=True)
+    token_used_at = optional_moment()
     # An admin ordered a rotation before the token's age requires one.
-    token_due_at = models.DateTimeField(null=True, blank=True)
+    token_due_at = optional_moment()
     # The previous token ends with the first use of the new one, not an hour later.
     is_previous_ending = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(db_default=Now())
@@ -312,9 +321,9 @@ class Token(models.Model):
     # {"roles": [...], "pools": [...] or null}; see pools.access.permissions.
     scopes = models.JSONField(default=dict)
     created_at = models.DateTimeField(db_default=Now())
-    expires_at = models.DateTimeField(null=True, blank=True)
-    last_used_at = models.DateTimeField(null=True, blank=True)
-    revoked_at = models.DateTimeField(null=True, blank=True)
+    expires_at = optional_moment()
+    last_used_at = optional_moment()
+    revoked_at = optional_moment()
 
     class Meta:
         constraints = [

@@ -12,7 +12,7 @@ POOL = StateMachine(
         "gone": "kept for the record; its name is free again",
     },
     initial="pending",
-    born=("active",),
+    insert_states=("active",),
     edges=edges(
         [
             "pending > active: service | the provider answered",
@@ -26,27 +26,27 @@ MEMBER = StateMachine(
     name="member",
     table="pools_member",
     states={
-        "creating": "ordered, not seen yet",
+        "creating": "ordered, not yet reported",
         "ready": "present; takes claims unless cordoned",
         "offline": "silent; takes no claims, keeps those that it has",
         "deleting": "closed and empty, being removed",
         "gone": "removed, or reported as gone",
     },
     initial="creating",
-    born=("ready",),  # declared members are there already
+    insert_states=("ready",),  # declared members are there already
     edges=edges(
         [
             "creating > ready: scale, watch | created and seen; its slots open with it",
             "ready > offline: finalize, watch | silent for too long, or not ready",
-            "offline > ready: heartbeat, watch | heard again",
+            "offline > ready: heartbeat, watch | heartbeat received",
             "ready, offline > creating: finalize | restart, a new incarnation",
             (
                 "creating, ready, offline > deleting: scale, operator | closed, then found empty, "
                 "in one transaction"
             ),
             (
-                "creating, ready, offline, deleting > gone: settle, watch | the provider says so; "
-                "its claims are lost first"
+                "creating, ready, offline, deleting > gone: settle, watch | the provider "
+                "reports its absence; its claims are lost first"
             ),
         ]
     ),

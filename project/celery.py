@@ -10,6 +10,7 @@ from django.apps import apps
 from django.conf import settings
 
 from pools.providers.base import known_providers
+from project.kernel.management.startup import collection_paused
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.local")
 
@@ -26,7 +27,8 @@ def add_queues(sender: Celery, **_: object) -> None:
     try:
         # A worker reads its settings before Celery sets up Django.
         if not (apps.ready or apps.loading):
-            django.setup()
+            with collection_paused():
+                django.setup()
         queues = {provider.queue for provider in known_providers().values()}
     except Exception as error:
         raise SystemExit(f"BERTH_PROVIDERS: {type(error).__name__}: {error}") from error

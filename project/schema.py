@@ -1,5 +1,6 @@
 """The schemas as they are served: OpenAPI of the API, JSON Schema of a pool file."""
 
+import threading
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -14,18 +15,21 @@ from pools.providers.base import option_readers
 
 class SchemaView(SpectacularAPIView):
     """OpenAPI. The text is the same for every caller and takes seconds to build: a process builds
-    it once for each media type.
+    it once for each media type, one request at a time, because drf-spectacular loads its extensions
+    without a lock and answers the second request of two with an error.
     """
 
     def _get_schema_response(self, request: Request) -> HttpResponse:
         renderer: Any = request.accepted_renderer
-        if renderer.media_type not in _built:
-            response = super()._get_schema_response(request)  # type: ignore[no-untyped-call]
-            _built[renderer.media_type] = renderer.render(response.data, renderer_context={})
+        with _building:
+            if renderer.media_type not in _built:
+                response = super()._get_schema_response(request)  # type: ignore[no-untyped-call]
+                _built[renderer.media_type] = renderer.render(response.data, renderer_context={})
         return HttpResponse(_built[renderer.media_type], content_type=renderer.media_type)
 
 
 _built: dict[str, bytes] = {}
+_building = threading.Lock()
 
 
 def add_pool_config(result: dict[str, Any], **context: object) -> dict[str, Any]:

@@ -8,18 +8,28 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from pools.admin import PoolFilter
+from pools.config.spec import MOST_COST
 from pools.models import Member
-from project.kernel.ui.admin_actions import service_action
-from project.kernel.ui.admin_base import ReadAdmin, as_json, link, link_list, links
+from project.kernel.ui.admin_actions import Number, service_action
+from project.kernel.ui.admin_base import (
+    ReadAdmin,
+    as_json,
+    link,
+    link_column,
+    link_list,
+    links,
+    shown_column,
+)
 from slots.members.drain import drain_member, undrain_member
 from slots.members.services import (
     cancel_member_removal,
     cordon_member,
+    edit_member,
     remove_member,
     uncordon_member,
 )
 from slots.members.token_rotation import order_token
-from slots.models import HoldStat, Slot, UnsavedState
+from slots.models import Slot, UnsavedState
 
 
 @admin.register(Member)
@@ -33,6 +43,7 @@ class MemberAdmin(ReadAdmin):
         "is_leaving",
         "note",
         "drain_until",
+        "deletion_cost",
         "incarnation",
         "restarts",
         "external_id",
@@ -51,11 +62,9 @@ class MemberAdmin(ReadAdmin):
     bare_words = ("id", "name")
     exclude = ("token_hash", "previous_token_hash", "labels", "spec")
     readonly_fields = ("labels_shown", "spec_shown", "more", "last_events")
-    does = ("cordon", "uncordon", "drain", "undrain", "leave", "keep", "rotate")
+    does = ("cordon", "uncordon", "drain", "undrain", "leave", "keep", "rotate", "cost")
 
-    @admin.display(description="pool")
-    def pool_link(self, member: Member) -> SafeString | str:
-        return link("pools.pool", member.pool_id, member.pool.name)
+    pool_link = link_column("pools.pool", "pool", shown="name")
 
     @admin.display(description="see")
     def more(self, member: Member) -> SafeString | str:
@@ -66,13 +75,8 @@ class MemberAdmin(ReadAdmin):
             ]
         )
 
-    @admin.display(description="labels")
-    def labels_shown(self, member: Member) -> SafeString:
-        return as_json(member.labels)
-
-    @admin.display(description="spec")
-    def spec_shown(self, member: Member) -> SafeString:
-        return as_json(member.spec)
+    labels_shown = shown_column(as_json, "labels")
+    spec_shown = shown_column(as_json, "spec")
 
     @service_action("Cordon", effect="These members take no new claims; holders keep their slots.")
     def cordon(self, member: Member, reason: str) -> None:
@@ -117,6 +121,14 @@ class MemberAdmin(ReadAdmin):
     )
     def leave(self, member: Member, reason: str) -> None:
         remove_member(member_id=member.pk, reason=reason)
+
+    @service_action(
+        "Set deletion cost",
+        effect="Among equal idle members, scaling removes those with the lowest cost first.",
+        numbers={"deletion_cost": Number("Deletion cost", 0, -MOST_COST, MOST_COST)},
+    )
+    def cost(self, member: Member, reason: str, deletion_cost: int) -> None:
+        edit_member(member_id=member.pk, reason=reason, deletion_cost=deletion_cost)
 
     @service_action("Keep", effect="Cancels the removal of members that are still there.")
     def keep(self, member: Member, reason: str) -> None:
@@ -165,21 +177,14 @@ class SlotAdmin(ReadAdmin):
     exclude = ("observed",)
     readonly_fields = ("claim", "observed_shown", "last_events")
 
-    @admin.display(description="pool")
-    def pool_link(self, slot: Slot) -> SafeString | str:
-        return link("pools.pool", slot.pool_id, slot.pool.name)
-
-    @admin.display(description="member")
-    def member_link(self, slot: Slot) -> SafeString | str:
-        return link("pools.member", slot.member_id, slot.member.name)
+    pool_link = link_column("pools.pool", "pool", shown="name")
+    member_link = link_column("pools.member", "member", shown="name")
 
     @admin.display(description="held by")
     def claim(self, slot: Slot) -> SafeString | str:
         return link("claims.claim", slot.claim_id)
 
-    @admin.display(description="observed")
-    def observed_shown(self, slot: Slot) -> SafeString:
-        return as_json(slot.observed)
+    observed_shown = shown_column(as_json, "observed")
 
 
 @admin.register(UnsavedState)
@@ -187,12 +192,3 @@ class UnsavedStateAdmin(ReadAdmin):
     list_display = ("id", "member_id", "claim_id", "generation", "noted_at")
     lookups = {"id": "pk", "claim": "claim_id", "member": "member_id"}
     bare_words = ("claim",)
-
-
-@admin.register(HoldStat)
-class HoldStatAdmin(ReadAdmin):
-    list_display = ("id", "pool", "lane", "kind", "hour")
-    list_filter = (PoolFilter,)
-    list_select_related = ("pool",)
-    lookups = {"id": "pk", "pool": "pool__name", "lane": "lane", "kind": "kind"}
-    bare_words = ("pool",)

@@ -81,20 +81,3 @@ class UnsavedState(models.Model):
 
     def __str__(self) -> str:
         return f"state of claim {self.claim_id}"
-
-
-class HoldStat(models.Model):
-    """Hourly histogram of how long claims of a kind hold slots of a lane, for estimates."""
-
-    pool = models.ForeignKey(
-        Pool, on_delete=models.CASCADE, related_name="hold_stats", db_index=False
-    )
-    lane = models.CharField(max_length=16)
-    kind = models.CharField(max_length=32)
-    hour = models.DateTimeField()
-    histogram = models.JSONField(default=list)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["pool", "lane", "kind", "hour"], name="hold_stat_once")
-        ]

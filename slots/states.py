@@ -13,7 +13,7 @@ SLOT = StateMachine(
         "retired": "not offered: the member was lost, or the number was withdrawn",
     },
     initial="idle",
-    born=("retired",),
+    insert_states=("retired",),
     edges=edges(
         [
             "idle > held: allocate, API, operator | bind; only if open",

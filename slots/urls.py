@@ -2,7 +2,7 @@ from django.urls import path
 
 import pools.http.converters  # noqa: F401  (registers them)
 from slots import agent_download
-from slots.pages import agent_views, views
+from slots.pages import agent_views, port_dialogs, views
 
 urlpatterns = [
     path("agent/berth-agent.pyz", agent_download.agent_file, name="agent-file"),
@@ -13,6 +13,8 @@ urlpatterns = [
     path("members/<id:member_id>/token/", agent_views.token, name="member-token"),
     path("members/<id:member_id>/rotate/", agent_views.rotate, name="member-rotate"),
     path("members/<id:member_id>/restart/", agent_views.restart, name="member-restart"),
+    path("slots/<id:slot_id>/repair/", port_dialogs.repair, name="slot-repair"),
+    path("pools/<str:name>/sweep/", port_dialogs.sweep, name="pool-sweep"),
     path("pools/<str:name>/members/add/", views.add, name="members-add"),
     path("pools/<str:name>/pause/", views.pause, name="pool-pause"),
     path("pools/<str:name>/resume/", views.resume, name="pool-resume"),

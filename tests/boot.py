@@ -8,6 +8,7 @@ without -n.
 
 import atexit
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -18,15 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
+from project.kernel.embedded.postgres import EmbeddedPostgres
 from project.kernel.embedded.process import tail
 from project.kernel.embedded.valkey import EmbeddedValkey
+from project.kernel.management.startup import resume_collection
 from slots.agent.workdir.folders import remove
-from tests.database_copy import DATABASE, copy, find_prepared
+from tests.database_copy import DATABASE, FAST, PREPARED, copy, find_prepared
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.test")
 MEMORY, ROOM = Path("/dev/shm"), 4_000_000_000  # bytes
-PREPARED = "BERTH_TEST_PREPARED"
 servers: list[EmbeddedPostgres | EmbeddedValkey] = []
 migrated: list[str] = []  # the name of the database that needs no migration
 
@@ -35,8 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fault-rounds",
         type=int,
-        default=20,
-        help="processes that tests/faults kills, one after the other",
+        default=0,
+        help="processes that each test of tests/faults kills; 0: the number of the test",
     )
     parser.addoption("--fault-seed", type=int, default=0, help="which ones; 0: drawn, and printed")
 
@@ -50,8 +51,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
             os.environ[PREPARED] = str(find_prepared())
     # Else this one runs no test.
     if is_worker or not getattr(early_config.known_args_namespace, "numprocesses", None):
+        gc.disable()  # until all tests are collected: a third of the CPU time of the collection
         boot()
     return (yield)
+
+
+def pytest_collection_finish() -> None:
+    resume_collection()
 
 
 @pytest.hookimpl(trylast=True)
@@ -94,7 +100,9 @@ def remove_run_folder(folder: Path, pid: int) -> None:
 
 
 def end_left(folder: Path) -> None:
-    """Processes that tests of this run left: their environment names its folder."""
+    """Processes that tests of this run left: their environment names its folder. The helpers of
+    multiprocessing end with this process.
+    """
     mark = os.fsencode(folder) + b"/"
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
@@ -102,6 +110,8 @@ def end_left(folder: Path) -> None:
                 command = (
                     (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )
+                if "from multiprocessing." in command:
+                    continue
                 os.kill(int(entry.name), signal.SIGKILL)
                 sys.stderr.write(f"[tests] ended a process that a test left: {command[:100]}\n")
 
@@ -129,10 +139,13 @@ def boot() -> None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if not os.environ.get("DATABASE_URL"):
         target = find_fast(folder) / "postgres"
-        copy(Path(os.environ.get(PREPARED) or find_prepared()), target)
+        copy(find_prepared(), target)
         migrated.append(DATABASE)
-        postgres = EmbeddedPostgres(target, settings=FAST).start()
-        atexit.register(postgres.stop, signal.SIGQUIT)
+        # Statistics that appear in the middle of a module change the plans that its tests read.
+        settings = FAST | {"autovacuum": "off"}
+        postgres = EmbeddedPostgres(target, settings=settings).start()
+        postgres.stop_signal = signal.SIGQUIT  # at once: the data is not needed again
+        atexit.register(postgres.stop)
         os.environ["DATABASE_URL"] = postgres.url()
         servers.append(postgres)
     if not os.environ.get("REDIS_URL"):

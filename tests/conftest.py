@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,25 +13,20 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
-from hypothesis import HealthCheck
-from hypothesis import settings as trials
 
 from project.kernel.events import notify
 from tests.boot import migrated
+from tests.browser_windows import OPTIONS, Window
 from tests.left_out import CHROMIUM as CHROMIUM_MISSING
 from tests.rolled_back import committed_tables, tables
+from tests.web_process import run_web
 
 __all__ = ["committed_tables", "tables"]  # fixtures
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-# No test is timed.
-trials.register_profile(
-    "berth", trials.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-trials.load_profile("berth")
+# The headless build comes first: it draws no window, which saves a third of the CPU time.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 QUIET = [
     "--disable-gpu",
     "--disable-quic",
@@ -42,19 +34,6 @@ QUIET = [
     "--disable-component-update",
     "--disable-sync",
 ]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules with browser tests come last: Playwright's event loop stays, and no asynchronous test
-    can run beside it.
-
-    Parallel workers take whole modules, in this order.
-    """
-    for item in items:
-        if "page" in getattr(item, "fixturenames", ()):
-            item.add_marker("browser")
-    last = {item.path for item in items if item.get_closest_marker("browser")}
-    items.sort(key=lambda item: (item.path in last, item.get_closest_marker("browser") is not None))
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +51,7 @@ def django_db_setup(
 
 
 @contextmanager
-def serve_web(**more: str) -> Iterator[str]:
+def serve_web(port: int = 0, /, **more: str) -> Iterator[str]:
     """The real web process on the tests' database, with these variables; its address."""
     at = urlsplit(os.environ["DATABASE_URL"])
     environment = {
@@ -84,23 +63,8 @@ def serve_web(**more: str) -> Iterator[str]:
         ("BERTH_KUBECONFIG", "KUBECONFIG"), str(ROOT / "tests" / "no-kubeconfig")
     )
     environment |= more
-    ready, told = os.pipe()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        # At the end at once: it need not wait.
-        handles = (listener.fileno(), os.open(os.devnull, os.O_RDONLY), told)
-        command = [sys.executable, "-m", "project.kernel.embedded.web", *map(str, handles)]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=handles)
-        os.close(handles[1])
-        os.close(told)
-        try:
-            # Ends when it says so, and when it dies.
-            assert os.read(ready, 1), "the web process does not start"
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            os.close(ready)
-            process.terminate()
-            process.wait(20)
+    with run_web(environment, port=port) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -133,28 +97,48 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def windows(browser: Any, web_process: str) -> Iterator[tuple[Window, Window]]:
+    """Two windows on the site, for the whole run; `page` and `other` clear them."""
+    found = Window(browser, web_process), Window(browser, web_process)
+    yield found
+    for window in found:
+        window.close()
+
+
 @pytest.fixture
-def page(browser: Any, site: str) -> Iterator[Any]:
-    """A fresh browser window on the site. Whatever it complains of, our content policy included,
-    fails the test.
+def page(windows: tuple[Window, Window], site: str) -> Iterator[Any]:
+    """A window on the site, cleared. Whatever it complains of, our content policy included, fails
+    the test.
     """
-    context = browser.new_context(
-        base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US"
-    )
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on(
-        "console",
-        lambda message: (
-            complaints.append(f"{message.text} ({message.location})")
-            if message.type == "error"
-            else None
-        ),
-    )
-    yield page
-    context.close()
-    assert not complaints, complaints
+    with windows[0].use() as page:
+        yield page
+    assert not windows[0].complaints, windows[0].complaints
+
+
+@pytest.fixture
+def other(windows: tuple[Window, Window], site: str) -> Iterator[Any]:
+    """A second window, of somebody else. It may complain: a browser writes each response of 4xx
+    into its console.
+    """
+    with windows[1].use() as page:
+        yield page
+
+
+@pytest.fixture
+def open_window(browser: Any, site: str) -> Iterator[Callable[..., Any]]:
+    """`open_window(**options)`: a window of this test's own, for what stays with a window, such as
+    its time zone or a routed socket.
+    """
+    contexts = []
+
+    def open_one(**options: Any) -> Any:
+        contexts.append(browser.new_context(**{"base_url": site, **OPTIONS, **options}))
+        return contexts[-1].new_page()
+
+    yield open_one
+    for context in contexts:
+        context.close()
 
 
 @pytest.fixture

@@ -7,32 +7,47 @@ of a migration, of the settings or of a package makes a new one.
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
+import psycopg
+
+from project.kernel.embedded.postgres import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parents[1]
 DATABASE = "test_berth"
+OF_STACKS = "postgres-of-stacks"  # its database has the name that `up` gives
+PREPARED = "BERTH_TEST_PREPARED"
 SOURCES = (
     "*/migrations/*.py",
     "*/*/migrations/*.py",
     "project/settings/*.py",
     "project/kernel/db/fields.py",
     "project/kernel/embedded/postgres.py",
+    "project/kernel/embedded/service.py",
     "project/kernel/management/commands/migrate.py",
     "requirements.txt",
     "tests/database_copy.py",
 )
 UNUSED_DAYS = 3
+# Settings of a server whose data may be lost.
+FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_wal_size": "2GB",
+}
 
 
 def find_prepared() -> Path:
-    """The folder with the migrated data folder; it is made where it is missing."""
+    """The folder with the migrated data folder; it is made where it is missing. A worker gets the
+    folder of its run.
+    """
+    if PREPARED in os.environ:
+        return Path(os.environ[PREPARED])
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     cache = home / "berth" / "test-databases"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,13 +87,26 @@ def prepare(found: Path) -> None:
                 check=True,
             )
         finally:
-            postgres.stop(signal.SIGINT)
+            postgres.stop()
+        copy(folder, folder / OF_STACKS)
+        postgres = EmbeddedPostgres(folder / OF_STACKS, settings=FAST).start()
+        try:
+            with psycopg.connect(postgres.url("postgres"), autocommit=True) as connection:
+                connection.execute(f"ALTER DATABASE {DATABASE} RENAME TO berth")
+        finally:
+            postgres.stop()
         if not found.exists():
             folder.rename(found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy(prepared: Path, target: Path) -> None:
+def copy(prepared: Path, target: Path, name: str = "postgres") -> None:
     """The server's user owns the files, so the copy keeps their owner."""
-    subprocess.run(["cp", "-a", str(prepared / "postgres"), str(target)], check=True)
+    subprocess.run(["cp", "-a", str(prepared / name), str(target)], check=True)
+
+
+def copy_for_stack(home: Path) -> None:
+    """The database of an `up` that was never started: migrated and without a user."""
+    home.mkdir(mode=0o700)
+    copy(find_prepared(), home / "postgres", OF_STACKS)

@@ -24,18 +24,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.extra_keyword_matches.add("tofu")
 
 
-@pytest.fixture(scope="session")
-def tofu() -> Iterator[Path]:
-    """The binary, in a folder that any system user may enter, as tasks of an agent that is root
-    run as others.
-    """
+def find_tofu() -> Path | None:
+    """The binary as it was built; None: it was not."""
     built = Path(
         subprocess.run(
             [ROOT / ".ci/tofu", "--path"], capture_output=True, text=True, check=True
         ).stdout.strip()
     )
-    if not os.access(built, os.X_OK):
-        pytest.skip(OPENTOFU)
+    return built if os.access(built, os.X_OK) else None
+
+
+def place_tofu(built: Path) -> Path:
+    """The binary in a new folder that any system user may enter, as tasks of an agent that is
+    root run as others.
+    """
     folder = Path(tempfile.mkdtemp(prefix="berth-tofu-"))
     folder.chmod(0o755)
     binary = folder / "tofu"
@@ -43,8 +45,17 @@ def tofu() -> Iterator[Path]:
         binary.hardlink_to(built)
     except OSError:
         shutil.copy2(built, binary)
+    return binary
+
+
+@pytest.fixture(scope="session")
+def tofu() -> Iterator[Path]:
+    built = find_tofu()
+    if built is None:
+        pytest.skip(OPENTOFU)
+    binary = place_tofu(built)
     yield binary
-    shutil.rmtree(folder)
+    shutil.rmtree(binary.parent)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import logging
 import select
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from weakref import WeakKeyDictionary
@@ -37,7 +38,7 @@ from claims.allocation.requests.resolve import Route, find_cached_route
 from pools.access.tokens import CachedToken
 from project.kernel.controllers.periodic import is_unavailable
 
-MOST = 16  # claims in one statement: twice the threads of a web process
+MAX_BATCH = 16  # claims in one statement: twice the threads of a web process
 # Seconds that a claim waits for company while 0, 1, 2 or 3 statements run. The third and fourth
 # start only when the first two are held up, by a lock for example.
 PATIENCES = (0.0, 0.002, 0.03, 0.03)
@@ -53,12 +54,12 @@ class PendingCreate:
     left it out.
     """
 
-    __slots__ = ("claim", "error", "future", "proof", "request", "route", "since", "values")
+    __slots__ = ("cached_token", "claim", "error", "future", "request", "route", "since", "values")
 
     def __init__(
-        self, request: ClaimRequest, route: Route, proof: CachedToken | None = None
+        self, request: ClaimRequest, route: Route, cached_token: CachedToken | None = None
     ) -> None:
-        self.request, self.route, self.proof = request, route, proof
+        self.request, self.route, self.cached_token = request, route, cached_token
         self.values = columns(request, route)
         self.claim: ClaimView | None = None
         self.error: BaseException | None = None
@@ -69,17 +70,21 @@ class PendingCreate:
         return await batcher_of(threads).join(self)
 
 
-def begin_create(request: ClaimRequest, proof: CachedToken) -> PendingCreate | None:
+def begin_create(request: ClaimRequest, cached_token: CachedToken) -> PendingCreate | None:
     """A claim that one statement can create, the check of its caller included. None for a claim
     that is not simple, or has no cached route.
     """
     route = find_cached_route(request) if request.is_plain and not request.task else None
-    return None if route is None or not route.is_simple else PendingCreate(request, route, proof)
+    return (
+        None
+        if route is None or not route.is_simple
+        else PendingCreate(request, route, cached_token)
+    )
 
 
-def create_at_once(request: ClaimRequest, proof: CachedToken) -> ClaimView | None:
+def create_at_once(request: ClaimRequest, cached_token: CachedToken) -> ClaimView | None:
     """Creates the claim in the calling thread, as a batch of its own. None if it is left out."""
-    pending = begin_create(request, proof)
+    pending = begin_create(request, cached_token)
     if pending is None:
         return None
     create_batch([pending])
@@ -174,7 +179,7 @@ def split_batch(
     taken, left = list[PendingCreate](), list[PendingCreate]()
     for each in waiting:
         queue = (each.route.shape, each.values["rank"])
-        if len(taken) < MOST and queues.setdefault(each.values["pool"], queue) == queue:
+        if len(taken) < MAX_BATCH and queues.setdefault(each.values["pool"], queue) == queue:
             taken.append(each)
         else:
             left.append(each)
@@ -188,7 +193,7 @@ def create_batch(batch: Sequence[PendingCreate]) -> None:
     rows: Mapping[int, CreatedRow] = {}
     try:
         if len(batch) == 1:
-            single = create_single(batch[0].route, batch[0].values, batch[0].proof)
+            single = create_single(batch[0].route, batch[0].values, batch[0].cached_token)
             rows = {} if single is None else {0: single}
         else:
             rows = {row.n: row for row in _create_gathered(batch) if row.n is not None}
@@ -208,12 +213,12 @@ def create_batch(batch: Sequence[PendingCreate]) -> None:
 
 def _create_gathered(batch: Sequence[PendingCreate]) -> list[claims_sql.CreateGatheredRow]:
     lines: dict[int, dict[str, object]] = {}
-    counts: dict[int, int] = {}
+    counts = Counter[int]()
     callers: dict[CachedToken | None, int] = {}
     claims = []
     for n, each in enumerate(batch):
         (pool,), values = each.route.found, each.values
-        counts[pool.id] = counts.get(pool.id, 0) + 1
+        counts[pool.id] += 1
         if pool.id not in lines:
             lines[pool.id] = {
                 "n": pool.id, "pool": pool.id, "revision": pool.revision, "name": pool.name,
@@ -221,19 +226,21 @@ def _create_gathered(batch: Sequence[PendingCreate]) -> list[claims_sql.CreateGa
                 "line": _hex(each.route.digest), "lanes": each.route.lanes,
             }  # fmt: skip
         claims.append({
-            "n": n, "of": pool.id, "caller": callers.setdefault(each.proof, len(callers)),
+            "n": n, "of": pool.id, "caller": callers.setdefault(each.cached_token, len(callers)),
             "owner": values["owner"], "requested_by": values["requested_by"], "key": values["key"],
             "digest": _hex(values["digest"]), "spec": values["spec"], "step": values["step"],
             "actor": values["actor"],
         })  # fmt: skip
     known = [
-        {"n": n} if proof is None else {"n": n, "token": proof.hash, "told": proof.facts}
-        for proof, n in callers.items()
+        {"n": n}
+        if cached_token is None
+        else {"n": n, "token": cached_token.hash, "told": cached_token.facts}
+        for cached_token, n in callers.items()
     ]
     # Sorted by pool, since the statement locks the pools in this order.
     in_order = [{**lines[pool], "count": counts[pool]} for pool in sorted(lines)]
     return claims_sql.create_gathered(
-        MOST,
+        MAX_BATCH,
         lines=json.dumps(in_order),
         callers=json.dumps(known),
         claims=json.dumps(claims),

@@ -1,13 +1,15 @@
 """Binds one claim that is not simple to its slots, in the transaction of the caller."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from django.db import DatabaseError, transaction
 
 from claims import claims_sql, pairs_sql
+from claims.allocation.requests.demands import slots_of_parts
 from claims.allocation.requests.policy import SlotDemand, WaitingHead
-from claims.allocation.requests.resolve import PoolFacts
-from claims.allocation.slot_search import find_slots
+from claims.allocation.requests.pool_facts import PoolFacts
+from claims.allocation.search.slot_search import find_slots
 from claims.statements import TAKEN, sqlstate
 from project.kernel.actor import current_actor
 from project.kernel.events.notify import publish
@@ -33,6 +35,8 @@ def bind_claim(
                 # The number of slots was unknown while a pool was missing.
                 if is_bound and wanted.is_paired:
                     pairs_sql.size_claim(claim=claim, size=len(slots))
+                    if wanted.parts:
+                        place_parts(claim, wanted, pools)
                 is_bound = is_bound and assign_slots(claim, slots)
                 if not is_bound:  # undo the counts of passed claims, and release the locks
                     transaction.set_rollback(True)
@@ -44,6 +48,13 @@ def bind_claim(
                 notify_bound(pools)
             return is_bound
     return False
+
+
+def place_parts(claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts]) -> None:
+    """Writes which slots belong to which part of the claim."""
+    counts = slots_of_parts(wanted, pools, [pool.name for pool in pools])
+    firsts = [0, *accumulate(counts)][:-1]
+    pairs_sql.place_parts(claim=claim, firsts=firsts, counts=counts)
 
 
 def overtake_waiters(claim: int, slots: Sequence[int], *, may_pass: bool) -> bool:

@@ -2,7 +2,7 @@
 the order of the request.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,11 +16,11 @@ from claims.allocation.requests.resolve import Route, find_route
 from claims.allocation.selectors import view_claims
 from claims.allocation.wait_reason import explain_claims
 from claims.kinds import is_work_missing
-from claims.statements import repeat
+from claims.statements import attempt, repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import BerthError, Invalid, Unavailable
 
-MOST = 1000
+MAX_CLAIMS_PER_CALL = 1000
 CHUNK = 250  # claims of one queue and rank in one statement: a few ten milliseconds
 TRIES = 4
 
@@ -29,9 +29,10 @@ Answer = ClaimView | BerthError
 
 def create_claims(requests: Sequence[ClaimRequest]) -> list[Answer]:
     """Simple claims of one queue share statements; other claims are created one by one."""
-    if len(requests) > MOST:
+    if len(requests) > MAX_CLAIMS_PER_CALL:
         raise Invalid(
-            f"{len(requests)} claims are too many for one call.", way_out=f"Send {MOST} at most."
+            f"{len(requests)} claims are too many for one call.",
+            way_out=f"Send {MAX_CLAIMS_PER_CALL} at most.",
         )
     answers: dict[int, Answer] = {}
     queues: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -74,10 +75,7 @@ def find_repeated(requests: Sequence[ClaimRequest]) -> set[int]:
 
 
 def _alone(request: ClaimRequest) -> Answer:
-    try:
-        return create_claim(request)
-    except BerthError as error:
-        return error
+    return attempt(partial(create_claim, request))
 
 
 def _create_chunk(requests: list[ClaimRequest]) -> list[Answer]:
@@ -128,8 +126,8 @@ def _create_batch(requests: list[ClaimRequest], route: Route) -> dict[int, Answe
     made: dict[int, Answer] = {
         row.n - 1: claim_made(requests[row.n - 1], route, row, specs[row.n - 1]) for row in rows
     }
-    for row in rows:
-        CREATED.labels(row.state).inc()
+    for state, count in Counter(row.state for row in rows).items():
+        CREATED.labels(state).inc(count)
     if rows:
         notify_made(
             [pool],

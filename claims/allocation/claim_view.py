@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from claims import claims_sql
 from claims.allocation.requests.claim_request import ClaimSpec
 from claims.allocation.requests.policy import Terms
-from claims.kinds import ShownApproval
+from claims.display import claim_class, claim_word
+from claims.kinds import ShownApproval, ShownBackend, ShownCondition, ShownPort
 from project.kernel.ui.formatting import rfc3339
 
 
@@ -22,6 +23,10 @@ class HeldSlot:
     number: int
     labels: Mapping[str, str] = field(default_factory=dict)
     state: str = "held"
+
+    @property
+    def place(self) -> str:
+        return f"{self.member} · {self.lane} {self.number}"
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -85,6 +90,9 @@ class ClaimView:
     expires_at: datetime | None = None
     wait: Wait | None = None
     approval: ShownApproval | None = None  # of a plan that waits for its approval
+    ports: list[ShownPort] = field(default_factory=list)  # of a claim of ports
+    conditions: list[ShownCondition] = field(default_factory=list)
+    backend: ShownBackend | None = None
     # The fields below are for pages and services; most of them are not in the JSON.
     pool_id: int | None = None
     workspace_id: int | None = None
@@ -100,6 +108,11 @@ class ClaimView:
     is_replay: bool = False  # an earlier call with the same key has created the claim
 
     @property
+    def name(self) -> str:
+        """The workspace, or the number of a claim without one."""
+        return self.workspace or str(self.id)
+
+    @property
     def workspace_path(self) -> str:
         """The workspace as addresses name it."""
         return (
@@ -107,6 +120,24 @@ class ClaimView:
             if self.workspace_pool
             else self.workspace or ""
         )
+
+    @property
+    def css(self) -> str:
+        return claim_class(self.state, outcome=self.outcome, step=self.step)
+
+    @property
+    def word(self) -> str:
+        return claim_word(self.state, outcome=self.outcome, step=self.step)
+
+    @property
+    def label(self) -> str:
+        """The name beside the id: workspace, owner or requester."""
+        return self.workspace or self.owner or self.requested_by
+
+    @property
+    def is_ready(self) -> bool:
+        """All its ports are ready."""
+        return any(each["type"] == "ready" and each["is_met"] for each in self.conditions)
 
     @property
     def is_waiting(self) -> bool:
@@ -141,12 +172,16 @@ class ClaimView:
             "acknowledge_by": _iso(self.acknowledge_by),
             "expires_at": _iso(self.expires_at),
             "approval": self.approval,
+            "ports": self.ports,
+            "conditions": self.conditions,
+            "backend": self.backend,
             "wait": None if self.wait is None else self.wait.as_dict(),
         }
 
 
 def claim_of_row(row: claims_sql.ViewClaimsRow) -> ClaimView:
-    spec: ClaimSpec = json.loads(row.spec)
+    spec: ClaimSpec = json.loads(row.spec) if row.spec != "{}" else {}
+    terms: Terms = json.loads(row.terms) if row.terms != "{}" else {}
     slots = [HeldSlot(*values) for values in json.loads(row.slots)] if row.slots else []
     claim = ClaimView(
         id=row.id, pool=row.pools[0], pools=row.pools, kind=row.kind, size=row.asked,
@@ -156,7 +191,7 @@ def claim_of_row(row: claims_sql.ViewClaimsRow) -> ClaimView:
         workspace_pool=row.workspace_pool, workspace_id=row.workspace_id, task=spec.get("task", ""),
         slots=slots, bound_at=row.bound_at, pool_id=row.pool_id, shape_id=row.shape_id,
         total=row.size, rank=row.rank, step=row.step, is_serial=row.is_serial,
-        terms=json.loads(row.terms), spec=spec, acknowledged_at=row.acknowledged_at,
+        terms=terms, spec=spec, acknowledged_at=row.acknowledged_at,
         changed_at=row.changed_at,
     )  # fmt: skip
     set_deadlines(claim, row.expires_at)

@@ -26,13 +26,10 @@ from claims.allocation.new_claim import (
     notify_made,
 )
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.allocation.requests.resolve import (
-    Route,
-    find_pools,
-    find_route,
-)
+from claims.allocation.requests.pool_facts import find_pools
+from claims.allocation.requests.resolve import Route, find_route
 from claims.allocation.selectors import view_claim
-from claims.kinds import Attach, is_work_missing, prepare_work
+from claims.kinds import Attach, complete_views, is_work_missing, prepare_work
 from claims.statements import TAKEN, constraint, repeat, sqlstate
 from claims.workspaces.services import WorkspaceEntry, enter_workspace
 from pools.config.layout import default_kind
@@ -60,6 +57,8 @@ def create_claim(request: ClaimRequest) -> ClaimView:
     claim = repeat(partial(create, request), also=frozenset({"23505"}))
     if not claim.is_replay:
         CREATED.labels(claim.state).inc()
+    if request.parts and not claim.conditions:
+        complete_views([claim])
     if claim.is_waiting:
         explain_made([claim])
     return claim
@@ -82,8 +81,9 @@ def _create(request: ClaimRequest) -> ClaimView:
     for turn in range(TRIES):
         try:
             # The configuration of the pool decides which work may run, and no statement checks
-            # it again.
-            route = find_route(request, fresh=turn > 0 or request.work is not None)
+            # it again. Parts depend on the route only, which is checked.
+            is_judged = request.work is not None and not request.parts
+            route = find_route(request, fresh=turn > 0 or is_judged)
             if is_work_missing(request, route.pools[0]):  # a new pool may have the name by now
                 route = find_route(request, fresh=True)
             work = prepare_work(request, route.pools[0])

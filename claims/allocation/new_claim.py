@@ -13,7 +13,8 @@ from claims import claims_sql
 from claims.allocation.bind import notify_bound
 from claims.allocation.claim_view import ClaimView, HeldSlot, set_deadlines
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.allocation.requests.resolve import PoolFacts, Route
+from claims.allocation.requests.pool_facts import PoolFacts
+from claims.allocation.requests.resolve import Route
 from claims.allocation.scale_request import request_scaling
 from claims.allocation.wait_reason import explain_claims
 from claims.statements import TAKEN, is_transient, sqlstate
@@ -27,9 +28,11 @@ from project.kernel.events.notify import publish
 
 NO_PLACE = WorkspaceEntry(None, "waiting", "")
 NO_LEASE = LeaseSpec()
-SingleRow = claims_sql.CreateAndBindRow | claims_sql.CreateAndBindHereRow
 CreatedRow = (
-    SingleRow | claims_sql.CreateGatheredRow | claims_sql.CreateBatchRow | claims_sql.CreateRow
+    claims_sql.CreateAndBindRow
+    | claims_sql.CreateGatheredRow
+    | claims_sql.CreateBatchRow
+    | claims_sql.CreateRow
 )
 
 logger = logging.getLogger(__name__)
@@ -75,23 +78,23 @@ def columns(request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLAC
 
 
 def create_single(
-    route: Route, values: ClaimColumns, proof: CachedToken | None = None
-) -> SingleRow | None:
+    route: Route, values: ClaimColumns, cached_token: CachedToken | None = None
+) -> claims_sql.CreateAndBindRow | None:
     """Creates a simple claim. None: its key exists, the cached facts about its pool are outdated,
-    or the caller (`proof`) has lost a permission.
+    or the caller (`cached_token`) has lost a permission.
     """
     pool = route.pools[0]
     assert pool is not None
-    token = None if proof is None else proof.hash
-    told = None if proof is None else proof.facts
+    token = None if cached_token is None else cached_token.hash
+    token_facts = None if cached_token is None else cached_token.facts
     if pool.queue:
         return claims_sql.create_and_bind(
             queue=pool.queue, revision=pool.revision, lanes=route.lanes, pool_name=pool.name,
-            line=route.digest, token=token, told=told, **values,
+            line=route.digest, token=token, told=token_facts, **values,
         )  # fmt: skip
     return claims_sql.create_and_bind_here(
         revision=pool.revision, lanes=route.lanes, pool_name=pool.name,
-        line=route.digest, token=token, told=told, **values,
+        line=route.digest, token=token, told=token_facts, **values,
     )  # fmt: skip
 
 
@@ -119,7 +122,7 @@ def claim_made(
     # The statement returns all columns of the slot of a bound claim.
     assert row.slot_id is not None and row.member_id is not None and row.member is not None
     assert row.lane is not None and row.number is not None and row.labels is not None
-    labels = json.loads(row.labels)
+    labels = json.loads(row.labels) if row.labels != "{}" else {}
     claim.bound_at = row.bound_at
     claim.slots = [
         HeldSlot(

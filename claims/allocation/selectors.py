@@ -1,8 +1,7 @@
 """Reads claims and queues for the API, pages and services."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime
 
 from django.db.models import Q
 
@@ -23,7 +22,7 @@ class ClaimFilter:
     None: all claims, also those of pools that do not exist yet.
     """
 
-    visible: frozenset[int] | None = None
+    visible: Set[int] | None = None
     pool_id: int | None = None
     states: Sequence[str] | None = None
     steps: Sequence[str] | None = None
@@ -36,13 +35,6 @@ class ClaimFilter:
     key: str | None = None
     member_id: int | None = None  # the claim holds a slot of this member now
     text: str | None = None  # an id, or part of an owner or workspace
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCount:
-    waiting: int = 0
-    blocked: int = 0
-    oldest: datetime | None = None
 
 
 def view_claim(claim_id: int, *, explain: bool = False) -> ClaimView:
@@ -109,11 +101,10 @@ def queue_of_pool(
     return [*waiting, *blocked]
 
 
-def count_queues() -> Mapping[int | None, QueueCount]:
-    """Counts by pool; None: claims of pools that do not exist."""
+def count_queues() -> Mapping[int | None, claims_sql.CountQueuesRow]:
+    """The waiting and blocked claims by pool; None: claims of pools that do not exist."""
     with reporting():
-        rows = claims_sql.count_queues()
-    return {row.pool_id: QueueCount(row.waiting, row.blocked, row.oldest) for row in rows}
+        return {row.pool_id: row for row in claims_sql.count_queues()}
 
 
 def count_live_claims(pool_id: int) -> int:
@@ -126,29 +117,22 @@ def list_live_claims(pool_id: int, *, limit: int = 100) -> list[ClaimView]:
 
 
 def _condition(wanted: ClaimFilter) -> Q:
-    q = Q()
-    if wanted.visible is not None:
-        q &= Q(pool_id__in=wanted.visible)
-    if wanted.pool_id is not None:
-        q &= Q(pool_id=wanted.pool_id)
-    if wanted.states is not None:
-        q &= Q(state__in=list(wanted.states))
-    if wanted.steps is not None:
-        q &= Q(step__in=list(wanted.steps))
-    if wanted.outcomes is not None:
-        q &= Q(outcome__in=list(wanted.outcomes))
-    if wanted.owner is not None:
-        q &= Q(owner=wanted.owner)
-    if wanted.requested_by is not None:
-        q &= Q(requested_by=wanted.requested_by)
-    if wanted.workspace is not None:
-        q &= Q(workspace__name=wanted.workspace)
-    if wanted.workspace_id is not None:
-        q &= Q(workspace_id=wanted.workspace_id)
-    if wanted.kind is not None:
-        q &= Q(shape__kind=wanted.kind)
-    if wanted.key is not None:
-        q &= Q(key=wanted.key)
+    columns = {
+        "pool_id__in": wanted.visible,
+        "pool_id": wanted.pool_id,
+        "state__in": wanted.states,
+        "step__in": wanted.steps,
+        "outcome__in": wanted.outcomes,
+        "owner": wanted.owner,
+        "requested_by": wanted.requested_by,
+        "workspace__name": wanted.workspace,
+        "workspace_id": wanted.workspace_id,
+        "shape__kind": wanted.kind,
+        "key": wanted.key,
+    }
+    q = Q(**{name: value for name, value in columns.items() if value is not None})
+    if wanted.owner is not None and wanted.states is not None and "ended" not in wanted.states:
+        q &= Q(outcome="")  # the condition of the index by owner
     if wanted.member_id is not None:
         q &= Q(pk__in=[row.id for row in claims_sql.claims_on_member(member=wanted.member_id)])
     if wanted.text:

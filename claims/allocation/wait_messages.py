@@ -11,6 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from claims.allocation.requests.policy import Refusal, SlotDemand, format_seconds
+from pools.config.label_selector import describe_selector
 from pools.scaling import MemberLimits
 
 PLAIN_LANES = ("slot", "node", "port")
@@ -18,9 +19,8 @@ MOST_NAMED = 3
 SHOWN_FROM = 60.0  # seconds of a reservation before its length is shown
 
 
-@dataclass(frozen=True, slots=True)
-class SlotCounts:
-    """The slots that a queue accepts, by state."""
+class SlotCounts(NamedTuple):
+    """The slots that a queue accepts, by state. The `facts` of the API have the same names."""
 
     total: int = 0
     open: int = 0  # free
@@ -64,6 +64,7 @@ class WaitContext:
     kept: float = 0.0  # seconds for which the first of them has waited
     limits: MemberLimits | None = None  # None: the pool has no scaler
     is_carried: bool = False  # members that the scaler creates have the requested labels
+    part: str = ""  # the parts of the claim that do not fit; empty: the claim has no parts
 
 
 class WaitMessage(NamedTuple):
@@ -73,6 +74,8 @@ class WaitMessage(NamedTuple):
 
 def describe_wait(s: WaitContext) -> WaitMessage:
     message = _DESCRIPTIONS.get(s.code, _describe_refused)(s)
+    if s.part:
+        message = WaitMessage(f"{s.part}: {message.text}", message.unblock)
     if not s.ahead:
         return message
     ahead = count(s.ahead, "claim is", "claims are")
@@ -365,7 +368,7 @@ def noun(s: WaitContext, n: int = 2) -> str:
 
 
 def labels(s: WaitContext) -> str:
-    return ", ".join(f"{k}={v}" for k, v in sorted(s.wanted.selector.items()))
+    return describe_selector(s.wanted.selector)
 
 
 def count(n: int, one: str, many: str) -> str:

@@ -6,8 +6,8 @@ queues. A slow read (a pool of a million slots) is cached for a time in proporti
 explanations take a small share of the time.
 """
 
-import json
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -16,6 +16,16 @@ from claims import claims_sql, pairs_sql
 from claims.allocation.claim_view import ClaimView, Wait
 from claims.allocation.estimate import Band, Forecast, HoldTimes, estimate_start
 from claims.allocation.member_limits import limits_of
+from claims.allocation.part_reason import DemandFacts, PartLabels, choose_part, fits_now
+from claims.allocation.requests.demands import (
+    PoolDemand,
+    kind_in,
+    lanes_in,
+    refusal_in,
+    slot_demand_in,
+    slot_demand_of,
+    split_demand,
+)
 from claims.allocation.requests.policy import (
     HOLDERS_LEAVE,
     PoolState,
@@ -25,16 +35,12 @@ from claims.allocation.requests.policy import (
     find_reason,
     find_refusal,
 )
-from claims.allocation.requests.resolve import (
+from claims.allocation.requests.pool_facts import (
+    OfferCache,
     PoolFacts,
     find_pools,
-    kind_in,
-    lanes_in,
-    offer_of,
     read_pool_row,
     read_pool_state,
-    slot_demand_in,
-    slot_demand_of,
 )
 from claims.allocation.wait_messages import (
     SlotCounts,
@@ -44,6 +50,7 @@ from claims.allocation.wait_messages import (
     moment,
 )
 from claims.display import claim_class
+from pools.config.label_selector import matches
 from pools.scaling import MemberLimits
 from project.kernel.ui.formatting import rfc3339
 
@@ -56,12 +63,7 @@ MOST_CACHED = 1000
 
 T = TypeVar("T")
 Head = tuple[int, int, WaitingHead]  # queue, rank, claim
-LongestRow = (
-    claims_sql.LongestFreeRunRow
-    | claims_sql.MostOnOneRow
-    | pairs_sql.LongestPairedRunRow
-    | pairs_sql.MostPairedOnOneRow
-)
+LongestRow = claims_sql.LongestFreeRunRow | pairs_sql.LongestPairedRunRow
 
 
 class _SlowReads(Generic[T]):
@@ -93,7 +95,7 @@ _longest = _SlowReads[LongestRow | None]()
 
 def explain_claims(claims: Sequence[ClaimView], places: dict[int, int] | None = None) -> None:
     """Sets `wait` of the claims that wait. `places`: positions that the caller has counted."""
-    reader = _ReadCache()
+    reader = _ReadCache(PartLabels([claim.id for claim in claims if claim.terms.get("parts")]))
     for claim in claims:
         if claim.state == "waiting":
             claim.wait = reader.explain(claim, (places or {}).get(claim.id))
@@ -115,15 +117,18 @@ class _QueueFacts:
     # First claims of rival queues that could take every slot that is open to this queue.
     ahead: tuple[Head, ...]
     trouble: PoolFacts | None  # the pool that the reason is about
+    part: PoolDemand | None = None  # the parts that do not fit, of a claim of several parts
 
 
 @dataclass
 class _ReadCache:
     """The facts that one call of `explain_claims` has read."""
 
+    labels: PartLabels
     queues: dict[int, _QueueFacts] = field(default_factory=dict)
     states: dict[int, claims_sql.PoolStateRow] = field(default_factory=dict)
     pools: dict[str, PoolFacts] = field(default_factory=dict)
+    offers: OfferCache = field(default_factory=OfferCache)
     # By queue; None: the start depends on a person.
     forecasts: dict[int, Forecast | None] = field(default_factory=dict)
 
@@ -131,15 +136,18 @@ class _ReadCache:
         queue = self.queues.get(claim.shape_id)
         if queue is None:
             queue = self.queues[claim.shape_id] = self.read_queue(claim)
-        ahead = place - 1 if place is not None else self.count_ahead(queue, claim)
-        context = replace(queue.context, ahead=ahead)
-        is_served_next = (
-            (context.code == "full" and context.places.open and not context.wanted.selector)
-            or (context.code == "not_enough" and context.places.open >= context.wanted.size)
-            or (context.code == "no_pair" and context.pairs >= context.wanted.size)
+        ahead = (
+            place - 1
+            if place is not None
+            else claims_sql.place_in_queue(
+                rivals=list(queue.rivals), rank=claim.rank, claim=claim.id
+            )
         )
-        if is_served_next or context.code == "next":
+        context = replace(queue.context, ahead=ahead)
+        if fits_now(context):
             context = replace(context, code="next", strict=self.strict_ahead(queue, claim))
+        elif queue.part is not None:
+            context = replace(context, part=self.labels.of(claim.id, queue.part, claim.pools))
         message = describe_wait(context)
         band = self.estimate(claim.shape_id, queue, context)
         return Wait(
@@ -159,32 +167,16 @@ class _ReadCache:
             self.pools |= find_pools(names)
         pools = tuple(self.pools.get(name) for name in claim.pools)
         kind = kind_in(pools, claim.kind)
-        lanes = lanes_in(pools, kind)
         wanted = slot_demand_in(slot_demand_of(claim.size, claim.terms), pools, kind)
-        found = [pool for pool in pools if pool is not None]
-        refusals = {
-            pool.name: find_refusal(wanted, [offer_of(pool, kind, with_members=claim.size > 1)])
-            for pool in found
-        }
-        if len(found) == len(pools) and not any(refusals.values()):
-            refusals[found[0].name] = find_refusal(
-                wanted, [offer_of(pool, kind, with_members=False) for pool in found]
-            )
-        code, at = self.find_trouble(wanted, pools, kind, refusals)
-        name = claim.pools[at]
-        trouble = pools[at]
-        context = WaitContext(
-            pool=name,
-            code=code,
-            lanes=tuple(lanes),
-            kind=kind,
-            wanted=wanted,
-            refusal=refusals.get(name),
+        lanes = lanes_in(pools, kind, wanted.parts)
+        demands = split_demand(wanted, pools, claim.pools, kind)
+        read = [self.read_demand(demand, claim.size > 1) for demand in demands]
+        context, trouble, part = read[0]
+        if len(read) > 1:
+            context, trouble, part = choose_part(read)
+        rivals = (
+            claims_sql.rivals(pools=claim.pools, lanes=lanes, labels=wanted.labels) if lanes else []
         )
-        if trouble is not None:
-            context = self.read_context(context, trouble, kind)
-        labels = json.dumps(dict(wanted.selector))
-        rivals = claims_sql.rivals(pools=claim.pools, lanes=lanes, labels=labels) if lanes else []
         ahead = tuple(
             (
                 row.id,
@@ -195,9 +187,37 @@ class _ReadCache:
             if row.holds_back and row.head is not None
         )
         ids = tuple(row.id for row in rivals) or (claim.shape_id,)
-        return _QueueFacts(context, tuple(found), ids, ahead, trouble)
+        return _QueueFacts(
+            context, tuple(part.found), ids, ahead, trouble, part if wanted.parts else None
+        )
 
-    def find_trouble(
+    def read_demand(self, demand: PoolDemand, with_members: bool) -> DemandFacts:
+        """The facts about one demand, and the pool that they are about."""
+        wanted, pools, kind = demand.wanted, demand.pools, demand.kind
+        refusals = {
+            pool.name: find_refusal(
+                wanted, [self.offers.get(pool, kind, with_members=with_members)]
+            )
+            for pool in demand.found
+        }
+        if len(refusals) == len(pools) and not any(refusals.values()):
+            first = demand.found[0].name
+            refusals[first] = refusal_in(demand, self.offers, with_members=False)
+        code, at = self.find_cause(wanted, pools, kind, refusals)
+        name, trouble = demand.names[at], pools[at]
+        context = WaitContext(
+            pool=name,
+            code=code,
+            lanes=tuple(lanes_in(pools, kind)),
+            kind=kind,
+            wanted=wanted,
+            refusal=refusals.get(name),
+        )
+        if trouble is not None:
+            context = self.read_context(context, trouble, kind)
+        return DemandFacts(context, trouble, demand)
+
+    def find_cause(
         self,
         wanted: SlotDemand,
         pools: Sequence[PoolFacts | None],
@@ -234,7 +254,7 @@ class _ReadCache:
         pair = pool.pair_for(kind)
         if pair is None:
             return None
-        labels = json.dumps(dict(wanted.selector))
+        labels = wanted.labels
         return _pair_counts.get(
             (pool.id, labels),
             lambda: pairs_sql.count_pairs(pool=pool.id, lane=pair[0], other=pair[1], labels=labels),
@@ -250,20 +270,19 @@ class _ReadCache:
     def read_context(self, context: WaitContext, pool: PoolFacts, kind: str) -> WaitContext:
         """Adds the numbers and names that the message needs."""
         row = read_pool_row(pool.id, self.states)
-        labels = json.dumps(dict(context.wanted.selector))
-        lanes = pool.lanes_for(kind)
+        labels, lanes = context.wanted.labels, pool.lanes_for(kind)
         places = _slot_counts.get(
             (pool.id, labels), lambda: claims_sql.count_places(pool=pool.id, labels=labels)
         )
         unwilling = claims_sql.unwilling_members(NAMED, pool=pool.id, lanes=lanes, labels=labels)
-        offer = offer_of(pool, kind, with_members=True)
+        offer = self.offers.get(pool, kind, with_members=True)
         selector = context.wanted.selector
         context = replace(
             context,
             limits=self.limits_of(pool),
-            is_carried=selector.items() <= dict(pool.spec.member_labels).items(),
+            is_carried=matches(selector, pool.spec.member_labels),
             lanes=tuple(lanes),
-            places=_places_of(places, lanes),
+            places=_count_slots(places, lanes),
             members=len(offer.members),
             max_members=offer.max_members,
             each=offer.each,
@@ -334,9 +353,6 @@ class _ReadCache:
         rows = _holds.get(pool_id, lambda: claims_sql.recent_holds(RECENT, pool=pool_id))
         return HoldTimes([row.seconds or 0.0 for row in rows])
 
-    def count_ahead(self, queue: _QueueFacts, claim: ClaimView) -> int:
-        return claims_sql.place_in_queue(rivals=list(queue.rivals), rank=claim.rank, claim=claim.id)
-
     def strict_ahead(self, queue: _QueueFacts, claim: ClaimView) -> int | None:
         """The first claim that goes before this claim and may not be passed by it."""
         ahead = [
@@ -374,8 +390,7 @@ class _ReadCache:
         return forecast.start(need - context.places.draining)
 
     def forecast(self, pool_id: int, context: WaitContext) -> Forecast | None:
-        labels = json.dumps(dict(context.wanted.selector))
-        rows = self.holders(pool_id, list(context.lanes), labels)
+        rows = self.holders(pool_id, list(context.lanes), context.wanted.labels)
         ages = [row.age or 0.0 for row in rows if row.state == "bound"]
         if rows and not ages:
             return None
@@ -391,10 +406,8 @@ _NOTES = {
 }
 
 
-def _places_of(rows: Sequence[claims_sql.CountPlacesRow], lanes: Sequence[str]) -> SlotCounts:
-    n: dict[str, int] = dict.fromkeys(
-        ("total", "open", "held", "reserved", "draining", "offline", "closed"), 0
-    )
+def _count_slots(rows: Sequence[claims_sql.CountPlacesRow], lanes: Sequence[str]) -> SlotCounts:
+    n = Counter[str]()
     for row in rows:
         if row.lane not in lanes:
             continue
@@ -410,15 +423,18 @@ def _places_of(rows: Sequence[claims_sql.CountPlacesRow], lanes: Sequence[str]) 
 
 def _facts_of(context: WaitContext) -> dict[str, object]:
     """The `facts` of the API, which pages draw."""
-    p = context.places
     facts: dict[str, object] = {
-        "pool": context.pool, "lanes": list(context.lanes), "ahead": context.ahead,
-        "total": p.total, "open": p.open, "held": p.held, "reserved": p.reserved,
-        "draining": p.draining, "offline": p.offline, "closed": p.closed,
-        "members": context.members, "max_members": context.max_members,
-    }  # fmt: skip
+        "pool": context.pool,
+        "lanes": list(context.lanes),
+        "ahead": context.ahead,
+        **context.places._asdict(),
+        "members": context.members,
+        "max_members": context.max_members,
+    }
     if context.code in ("not_contiguous", "not_together"):
         facts |= {"longest": context.longest, "longest_on": context.longest_on}
+    if context.part:
+        facts["part"] = context.part
     if context.wanted.is_paired:
         facts["pairs"] = context.pairs
     if context.undecided:

@@ -2,6 +2,6 @@
 scratch database.
 """
 
-from claims.benches import agents, allocation, approve, http, live, scale, wake
+from claims.benches import agents, allocation, approve, http, life, live, scale, wake
 
-__all__ = ["agents", "allocation", "approve", "http", "live", "scale", "wake"]
+__all__ = ["agents", "allocation", "approve", "http", "life", "live", "scale", "wake"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -10,7 +10,7 @@ from websockets.asyncio.client import ClientConnection, connect
 BASE = "/api/v1/agent/"
 WAIT = 15  # seconds
 
-Heard = Callable[["SimulatedAgent", dict[str, Any]], Awaitable[None] | None]
+OrderHandler = Callable[["SimulatedAgent", dict[str, Any]], Awaitable[None] | None]
 
 
 class AsyncLine:
@@ -61,8 +61,20 @@ class AsyncLine:
             await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
 
 
+async def stop(listeners: Iterable["asyncio.Task[None]"]) -> None:
+    """Cancels the tasks. Raises the error of a task that has failed."""
+    tasks = list(listeners)
+    for task in tasks:
+        if task.done():
+            task.result()
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class SimulatedAgent:
-    """Waits for orders and passes each answer to `heard`. Other calls use the second connection."""
+    """Waits for orders and passes each answer to `on_orders`. Other calls use the second
+    connection.
+    """
 
     def __init__(self, host: str, port: int, token: str, boot: str) -> None:
         self.waiting, self.talking = AsyncLine(host, port, token), AsyncLine(host, port, token)
@@ -70,20 +82,20 @@ class SimulatedAgent:
         self.talks = asyncio.Lock()
 
     async def hello(self) -> dict[str, Any]:
-        told = await self.say(
+        answer = await self.call(
             "POST", "hello/", {"boot": self.boot, "version": "bench", "platform": "linux_amd64"}
         )
-        self.version = told["version"]
-        return told
+        self.version = answer["version"]
+        return answer
 
-    async def say(self, method: str, path: str, body: Any = None) -> Any:
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
         async with self.talks:
             status, answer = await self.talking.call(method, BASE + path, body)
         if status >= 400:
             raise RuntimeError(f"{method} {path}: {status} {str(answer)[:300]}")
         return answer
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, on_orders: OrderHandler) -> None:
         while True:
             status, answer = await self.waiting.call(
                 "GET", f"{BASE}orders/?wait={WAIT}&have={self.version}"
@@ -91,11 +103,11 @@ class SimulatedAgent:
             if status != 200:
                 raise RuntimeError(f"orders: {status} {str(answer)[:300]}")
             self.version = answer["version"]
-            told = heard(self, answer)
-            if told is not None:
-                await told
+            pending = on_orders(self, answer)
+            if pending is not None:
+                await pending
 
-    async def listen_by_socket(self, heard: Heard) -> None:
+    async def listen_by_socket(self, on_orders: OrderHandler) -> None:
         """Listens on a socket, with a heartbeat every WAIT seconds."""
         url = f"ws://{self.waiting.host}:{self.waiting.port}/ws/agent/"
         async with connect(
@@ -106,9 +118,9 @@ class SimulatedAgent:
                 async for text in socket:
                     answer = json.loads(text)
                     self.version = answer["version"]
-                    told = heard(self, answer)
-                    if told is not None:
-                        await told
+                    pending = on_orders(self, answer)
+                    if pending is not None:
+                        await pending
             finally:
                 beating.cancel()
                 await asyncio.gather(beating, return_exceptions=True)

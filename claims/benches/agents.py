@@ -17,21 +17,22 @@ from django.db import connection
 
 from claims.allocation.bulk import create_claims
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.benches.agent_client import BASE, AsyncLine, Heard, SimulatedAgent
+from claims.benches.agent_client import BASE, AsyncLine, OrderHandler, SimulatedAgent, stop
 from claims.benches.processes import running, web_server
 from claims.benches.seed import WHO, make_agents
 from claims.tasks.logs.logs import CHUNK_BYTES, read_text
 from claims.tasks.run_spec import RunRequest
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
+from project.kernel.db.sql import run as run_sql
 
 POOL = "agents"
 SETTLE = 16.0  # seconds until the first wait of every agent is over
 LOUD = 12  # agents with a task that prints
 # Commands of the server's processes, among the children of this process.
 OURS = ("project.kernel.embedded.web", "manage.py")
-Way = Callable[[SimulatedAgent, Heard], Coroutine[Any, Any, None]]
+Way = Callable[[SimulatedAgent, OrderHandler], Coroutine[Any, Any, None]]
 SILENT = """
-SELECT count(*) FROM pools_member m LEFT JOIN pools_heartbeat h ON h.member_id = m.id
+SELECT count(*) AS n FROM pools_member m LEFT JOIN pools_heartbeat h ON h.member_id = m.id
   AND h.incarnation = m.incarnation
 WHERE m.state <> 'ready' OR h.at IS NULL OR h.at < now() - interval '20 s'"""
 
@@ -63,17 +64,13 @@ class PrintingTask:
 def bench_agents(run: BenchRun) -> Mapping[str, object]:
     count, watched, printed = (20, 2.0, 2.0) if run.is_quick else (1000, 60.0, 30.0)
     tokens = make_agents(POOL, count, ["any", "plan", "plan"])
-    before = run.reference.measure(run.seconds(1.0))
-    with web_server() as (host, port), running(["manage.py", "controllers"]):
+    with (
+        run.reference_around() as around,
+        web_server() as (host, port),
+        running(["manage.py", "controllers"]),
+    ):
         found = asyncio.run(play(host, port, tokens, watched, printed, run))
-    after = run.reference.measure(run.seconds(1.0))
-    return {
-        **found,
-        "agents": count,
-        "beat_s": 15,
-        "r_before": round(before),
-        "r_after": round(after),
-    }
+    return {**found, "agents": count, "beat_s": 15, **around}
 
 
 async def play(
@@ -86,15 +83,15 @@ async def play(
     run.log(f"  {len(agents)} agents wait")
     polls, idle = polled[0], await measure(watched)
     polls = polled[0] - polls
-    silent = await asyncio.to_thread(query_number, SILENT)
+    silent = await asyncio.to_thread(count_silent)
     await stop(polling)
     for agent in agents:
         await agent.waiting.close()
-    listeners, heard = await listen(agents, SimulatedAgent.listen_by_socket, watched)
+    listeners, received = await listen(agents, SimulatedAgent.listen_by_socket, watched)
     run.log(f"  {len(agents)} agents are connected")
-    before, connected = heard[0], await measure(watched)
-    beats = heard[0] - before
-    silent += await asyncio.to_thread(query_number, SILENT)
+    before, connected = received[0], await measure(watched)
+    beats = received[0] - before
+    silent += await asyncio.to_thread(count_silent)
     tasks = await asyncio.to_thread(make_tasks)
     lines = await begin(host, port, tokens, tasks)
     rate, busy = await print_logs(lines, printed)
@@ -128,23 +125,15 @@ async def listen(
     """Starts the agents one after the other over the time of a wait. Returns their tasks and the
     count of received messages.
     """
-    heard, listeners = [0], list["asyncio.Task[None]"]()
+    received, listeners = [0], list["asyncio.Task[None]"]()
 
-    def count(agent: SimulatedAgent, told: Mapping[str, Any]) -> None:
-        heard[0] += 1
+    def count(agent: SimulatedAgent, answer: Mapping[str, Any]) -> None:
+        received[0] += 1
 
     for agent in agents:
         listeners.append(asyncio.create_task(way(agent, count)))
         await asyncio.sleep(min(SETTLE, watched) / len(agents))
-    return listeners, heard
-
-
-async def stop(listeners: list["asyncio.Task[None]"]) -> None:
-    for listener in listeners:
-        if listener.done():
-            listener.result()
-        listener.cancel()
-    await asyncio.gather(*listeners, return_exceptions=True)
+    return listeners, received
 
 
 async def measure(seconds: float) -> float:
@@ -278,9 +267,7 @@ def find_loss(lines: list[PrintingTask]) -> int:
     return lost
 
 
-def query_number(statement: str) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        found = int(cursor.fetchone()[0])
+def count_silent() -> int:
+    found = int(run_sql(SILENT, prepare=False)[0].n)
     connection.close()
     return found

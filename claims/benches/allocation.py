@@ -11,10 +11,11 @@ from typing import Any
 from django.core.management import call_command
 from django.db import connection, connections
 
-from claims.benches.seed import count_waiting, fill_pools, refill
+from claims.benches.seed import analyze_claims, count_waiting, fill_pools, refill
 from project.kernel.bench.registry import BenchRun, Goal, NothingMeasured, bench
 from project.kernel.bench.workers import WorkerGroup
 from project.kernel.db.guards import reporting
+from project.kernel.db.sql import run as run_sql
 
 WORKERS = "claims.benches.worker_jobs."
 QUEUE = "bench"  # of operations: every bind writes one, and no worker performs it
@@ -30,14 +31,14 @@ def bench_bind(run: BenchRun) -> Mapping[str, object]:
     pools, each = (4, 12_800) if run.is_quick else (50, 4000)
     filled = fill_pools("bind", pools, each, queue=QUEUE, waiting=each)
     most = 0  # claims bound in one slice
-    with run.crew(WORKERS + "make_allocator", 2) as crew:
+    with run.workers(WORKERS + "make_allocator", 2) as workers:
 
         def measure() -> float:
             nonlocal most
             if count_waiting(filled) < ENOUGH * most:
                 refill(filled)
             before = count_bound()
-            done = crew.slice(run.seconds(1.0, 0.3))
+            done = workers.slice(run.seconds(1.0, 0.3))
             bound = count_bound() - before
             if not count_waiting(filled):
                 raise NothingMeasured(
@@ -53,18 +54,20 @@ def bench_bind(run: BenchRun) -> Mapping[str, object]:
 
 @bench("claim", "one synchronous claim through the service, 8 processes", [Goal("ratio", 0.25)])
 def bench_claim(run: BenchRun) -> Mapping[str, object]:
-    pools, each = (4, 640) if run.is_quick else (50, 6400)
+    pools, each = (4, 2560) if run.is_quick else (50, 6400)
     processes = 2 if run.is_quick else 8
     filled = fill_pools("claim", pools, each)
     late: list[float] = []
-    with run.crew(WORKERS + "make_claimer", processes, names=filled.names) as crew:
+    with run.workers(WORKERS + "make_claimer", processes, names=filled.names) as workers:
 
         def measure() -> float:
-            done = crew.slice(run.seconds(1.0, 0.3))
+            done = workers.slice(run.seconds(1.0, 0.3))
             late.append(done.percentile_ms(0.99))
             return done.rate
 
         measure()
+        analyze_claims()
+        measure()  # plans anew
         late.clear()
         compared = run.compare(measure)
     return {**compared.as_dict(), "p99_ms": round(median(late), 2), "processes": processes}
@@ -76,22 +79,16 @@ def bench_hot(run: BenchRun) -> Mapping[str, object]:
     hot = fill_pools("hot", 1, pools * each, held=0.95)
     cool = fill_pools("cool", pools, each, held=0.5)
     processes = 2 if run.is_quick else 4
-    with run.crew(WORKERS + "ClaimReleaseWorker", processes) as crew:
+    with run.workers(WORKERS + "ClaimReleaseWorker", processes) as workers:
         for names in (hot.names, cool.names):
-            crew.slice(run.seconds(1.0, 0.2), names=names)
-        before = run.reference.measure(run.seconds(1.0))
-        ratio, ratios = run.interleave(
-            lambda: crew.slice(run.seconds(2.0), names=hot.names).rate,
-            lambda: crew.slice(run.seconds(2.0), names=cool.names).rate,
-            run.slices(9),
-        )
-        after = run.reference.measure(run.seconds(1.0))
-    return {
-        "ratio": round(ratio, 3),
-        "ratios": [round(r, 3) for r in ratios],
-        "r_before": round(before),
-        "r_after": round(after),
-    }
+            workers.slice(run.seconds(1.0, 0.2), names=names)
+        with run.reference_around() as around:
+            ratio, ratios = run.interleave(
+                lambda: workers.slice(run.seconds(2.0), names=hot.names).rate,
+                lambda: workers.slice(run.seconds(2.0), names=cool.names).rate,
+                run.slices(9),
+            )
+    return {"ratio": round(ratio, 3), "ratios": [round(r, 3) for r in ratios], **around}
 
 
 @bench(
@@ -101,37 +98,40 @@ def bench_hot(run: BenchRun) -> Mapping[str, object]:
 )
 def bench_growth(run: BenchRun) -> Mapping[str, object]:
     pools, few, many = (4, 64, 128) if run.is_quick else (100, 100, 10_000)
-    processes = 2
+    found: dict[str, Any] = {}
     with small_database() as small:
         with using(small):
             names = fill_pools("grow", pools, few, held=0.5).names
         fill_pools("grow", pools, many, held=0.5)
-        before = run.reference.measure(run.seconds(1.0))
-        found: dict[str, Any] = {}
-        workers = {"single": "ClaimReleaseWorker", "batch": "BatchClaimReleaseWorker"}
-        for field, worker in workers.items():
-            options = (
-                {"names": names} if field == "single" else {"names": names, "kept": 16, "batch": 16}
-            )
-            with using(small):
-                one = WorkerGroup(WORKERS + worker, processes, options)
-            with one, WorkerGroup(WORKERS + worker, processes, options) as other:
-                for crew in (one, other):
-                    crew.slice(run.seconds(2.0))
-                ratio, ratios = run.interleave(
-                    lambda crew=other: crew.slice(run.seconds(2.0)).rate,  # type: ignore[misc]
-                    lambda crew=one: crew.slice(run.seconds(2.0)).rate,  # type: ignore[misc]
-                    run.slices(9),
-                )
-            found |= {field: round(ratio, 3), f"{field}_ratios": [round(r, 3) for r in ratios]}
-        after = run.reference.measure(run.seconds(1.0))
+        with run.reference_around() as around:
+            for field, worker, options in (
+                ("single", "ClaimReleaseWorker", {}),
+                ("batch", "BatchClaimReleaseWorker", {"kept": 16, "batch": 16}),
+            ):
+                ratio, ratios = compare_sizes(run, worker, {"names": names, **options}, small)
+                found |= {field: round(ratio, 3), f"{field}_ratios": [round(r, 3) for r in ratios]}
     return {
         "ratio": min(found["single"], found["batch"]),
         **found,
         "slots": pools * many,
-        "r_before": round(before),
-        "r_after": round(after),
+        **around,
     }
+
+
+def compare_sizes(
+    run: BenchRun, worker: str, options: Mapping[str, object], small: str
+) -> tuple[float, list[float]]:
+    """The ratio of the rates of two workers in this database and in the small one."""
+    with using(small):
+        few = WorkerGroup(WORKERS + worker, 2, options)
+    with few, WorkerGroup(WORKERS + worker, 2, options) as many:
+        for workers in (few, many):
+            workers.slice(run.seconds(2.0))
+        return run.interleave(
+            lambda: many.slice(run.seconds(2.0)).rate,
+            lambda: few.slice(run.seconds(2.0)).rate,
+            run.slices(9),
+        )
 
 
 @bench(
@@ -148,15 +148,15 @@ def bench_churn(run: BenchRun) -> Mapping[str, object]:
         "kept": int(each * 0.25) - 50 if not run.is_quick else 4,
         "batch": 50 if not run.is_quick else 4,
     }
-    with run.crew(WORKERS + "BatchClaimReleaseWorker", 2, **options) as crew:
-        crew.slice(run.seconds(5.0))
+    with run.workers(WORKERS + "BatchClaimReleaseWorker", 2, **options) as workers:
+        workers.slice(run.seconds(5.0))
         slices = run.slices(5)
-        first = run.compare(lambda: crew.slice(minute / slices).rate, slices)
+        first = run.compare(lambda: workers.slice(minute / slices).rate, slices)
         sizes = relation_sizes()
         end = time.monotonic() + middle
         while (left := end - time.monotonic()) > 0:
-            crew.slice(min(30.0, left))
-        last = run.compare(lambda: crew.slice(minute / slices).rate, slices)
+            workers.slice(min(30.0, left))
+        last = run.compare(lambda: workers.slice(minute / slices).rate, slices)
     return {
         "ratio": round(last.ratio / first.ratio, 3),
         "first": first.as_dict(),
@@ -167,9 +167,9 @@ def bench_churn(run: BenchRun) -> Mapping[str, object]:
 
 
 def count_bound() -> int:
-    with reporting(), connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM kernel_event WHERE verb = 'bind'")
-        return int(cursor.fetchone()[0])
+    text = "SELECT count(*) AS n FROM kernel_event WHERE verb = 'bind'"
+    with reporting():
+        return int(run_sql(text, prepare=False)[0].n)
 
 
 def relation_sizes() -> dict[str, int]:
@@ -182,12 +182,10 @@ def relation_sizes() -> dict[str, int]:
         "claim_line",
         "kernel_event",
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name, pg_relation_size(name::regclass) / 1024 FROM unnest(%s::text[]) AS name",
-            [names],
-        )
-        return dict(cursor.fetchall())
+    text = """
+    SELECT name, pg_relation_size(name::regclass) / 1024 AS kb
+    FROM unnest(%(names)s::text[]) AS name"""
+    return {row.name: row.kb for row in run_sql(text, {"names": names}, prepare=False)}
 
 
 @contextmanager

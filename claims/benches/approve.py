@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import chain
 from typing import Any, TypeVar
 
 from django.db import connections
 
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.benches.agent_client import AsyncLine, SimulatedAgent
+from claims.benches.agent_client import AsyncLine, SimulatedAgent, stop
 from claims.benches.processes import controller, make_token, web_server
 from claims.benches.seed import WHO, make_agents
 from claims.tasks.run_spec import RunRequest
@@ -21,6 +22,7 @@ from claims.tasks.task_result import TaskResult
 from pools.access.permissions import APPROVER
 from pools.models import Member
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
+from project.kernel.bench.workers import latency_figures, percentile_ms
 
 POOL = "approve"
 RATE = 50.0  # approvals a second
@@ -54,36 +56,28 @@ def bench_approve(run: BenchRun) -> Mapping[str, object]:
     agents, rounds = (10, 1) if run.is_quick else (100, 4)
     tokens = make_agents(POOL, agents, ["any"] * 3)  # every slot may apply
     person = make_token("approver", APPROVER)
-    before = run.reference.measure(run.seconds(1.0))
     with (
+        run.reference_around() as around,
         web_server() as (host, port),
         controller("allocate", "allocate"),
         controller("finalize", "finalize"),
     ):
         found = asyncio.run(play(host, port, tokens, person, rounds, run.log))
-    after = run.reference.measure(run.seconds(1.0))
-    late = sorted(one.ordered[claim] - one.clicked[claim] for one in found for claim in one.plans)
-    said = sorted(one.answered[claim] - one.clicked[claim] for one in found for claim in one.plans)
+    rounds_late = [sorted(one.ordered[c] - one.clicked[c] for c in one.plans) for one in found]
+    late = sorted(chain.from_iterable(rounds_late))
+    answer_times = sorted(
+        one.answered[claim] - one.clicked[claim] for one in found for claim in one.plans
+    )
     return {
-        "p99_ms": milliseconds(late, 0.99),
-        "p50_ms": milliseconds(late, 0.5),
-        "max_ms": milliseconds(late, 1.0),
-        "rounds_p99_ms": [
-            milliseconds(sorted(one.ordered[c] - one.clicked[c] for c in one.plans), 0.99)
-            for one in found
-        ],
-        "answer_p99_ms": milliseconds(said, 0.99),
+        **latency_figures(late),
+        "rounds_p99_ms": [round(percentile_ms(times, 0.99), 1) for times in rounds_late],
+        "answer_p99_ms": round(percentile_ms(answer_times, 0.99), 1),
         "agents": agents,
         "slots": agents * 3,
         "approvals": len(late),
         "per_second": RATE,
-        "r_before": round(before),
-        "r_after": round(after),
+        **around,
     }
-
-
-def milliseconds(times: list[float], share: float) -> float:
-    return round(1000 * times[min(len(times) - 1, int(len(times) * share))], 1)
 
 
 def make_plans(turn: int, count: int) -> dict[int, str]:
@@ -132,9 +126,9 @@ async def play(
     now = ApprovalRound({})
     tasks: set[asyncio.Task[None]] = set()
 
-    def heard(agent: SimulatedAgent, told: dict[str, Any]) -> None:
+    def on_orders(agent: SimulatedAgent, answer: dict[str, Any]) -> None:
         at = time.monotonic()
-        for order in told["orders"]:
+        for order in answer["orders"]:
             if (
                 order["step"] == "apply"
                 and order["claim"] in now.plans
@@ -143,7 +137,7 @@ async def play(
                 now.ordered[order["claim"]] = at
                 tasks.add(asyncio.create_task(apply(agent, order, now)))
 
-    listeners = [asyncio.create_task(agent.listen(heard)) for agent in agents]
+    listeners = [asyncio.create_task(agent.listen(on_orders)) for agent in agents]
     persons: asyncio.Queue[AsyncLine] = asyncio.Queue()
     for _ in range(PERSONS):
         persons.put_nowait(AsyncLine(host, port, person))
@@ -158,10 +152,7 @@ async def play(
             f"  {turn + 1}: {len(now.ordered)} orders, the last after "
             f"{max(now.ordered[c] - now.clicked[c] for c in plans):.3f} s"
         )
-    for listener in listeners:
-        if listener.done():
-            listener.result()
-        listener.cancel()
+    await stop(listeners)
     while not persons.empty():
         await persons.get_nowait().close()
     for agent in agents:
@@ -199,8 +190,8 @@ async def approve(
 async def apply(agent: SimulatedAgent, order: dict[str, Any], now: ApprovalRound) -> None:
     """Reports the start and the end of the apply, like a real agent."""
     path = f"tasks/{order['claim']}/{order['generation']}/"
-    await agent.say("POST", f"{path}started/", {"boot": agent.boot})
-    await agent.say("POST", f"{path}result/", {"outcome": "applied", "exit_code": 0})
+    await agent.call("POST", f"{path}started/", {"boot": agent.boot})
+    await agent.call("POST", f"{path}result/", {"outcome": "applied", "exit_code": 0})
     now.applied.add(order["claim"])
     if len(now.applied) == len(now.plans):
         now.is_done.set()

@@ -8,22 +8,26 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from django.db import connection
 from websockets.asyncio.client import ClientConnection, connect
 
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import ClaimRequest
+from claims.benches.agent_client import stop
 from claims.benches.processes import make_token, running, web_server
 from claims.benches.seed import WHO, fill_pools
 from claims.lifecycle.release import release_claims
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
-from project.kernel.bench.workers import WorkerGroup
+from project.kernel.bench.workers import WorkerGroup, latency_figures
+from project.kernel.db.sql import run as run_sql
 from project.kernel.events.log import Position, now_position
 
 POOL = "live0"
 EVERY = 0.05  # seconds between two changes
 DONE = 1.0  # seconds after the last change within which its frames must arrive
+EVENTS = """
+SELECT tx::text::bigint AS tx, id, slot_id, extract(epoch FROM at)::float8 AS at
+FROM kernel_event WHERE slot_id IS NOT NULL ORDER BY id"""
 
 
 class ClaimChanger:
@@ -68,7 +72,7 @@ class ReceivedFrames:
             if frame.startswith('{"cells"'):
                 self.frames.setdefault(frame, []).append(time.time())
             elif frame.startswith('{"reload"'):
-                raise RuntimeError("a socket fell behind and was told to load its page anew")
+                raise RuntimeError("a socket fell behind and was told to load its page again")
             else:
                 self.others += 1
 
@@ -83,41 +87,37 @@ def bench_live(run: BenchRun) -> Mapping[str, object]:
     sockets, batch = (10, 5) if run.is_quick else (200, 50)
     fill_pools("live", 1, 128 if run.is_quick else 4000)
     token = make_token("bench")
-    before = run.reference.measure(run.seconds(1.0))
     with (
+        run.reference_around() as around,
         web_server() as (host, port),
         running(["manage.py", "relay"]),
-        run.crew("claims.benches.live.ClaimChanger", 1, batch=batch) as crew,
+        run.workers("claims.benches.live.ClaimChanger", 1, batch=batch) as workers,
     ):
-        heard = asyncio.run(
+        received = asyncio.run(
             receive_frames(
                 f"ws://{host}:{port}/ws/live/",
                 token,
                 sockets,
-                crew,
+                workers,
                 run.seconds(15.0, 2.0),
                 str(now_position()),
             )
         )
-    late = sorted(latencies(heard))
-    after = run.reference.measure(run.seconds(1.0))
+    late = sorted(latencies(received))
     return {
-        "p99_ms": round(1000 * late[int(len(late) * 0.99)], 1),
-        "p50_ms": round(1000 * late[len(late) // 2], 1),
-        "max_ms": round(1000 * late[-1], 1),
+        **latency_figures(late),
         "sockets": sockets,
-        "frames": sum(len(times) for times in heard.frames.values()),
+        "frames": sum(len(times) for times in received.frames.values()),
         "deliveries": len(late),
-        "r_before": round(before),
-        "r_after": round(after),
+        **around,
     }
 
 
 async def receive_frames(
-    url: str, token: str, count: int, crew: WorkerGroup, seconds: float, position: str
+    url: str, token: str, count: int, workers: WorkerGroup, seconds: float, position: str
 ) -> ReceivedFrames:
     """Receives frames in `count` sockets during the changes."""
-    heard = ReceivedFrames()
+    received = ReceivedFrames()
     headers = {"Authorization": f"Bearer {token}"}
     sockets = [
         await connect(url, additional_headers=headers, max_queue=None, compression=None)
@@ -125,46 +125,37 @@ async def receive_frames(
     ]
     for socket in sockets:
         await socket.send(json.dumps({"watch": [f"cells:{POOL}"], "after": position}))
-    listeners = [asyncio.create_task(heard.listen(socket)) for socket in sockets]
+    listeners = [asyncio.create_task(received.listen(socket)) for socket in sockets]
     await asyncio.sleep(1.0)
-    heard.frames.clear()
-    await asyncio.to_thread(crew.slice, seconds)
+    received.frames.clear()
+    await asyncio.to_thread(workers.slice, seconds)
     await asyncio.sleep(DONE)
-    for listener in listeners:
-        if listener.done():
-            listener.result()
-        listener.cancel()
+    await stop(listeners)
     for socket in sockets:
         await socket.close()
-    return heard
+    return received
 
 
-def latencies(heard: ReceivedFrames) -> list[float]:
+def latencies(received: ReceivedFrames) -> list[float]:
     """The latency of every change in every socket: from the event, which is written just before the
     commit, to the first frame of the slot that includes the event. A slot that changes again before
     the next frame is shown in its last state.
     """
     by_slot: dict[int, list[tuple[Position, list[float]]]] = {}
-    for text, times in heard.frames.items():
+    for text, times in received.frames.items():
         frame = json.loads(text)
         for slot in itertools.chain.from_iterable(frame["set"].values()):
             by_slot.setdefault(slot, []).append((Position.parse(frame["to"]), times))
     found: list[float] = []
     lost = 0
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT tx::text::bigint, id, slot_id, extract(epoch FROM at)::float8 "
-            "FROM kernel_event WHERE slot_id IS NOT NULL ORDER BY id"
+    for tx, number, slot, at in run_sql(EVENTS, prepare=False):
+        first = next(
+            (times for read, times in by_slot.get(slot, ()) if read >= Position(tx, number)), None
         )
-        for tx, number, slot, at in cursor.fetchall():
-            first = next(
-                (times for read, times in by_slot.get(slot, ()) if read >= Position(tx, number)),
-                None,
-            )
-            if first is None:
-                lost += 1
-            else:
-                found += [moment - at for moment in first]
+        if first is None:
+            lost += 1
+        else:
+            found += [moment - at for moment in first]
     if not found:
         raise NothingMeasured("no socket received a change.")
     if lost > len(found) / 100:

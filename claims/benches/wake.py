@@ -11,12 +11,13 @@ from claims.benches.processes import controller
 from claims.benches.seed import WHO, fill_pools
 from claims.lifecycle.release import release_claim
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
+from project.kernel.bench.workers import latency_figures
 from project.kernel.db.direct_connection import connect_direct
 
 # Idle seconds before and after: hints are then sent at once, not ten times a second.
 QUIET = 0.3
 POLL_INTERVAL = 0.0002
-LONGEST = 10.0
+MAX_WAIT = 10.0
 
 
 @bench(
@@ -28,8 +29,11 @@ def bench_wake(run: BenchRun) -> Mapping[str, object]:
     rounds = 5 if run.is_quick else 200
     names = fill_pools("wake", 1, 1).names
     latencies: list[float] = []
-    before = run.reference.measure(run.seconds(1.0))
-    with controller("allocate", "allocate"), connect_direct("bench") as watcher:
+    with (
+        run.reference_around() as around,
+        controller("allocate", "allocate"),
+        connect_direct("bench") as watcher,
+    ):
         held = claim(names[0])
         for _ in range(rounds):
             time.sleep(QUIET)
@@ -38,16 +42,7 @@ def bench_wake(run: BenchRun) -> Mapping[str, object]:
             release_claim(claim_id=held.id, generation=held.generation)
             latencies.append(seconds_until_bound(watcher, waiting))
             held = waiting
-    latencies.sort()
-    after = run.reference.measure(run.seconds(1.0))
-    return {
-        "p50_ms": round(1000 * latencies[len(latencies) // 2], 2),
-        "p99_ms": round(1000 * latencies[min(len(latencies) - 1, int(len(latencies) * 0.99))], 2),
-        "max_ms": round(1000 * latencies[-1], 2),
-        "rounds": rounds,
-        "r_before": round(before),
-        "r_after": round(after),
-    }
+    return {**latency_figures(sorted(latencies)), "rounds": rounds, **around}
 
 
 def claim(name: str) -> ClaimView:
@@ -65,6 +60,6 @@ def seconds_until_bound(watcher: Any, waiting: ClaimView) -> float:
         if row is not None:
             waiting.generation = row[0]
             return now - start
-        if now - start > LONGEST:
-            raise RuntimeError(f"claim {waiting.id} is not bound after {LONGEST:.0f} s")
+        if now - start > MAX_WAIT:
+            raise RuntimeError(f"claim {waiting.id} is not bound after {MAX_WAIT:.0f} s")
         time.sleep(POLL_INTERVAL)

@@ -104,3 +104,37 @@ class BatchClaimReleaseWorker(ClaimReleaseWorker):
         if len(mine) > self.kept:
             release_claims([mine.popleft() for _ in range(min(self.batch, len(mine)))])
         return self.batch
+
+
+class LifeWorker:
+    """Claims and releases whole batches, each in the next pool, which has a free slot for each
+    claim. One call does `batches` batches.
+    """
+
+    def __init__(self, k: int, n: int, names: Sequence[str], batch: int, batches: int) -> None:
+        self.k, self.names, self.batch, self.batches = k, names, batch, batches
+        self.at = itertools.count(k, n)
+
+    def __call__(self) -> int:
+        return sum(self.live(next(self.at)) for _ in range(self.batches))
+
+    def live(self, at: int) -> int:
+        name = self.names[at % len(self.names)]
+        made = create_claims(
+            [
+                ClaimRequest(
+                    pools=(name,), owner=f"pod:{at}:{i}", requested_by=WHO, key=str(uuid4())
+                )
+                for i in range(self.batch)
+            ]
+        )
+        bound = [
+            (claim.id, claim.generation)
+            for claim in made
+            if isinstance(claim, ClaimView) and claim.state == "bound"
+        ]
+        ended = release_claims(bound)
+        done = sum(isinstance(claim, ClaimView) and claim.state == "ended" for claim in ended)
+        if done != self.batch:
+            raise NothingMeasured(f"{done} of {self.batch} claims of pool {name} were completed.")
+        return done

@@ -9,7 +9,6 @@ from project.kernel.doctor.registry import Finding, check
 from project.kernel.security.encryption import SealError, unseal
 
 OPENED = 50  # newest files that are opened; of older files only the existence is checked
-FIRST = 2_000_000  # bytes: at least the first sealed piece of a file
 
 NEEDED = """
 SELECT name, what FROM (
@@ -57,7 +56,7 @@ def find_missing_files() -> Iterator[Finding]:
 
 def _why_shut(name: str) -> str:
     with closing(storage().open(name)) as file:
-        first = next(split_pieces(file.read(FIRST)), b"")
+        first = next(split_pieces(file), b"")
     try:
         unseal(first)
     except SealError as error:

@@ -93,7 +93,7 @@ FROM pg_constraint c LEFT JOIN pg_proc p ON p.proname = 'is_' || c.conname
 
 # Old events are deleted, so the log may lack a bind that is older than its first event.
 UNNOTIFIED = """
-SELECT s.id, s.state, s.claim_id, e.claim_id AS told, e.after FROM slots_slot s
+SELECT s.id, s.state, s.claim_id, e.claim_id AS logged_claim, e.after FROM slots_slot s
 LEFT JOIN LATERAL (
   SELECT claim_id, after FROM kernel_event WHERE slot_id = s.id AND after <> '' ORDER BY id DESC
     LIMIT 1) e ON true
@@ -220,7 +220,9 @@ def find_missing_rules() -> Iterator[Finding]:
 def find_unnotified_holders() -> Iterator[Finding]:
     for row in run(UNNOTIFIED, prepare=False):
         now = f"held by claim {row.claim_id}" if row.claim_id is not None else row.state
-        logged = "names no claim" if row.after is None else f"says claim {row.told}, {row.after}"
+        logged = (
+            "names no claim" if row.after is None else f"says claim {row.logged_claim}, {row.after}"
+        )
         yield Finding(
             f"slot {row.id}",
             f"is {now}; the log {logged}",

@@ -42,9 +42,9 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT count(*) AS n, max(s.changed_at) AS since FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
   WHERE s.pool_id = p.id AND s.lane = ANY (sh.lanes) AND s.state = 'idle' AND s.is_open
-    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND m.labels @> coalesce(sh.terms->'selector', '{}'::jsonb)
+    AND s.changed_at < now() - make_interval(secs => %(limit)s::float8) AND selects(coalesce(sh.terms->'selector', '{}'::jsonb), m.labels)
     AND (ahead.ids IS NULL OR NOT EXISTS (
-      SELECT FROM claims_shape o WHERE o.id = ANY (ahead.ids) AND s.lane = ANY (o.lanes) AND m.labels @> coalesce(o.terms->'selector', '{}'::jsonb)))) f
+      SELECT FROM claims_shape o WHERE o.id = ANY (ahead.ids) AND s.lane = ANY (o.lanes) AND selects(coalesce(o.terms->'selector', '{}'::jsonb), m.labels)))) f
 WHERE NOT {_is_searched}
   AND f.n >= sh.size AND c.changed_at < now() - make_interval(secs => %(limit)s::float8)
 ORDER BY sh.id LIMIT 1000
@@ -63,7 +63,7 @@ SELECT extract(epoch FROM now() - max(s.changed_at))::float8 AS age,
 FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id WHERE s.id = ANY (%(slots)s::bigint[])
 
 -- _is_searched: whether a queue needs more than enough free slots of one pool, so that only the search can decide.
-(cardinality(sh.pools) > 1 OR sh.kind = ANY (%(paired)s::varchar[]) AND NOT sh.is_simple
+(cardinality(sh.pools) > 1 OR sh.terms ? 'parts' OR sh.kind = ANY (%(paired)s::varchar[]) AND NOT sh.is_simple
   OR coalesce((sh.terms->>'contiguous')::bool OR (sh.terms->>'on_one_member')::bool, false))
 
 -- _ahead: the queues with a claim ahead of this one (c, of the queue sh) that could take any slot and may not be passed by it.

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from project.kernel.db.sql import Statements
+from project.kernel.db.sql import IdRow, Statements
 
 statements = Statements(Path(__file__).with_name("repairs.sql"))
 
@@ -30,14 +30,10 @@ def drop_holder(
     )
 
 
-class RecordHolderRow(NamedTuple):
-    id: int
-
-
-def record_holder(*, slot: int, actor: str, reason: str) -> list[RecordHolderRow]:
+def record_holder(*, slot: int, actor: str, reason: str) -> list[IdRow]:
     """Writes the holder of a slot to the event log again."""
     return statements.fetch_rows(
-        "record_holder", RecordHolderRow, {"slot": slot, "actor": actor, "reason": reason}
+        "record_holder", IdRow, {"slot": slot, "actor": actor, "reason": reason}
     )
 
 
@@ -50,22 +46,14 @@ def raise_generation() -> list[RaiseGenerationRow]:
     return statements.fetch_rows("raise_generation", RaiseGenerationRow, {})
 
 
-class MakeClaimDueRow(NamedTuple):
-    id: int
-
-
-def make_claim_due(*, claim: int) -> list[MakeClaimDueRow]:
+def make_claim_due(*, claim: int) -> list[IdRow]:
     """Makes a blocked claim without a timer due, so that the finalizer queues it."""
-    return statements.fetch_rows("make_claim_due", MakeClaimDueRow, {"claim": claim})
+    return statements.fetch_rows("make_claim_due", IdRow, {"claim": claim})
 
 
-class MakePlanDueRow(NamedTuple):
-    id: int
-
-
-def make_plan_due(*, claim: int) -> list[MakePlanDueRow]:
+def make_plan_due(*, claim: int) -> list[IdRow]:
     """Makes a plan that waits for its approval due."""
-    return statements.fetch_rows("make_plan_due", MakePlanDueRow, {"claim": claim})
+    return statements.fetch_rows("make_plan_due", IdRow, {"claim": claim})
 
 
 class PassedOverRow(NamedTuple):

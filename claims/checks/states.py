@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from claims.tasks.states.selectors import KEPT, LOST, list_unsettled
 from project.kernel.doctor.registry import Finding, check
 
-MOST = 1000
+MAX_STATES = 1000
 
 
 @check(
@@ -14,7 +14,7 @@ MOST = 1000
     "The backend lacks the changes of an apply: the next plan would create the resources again.",
 )
 def find_unsettled_states() -> Iterator[Finding]:
-    for view in list_unsettled(MOST):
+    for view in list_unsettled(MAX_STATES):
         where = f"workspace {view.workspace}" if view.workspace else f"claim {view.claim_id}"
         if view.status == KEPT:
             detail = (

@@ -10,9 +10,10 @@ from django.db import transaction
 
 from claims.allocation.bind import is_held_back
 from claims.allocation.queues.allocator import allocate
+from claims.allocation.requests.demands import kind_in, slot_demand_in, slot_demand_of
 from claims.allocation.requests.policy import STRICT_AFTER
-from claims.allocation.requests.resolve import find_pools, kind_in, slot_demand_in, slot_demand_of
-from claims.allocation.slot_search import find_slots
+from claims.allocation.requests.pool_facts import find_pools
+from claims.allocation.search.slot_search import find_slots
 from claims.checks import repairs_sql
 from claims.checks.holding import REASON
 from claims.workspaces.services import free_workspace

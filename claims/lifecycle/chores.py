@@ -36,7 +36,6 @@ from project.kernel.events.notify import publish
 from project.kernel.events.retention import delete_old, retention_rule
 from slots.members import members_sql
 from slots.members.chores import register_pool_use_check
-from slots.members.drain import list_overdue
 
 logger = logging.getLogger(__name__)
 
@@ -217,22 +216,25 @@ def free_workspaces() -> bool:
 
 @chore("lost claims", every=0.5)
 def lose_claims() -> bool:
-    """Handle the claims on lost members, each in its own transaction."""
+    """Handle the claims on lost members, each in its own transaction. Claims that were bound a
+    moment ago are handled later.
+    """
     members = [row.id for row in members_sql.lost_with_holders(BATCH)]
     found = [
         (row.id, member_id)
         for member_id in members
         for row in claims_sql.claims_on_member(member=member_id)
     ]
-    run_each(found, lambda pair: lose_claim(claim_id=pair[0], member_id=pair[1]))
-    return len(members) == BATCH
+    done: list[bool] = []
+    run_each(found, lambda pair: done.append(lose_claim(claim_id=pair[0], member_id=pair[1])))
+    return len(members) == BATCH and any(done)
 
 
 @chore("drains over", every=0.5)
 def evict_overdue() -> bool:
     """Evict the claims on members whose drain deadline has passed, each in its own transaction."""
-    members = list_overdue(BATCH)
-    run_each(members, evict_claims)
+    members = members_sql.overdue_with_holders(BATCH)
+    run_each([row.id for row in members], evict_claims)
     return len(members) == BATCH
 
 

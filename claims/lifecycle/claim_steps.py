@@ -26,14 +26,14 @@ def steps_of(claim: ClaimView, now: datetime) -> list[ClaimStep]:
     """The steps of a claim without a task."""
     if claim.is_waiting:
         text = f"position {claim.wait.place}, " if claim.wait and claim.wait.place else ""
-        found = [_going_on("waiting", claim_word(claim.state), text, claim.created_at)]
+        found = [_going_on("waiting", claim.word, text, claim.created_at)]
     else:
         at_once = "served at once" if claim.bound_at else ""
         found = [_requested(claim, claim.bound_at or claim.changed_at or now, at_once)]
         if claim.bound_at is not None:
             found.append(_bound(claim))
     if claim.state in ("reserved", "parked"):
-        found.append(_going_on(PENDING, claim_word(claim.state), "", claim.changed_at))
+        found.append(_going_on(PENDING, claim.word, "", claim.changed_at))
     if claim.state == "ended":
         return [*found, _ended(claim, claim.bound_at)]
     return [*found, *_ahead(claim)]
@@ -55,10 +55,8 @@ def _requested(claim: ClaimView, until: datetime, at_once: str) -> ClaimStep:
 
 
 def _ended(claim: ClaimView, since: datetime | None) -> ClaimStep:
-    css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-    word = claim_word(claim.state, outcome=claim.outcome)
     text = f"after {_between(since, claim.changed_at)}" if since and claim.changed_at else ""
-    return ClaimStep(css, word, text, claim.changed_at, is_current=True)
+    return ClaimStep(claim.css, claim.word, text, claim.changed_at, is_current=True)
 
 
 def _between(start: datetime, end: datetime) -> str:
@@ -66,12 +64,11 @@ def _between(start: datetime, end: datetime) -> str:
 
 
 def _bound(claim: ClaimView) -> ClaimStep:
-    places = [f"{slot.member} · {slot.lane} {slot.number}" for slot in claim.slots]
-    text = places[0] + (f" and {len(places) - 1} more" if len(places) > 1 else "") if places else ""
+    more = f" and {len(claim.slots) - 1} more" if len(claim.slots) > 1 else ""
+    text = f"{claim.slots[0].place}{more}" if claim.slots else ""
     if claim.state != "bound":
         return ClaimStep("done", "bound", text, claim.bound_at)
-    css = claim_class(claim.state, step=claim.step)
-    return _going_on(css, css, f"{text}, " if text else "", claim.bound_at)
+    return _going_on(claim.css, claim.css, f"{text}, " if text else "", claim.bound_at)
 
 
 def _ahead(claim: ClaimView) -> list[ClaimStep]:
@@ -82,7 +79,7 @@ def _ahead(claim: ClaimView) -> list[ClaimStep]:
             _to_come("bound", "bound", wait.start_note if wait and not wait.start else _soon(claim))
         )
     if claim.acknowledge_by is not None:
-        text = "by then, or the slot is released"
+        text = "deadline, then the slot is released"
         ahead.append(_to_come("bound", "acknowledged", text, claim.acknowledge_by))
     text = "at the latest" if claim.expires_at else "when the holder releases it"
     return [*ahead, _to_come("done", "released", text, claim.expires_at)]
@@ -131,7 +128,7 @@ class ApprovalSummary:
         return formatting.sentence([name for name, _ in self.given])
 
 
-MOST = 8  # steps that fit beside each other
+MAX_STEPS = 8  # steps that fit beside each other
 BAD_RUNS = ("failed", "lost", "cancelled")
 
 
@@ -155,31 +152,24 @@ def steps_of_task(
     found += [step for plan in plans for step in _approval(claim, plan, is_last=plan is plans[-1])]
     found.sort(key=lambda pair: pair[0])
     steps = [step for _, step in found]
-    if len(steps) > MOST - 2:
-        left = len(steps) - (MOST - 3)
+    if len(steps) > MAX_STEPS - 2:
+        left = len(steps) - (MAX_STEPS - 3)
         more = ClaimStep("done", f"{left} more steps", "in its events")
-        steps = [steps[0], more, *steps[-(MOST - 4) :]]
+        steps = [steps[0], more, *steps[-(MAX_STEPS - 4) :]]
     if claim.state == "ended":
         return [*steps, _ended(claim, claim.created_at)]
     if claim.is_waiting:
         is_approved = any(plan.is_kept and plan.is_approved for plan in plans)
         since = claim.changed_at if steps else claim.created_at
         place = f"position {claim.wait.place}, " if claim.wait and claim.wait.place else ""
-        word = "waiting to apply" if is_approved else claim_word(claim.state)
-        steps.append(_going_on("waiting", word, "goes first, " if is_approved else place, since))
+        word = "waiting to apply" if is_approved else claim.word
+        steps.append(_going_on("waiting", word, "next in queue, " if is_approved else place, since))
     elif claim.state == "bound" and all(run.is_over for run in runs):
-        css = claim_class(claim.state, step=claim.step)
         word = "applying" if claim.step == "apply" else "bound"
-        text = f"{_place(claim)}handed to the agent, "
-        steps.append(_going_on(css, word, text, claim.bound_at))
+        place = f"{claim.slots[0].place}, " if claim.slots else ""
+        text = f"{place}handed to the agent, "
+        steps.append(_going_on(claim.css, word, text, claim.bound_at))
     return [*steps, *_ahead_of_task(claim, behind)]
-
-
-def _place(claim: ClaimView) -> str:
-    if not claim.slots:
-        return ""
-    slot = claim.slots[0]
-    return f"{slot.member} · {slot.lane} {slot.number}, "
 
 
 def _ran(run: AgentRun) -> ClaimStep:
@@ -197,7 +187,7 @@ def _approval(
 ) -> list[tuple[datetime, ClaimStep]]:
     word, made_at = claim_word("reserved"), plan.made_at
     if claim.state in ("reserved", "parked") and plan.is_kept:
-        text = "keeps its slot, " if claim.state == "reserved" else "without a slot, "
+        text = "slot reserved, " if claim.state == "reserved" else "without a slot, "
         return [(made_at, _going_on(PENDING, word, text, made_at))]
     if plan.given and plan.is_approved:
         at = plan.given[-1][1]

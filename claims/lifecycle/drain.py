@@ -15,12 +15,12 @@ from django.db import transaction
 from claims import claims_sql
 from claims.lifecycle import draining_sql
 from claims.lifecycle.end_hold import apply_fate, lock_hold
-from claims.lifecycle.lost_member import replace_places
+from claims.lifecycle.lost_member import replace_slots
 from claims.lifecycle.policy import Fate, fate_of_drained
 from claims.statements import repeat
 from project.kernel.controllers.periodic import run_each
 from slots.members import members_sql
-from slots.members.drain import drain_member, lock_overdue
+from slots.members.drain import drain_member
 from slots.members.services import Removal
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def force_drain(*, member_id: int, reason: str, stays: bool | None = None) -> Re
     return removal
 
 
-def list_kept(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
+def list_fates(member_ids: list[int]) -> dict[int, list[ClaimFate]]:
     """The claims that hold slots of the given members, by member, oldest first."""
     found: dict[int, list[ClaimFate]] = {member_id: [] for member_id in member_ids}
     for row in draining_sql.holders(members=member_ids):
@@ -97,16 +97,16 @@ def drains_of(claim_ids: list[int]) -> dict[int, draining_sql.DrainsRow]:
 
 def _evict(claim_id: int, member_id: int) -> bool:
     with transaction.atomic():
-        member = lock_overdue(member_id)
+        member = members_sql.lock_overdue(member=member_id)
         if member is None:
             return False
         held = lock_hold(claim_id)
         if not held.holds or not draining_sql.holds_on(claim=claim_id, member=member_id):
             return False
         note = describe_drain(member)
-        if replace_places(held, member_id, f"a member was drained: {note}", is_lost=False):
+        if replace_slots(held, member_id, f"a member was drained: {note}", is_lost=False):
             return True
-        words = f"was put out while it applied: its member was drained: {note}"
+        words = f"was evicted during its apply: its member was drained: {note}"
         apply_fate(held, fate_of_drained(**held.facts), verb=VERB, words=words, note=note)
     return True
 

@@ -2,11 +2,12 @@
 pages and REST.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
 from claims.display import claim_class, claim_word
-from claims.lifecycle.drain import ClaimFate, list_kept
+from claims.lifecycle.drain import ClaimFate, list_fates
 from project.kernel.ui import formatting
 
 
@@ -15,7 +16,6 @@ class DrainBlocker:
     """A claim that holds slots of a draining member, now and after the deadline."""
 
     claim_id: int
-    member_id: int
     owner: str
     workspace: str
     step: str
@@ -25,7 +25,6 @@ class DrainBlocker:
     places: tuple[str, ...]
     more: int  # further places
     since: datetime | None
-    expires_at: datetime | None
     to: str
     outcome: str
     then: tuple[str, str]  # CSS class and short text
@@ -47,44 +46,42 @@ class DrainBlocker:
 
 def list_blockers(member_ids: list[int]) -> dict[int, list[DrainBlocker]]:
     return {
-        member: [_blocker(kept) for kept in found]
-        for member, found in list_kept(member_ids).items()
+        member: [_blocker(claim_fate) for claim_fate in found]
+        for member, found in list_fates(member_ids).items()
     }
 
 
-def _blocker(kept: ClaimFate) -> DrainBlocker:
-    row = kept.row
-    css, then, loses, text = _describe_fate(kept)
+def _blocker(claim_fate: ClaimFate) -> DrainBlocker:
+    row = claim_fate.row
+    css, then, loses, text = _describe_fate(claim_fate)
     return DrainBlocker(
         claim_id=row.id,
-        member_id=row.member_id,
         owner=row.owner or row.requested_by,
         workspace=row.workspace or "",
         step=row.step,
         state=row.state,
-        css=claim_class(row.state, outcome=row.outcome, step=row.step),
-        word=claim_word(row.state, outcome=row.outcome, step=row.step),
+        css=claim_class(row.state, step=row.step),
+        word=claim_word(row.state, step=row.step),
         places=tuple(row.places or ()),
         more=max(0, row.n - len(row.places or ())),
         since=row.bound_at,
-        expires_at=row.expires_at,
-        to=kept.fate.to,
-        outcome=kept.fate.outcome,
+        to=claim_fate.fate.to,
+        outcome=claim_fate.fate.outcome,
         then=(css, then),
         loses=loses,
         text=text,
     )
 
 
-def _describe_fate(kept: ClaimFate) -> tuple[str, str, str, str]:
+def _describe_fate(claim_fate: ClaimFate) -> tuple[str, str, str, str]:
     """CSS class, state after the deadline, loss, and the same as a sentence."""
-    row, fate = kept.row, kept.fate
-    if kept.is_moved:
+    row, fate = claim_fate.row, claim_fate.fate
+    if claim_fate.is_moved:
         return (
             "bound",
             "moves, or is lost",
             "its slots here",
-            "Its slots here move if as many are free, else it is lost",
+            "Slots on this member move if enough are free elsewhere; otherwise the claim is lost",
         )
     if fate.to == "ended":
         if row.step == "apply":
@@ -109,30 +106,27 @@ def _describe_fate(kept: ClaimFate) -> tuple[str, str, str, str]:
     return "waiting", "queued again", "its slots", "Queued again"
 
 
-def summarise(keepers: list[DrainBlocker]) -> str:
+def summarise(blockers: list[DrainBlocker]) -> str:
     """Such as "2 plans run and 1 plan waits for an approval"."""
-    waiting = sum(keeper.awaits_approval for keeper in keepers)
-    applying = sum(keeper.css == "applying" for keeper in keepers)
-    running = sum(keeper.css == "running" for keeper in keepers)
-    rest = len(keepers) - waiting - applying - running
-    parts = [
-        formatting.plural(running, "plan runs", "plans run") if running else "",
-        formatting.plural(applying, "apply runs", "applies run") if applying else "",
-        formatting.plural(rest, "claim holds slots", "claims hold slots") if rest else "",
-        formatting.plural(waiting, "plan waits for an approval", "plans wait for an approval")
-        if waiting
-        else "",
-    ]
-    return formatting.sentence([part for part in parts if part])
+    words = {
+        "running": ("plan runs", "plans run"),
+        "applying": ("apply runs", "applies run"),
+        "bound": ("claim holds slots", "claims hold slots"),
+        "apply_pending": ("plan waits for an approval", "plans wait for an approval"),
+    }
+    counts = Counter(blocker.css for blocker in blockers)
+    return formatting.sentence(
+        [formatting.plural(counts[css], *forms) for css, forms in words.items() if counts[css]]
+    )
 
 
-def show_blocker(keeper: DrainBlocker) -> dict[str, object]:
+def show_blocker(blocker: DrainBlocker) -> dict[str, object]:
     return {
-        "claim_id": keeper.claim_id,
-        "state": keeper.state,
-        "step": keeper.step or None,
-        "owner": keeper.owner,
-        "workspace": keeper.workspace or None,
-        "since": keeper.since,
-        "then": {"state": keeper.to, "outcome": keeper.outcome or None, "text": keeper.text},
+        "claim_id": blocker.claim_id,
+        "state": blocker.state,
+        "step": blocker.step or None,
+        "owner": blocker.owner,
+        "workspace": blocker.workspace or None,
+        "since": blocker.since,
+        "then": {"state": blocker.to, "outcome": blocker.outcome or None, "text": blocker.text},
     }

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from project.kernel.db.sql import Statements
+from project.kernel.db.sql import IdRow, Statements
 
 statements = Statements(Path(__file__).with_name("draining.sql"))
 
@@ -17,14 +17,12 @@ class HoldersRow(NamedTuple):
     id: int
     state: str
     step: str
-    outcome: str
     size: int
     generation: int
     owner: str
     requested_by: str
     workspace: str | None
     bound_at: datetime | None
-    expires_at: datetime | None
     places: list[str] | None
     n: int
     is_retried: bool
@@ -40,6 +38,11 @@ def holders(*, members: list[int]) -> list[HoldersRow]:
 def holds_on(*, claim: int, member: int) -> bool:
     """Whether a claim holds a slot of this member."""
     return statements.fetch_sole_value("holds_on", {"claim": claim, "member": member})
+
+
+def end_drains(*, claim: int) -> list[IdRow]:
+    """Ends the drains of the slots that a claim has left: their deadline is now."""
+    return statements.fetch_rows("end_drains", IdRow, {"claim": claim})
 
 
 class DrainsRow(NamedTuple):

@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple, TypedDict
 
 from claims import claims_sql
-from claims.lifecycle import tasks_sql
+from claims.lifecycle import draining_sql, tasks_sql
 from claims.lifecycle.policy import Fate, fate_of_lost
 from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.workspaces.services import block_waiting
@@ -136,12 +136,13 @@ def lock_after_lost_apply(held: LockedHold, words: str) -> None:
     publish("claims")
 
 
-def lose_hold(
-    held: LockedHold, *, what: str, lost_member: int | None = None, note: str = ""
-) -> Fate:
-    """Apply the fate that the policy gives to a lost claim, and return it."""
+def lose_hold(held: LockedHold, *, what: str, lost_member: int | None = None) -> Fate:
+    """Apply the fate that the policy gives to a lost claim, and return it. Slots that still drain
+    for the claim are released in the same transaction.
+    """
+    draining_sql.end_drains(claim=held.claim.id)
     fate = fate_of_lost(**held.facts, attempts=held.claim.attempts, what=what)
-    apply_fate(held, fate, lost_member=lost_member, note=note)
+    apply_fate(held, fate, lost_member=lost_member)
     return fate
 
 

@@ -4,14 +4,14 @@ A call with an old generation changes no row and is rejected. An event records i
 caller may have used slots that belong to another claim.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim, view_claims
-from claims.statements import repeat
+from claims.statements import attempt, repeat
 from claims.workspaces.services import free_workspace
 from project.kernel.actor import current_actor
 from project.kernel.db.after_commit import after_commit
@@ -22,7 +22,7 @@ from project.kernel.validation import LONGEST_REASON
 
 DRAIN = "10 min"  # drain time of a slot if the pool sets none
 CHUNK = 250
-MOST = 1000
+MAX_RELEASES = 1000
 
 
 class Ending(NamedTuple):
@@ -63,9 +63,10 @@ def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthEr
     """Release claims, each independently. Returns the answer or error of `release_claim` for
     each, in the given order.
     """
-    if len(named) > MOST:
+    if len(named) > MAX_RELEASES:
         raise Invalid(
-            f"{len(named)} releases are too many for one call.", way_out=f"Send {MOST} at most."
+            f"{len(named)} releases are too many for one call.",
+            way_out=f"Send {MAX_RELEASES} at most.",
         )
     done: set[int] = set()
     for at in range(0, len(named), CHUNK):
@@ -79,7 +80,7 @@ def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthEr
             answers.append(views[claim_id])
         else:
             answers.append(
-                _try(partial(answer_late, claim_id, generation, "release", done_as="released"))
+                attempt(partial(answer_late, claim_id, generation, "release", done_as="released"))
             )
     return answers
 
@@ -210,10 +211,3 @@ def _release_chunk(named: Sequence[tuple[int, int]]) -> set[int]:
         notify_freed(rows)
         after_end(rows)
     return done
-
-
-def _try(work: Callable[[], ClaimView]) -> ClaimView | BerthError:
-    try:
-        return work()
-    except BerthError as error:
-        return error

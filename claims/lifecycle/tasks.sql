@@ -159,9 +159,9 @@ WHERE claim_id = %(claim)s AND generation = (SELECT max(generation) FROM claims_
 RETURNING claim_id
 
 -- runs_of_workspace: runs of a workspace before a claim, the newest first.
-SELECT r.claim_id, r.generation, r.step, r.member, r.place, r.started_at, r.ended_at, r.outcome, r.code, r.reason, c.requested_by, c.state,
-  c.outcome AS claim_outcome, c.pool_id, (r.facts->'settled')::text AS settled
-FROM (SELECT id, requested_by, state, outcome, pool_id FROM claims_claim
+SELECT r.claim_id AS claim, r.generation, r.step, r.member, r.place, r.started_at, r.ended_at, r.outcome, r.code, r.reason, c.requested_by,
+  c.pool_id, (r.facts->'settled')::text AS settled
+FROM (SELECT id, requested_by, pool_id FROM claims_claim
       WHERE workspace_id = %(workspace)s AND id < coalesce(%(before)s::bigint, 9223372036854775807)
       ORDER BY id DESC LIMIT {n}) c
 JOIN LATERAL (SELECT * FROM claims_run WHERE claim_id = c.id) r ON true ORDER BY c.id DESC, r.generation DESC

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from project.kernel.db.sql import Statements
+from project.kernel.db.sql import IdRow, Statements
 
 statements = Statements(Path(__file__).with_name("tasks.sql"))
 
@@ -61,21 +61,9 @@ def lock_run(*, claim: int, generation: int) -> LockRunRow | None:
     return statements.fetch_one("lock_run", LockRunRow, {"claim": claim, "generation": generation})
 
 
-class RunOfRow(NamedTuple):
-    claim_id: int
-    generation: int
-    step: str
-    member_id: int
-    member: str
-    boot: str
-    ended_at: datetime | None
-    outcome: str
-    facts: str
-
-
-def run_of(*, claim: int, generation: int) -> RunOfRow | None:
+def run_of(*, claim: int, generation: int) -> LockRunRow | None:
     """The run of a claim's generation."""
-    return statements.fetch_one("run_of", RunOfRow, {"claim": claim, "generation": generation})
+    return statements.fetch_one("run_of", LockRunRow, {"claim": claim, "generation": generation})
 
 
 class HolderOfRow(NamedTuple):
@@ -92,10 +80,6 @@ def holder_of(*, claim: int, generation: int) -> HolderOfRow | None:
     )
 
 
-class EndRunRow(NamedTuple):
-    claim_id: int
-
-
 def end_run(
     *,
     outcome: str,
@@ -105,11 +89,11 @@ def end_run(
     facts: str,
     claim: int,
     generation: int,
-) -> list[EndRunRow]:
+) -> list[StartRunRow]:
     """Records the result of a run, from the agent or from Berth."""
     return statements.fetch_rows(
         "end_run",
-        EndRunRow,
+        StartRunRow,
         {
             "outcome": outcome,
             "code": code,
@@ -122,19 +106,11 @@ def end_run(
     )
 
 
-class AddRunFactsRow(NamedTuple):
-    claim_id: int
-
-
-def add_run_facts(*, facts: str, claim: int, generation: int) -> list[AddRunFactsRow]:
+def add_run_facts(*, facts: str, claim: int, generation: int) -> list[StartRunRow]:
     """Adds facts to a run that has ended."""
     return statements.fetch_rows(
-        "add_run_facts", AddRunFactsRow, {"facts": facts, "claim": claim, "generation": generation}
+        "add_run_facts", StartRunRow, {"facts": facts, "claim": claim, "generation": generation}
     )
-
-
-class AddEndedRunRow(NamedTuple):
-    claim_id: int
 
 
 def add_ended_run(
@@ -150,11 +126,11 @@ def add_ended_run(
     reason: str,
     exit_code: int | None,
     facts: str,
-) -> list[AddEndedRunRow]:
+) -> list[StartRunRow]:
     """A run that failed before it could begin, for the page of the task."""
     return statements.fetch_rows(
         "add_ended_run",
-        AddEndedRunRow,
+        StartRunRow,
         {
             "claim": claim,
             "generation": generation,
@@ -183,13 +159,9 @@ def open_runs(*, member: int) -> list[OpenRunsRow]:
     return statements.fetch_rows("open_runs", OpenRunsRow, {"member": member})
 
 
-class StalePlansRow(NamedTuple):
-    id: int
-
-
-def stale_plans(*, claim: int) -> list[StalePlansRow]:
+def stale_plans(*, claim: int) -> list[IdRow]:
     """Marks the earlier plans of a claim as stale: they must not be applied."""
-    return statements.fetch_rows("stale_plans", StalePlansRow, {"claim": claim})
+    return statements.fetch_rows("stale_plans", IdRow, {"claim": claim})
 
 
 def add_plan(
@@ -262,13 +234,9 @@ def revisions() -> list[RevisionsRow]:
     return statements.fetch_rows("revisions", RevisionsRow, {})
 
 
-class MakePlansDueRow(NamedTuple):
-    id: int
-
-
-def make_plans_due(*, pools: list[int]) -> list[MakePlansDueRow]:
+def make_plans_due(*, pools: list[int]) -> list[IdRow]:
     """Makes the waiting plans of these pools due for a check."""
-    return statements.fetch_rows("make_plans_due", MakePlansDueRow, {"pools": pools})
+    return statements.fetch_rows("make_plans_due", IdRow, {"pools": pools})
 
 
 def is_frozen(*, pool: int) -> bool:
@@ -281,32 +249,22 @@ def is_deleting(*, pool: int) -> bool:
     return statements.fetch_sole_value("is_deleting", {"pool": pool})
 
 
-class AddApprovalRow(NamedTuple):
-    id: int
-
-
 def add_approval(
     *, plan: int, user: int | None, by: str, is_yes: bool, comment: str, via: str
-) -> list[AddApprovalRow]:
+) -> list[IdRow]:
     """The decision of a user."""
     return statements.fetch_rows(
         "add_approval",
-        AddApprovalRow,
+        IdRow,
         {"plan": plan, "user": user, "by": by, "is_yes": is_yes, "comment": comment, "via": via},
     )
 
 
-class AddRejectionRow(NamedTuple):
-    id: int
-
-
-def add_rejection(
-    *, plan: int, user: int | None, by: str, comment: str, via: str
-) -> list[AddRejectionRow]:
+def add_rejection(*, plan: int, user: int | None, by: str, comment: str, via: str) -> list[IdRow]:
     """A rejection."""
     return statements.fetch_rows(
         "add_rejection",
-        AddRejectionRow,
+        IdRow,
         {"plan": plan, "user": user, "by": by, "comment": comment, "via": via},
     )
 
@@ -357,22 +315,14 @@ def notify(*, claim: int) -> NotifyRow | None:
     return statements.fetch_one("notify", NotifyRow, {"claim": claim})
 
 
-class StopSeekingRow(NamedTuple):
-    id: int
-
-
-def stop_seeking(*, claim: int) -> list[StopSeekingRow]:
+def stop_seeking(*, claim: int) -> list[IdRow]:
     """The pool reserves no slot for the claim any longer."""
-    return statements.fetch_rows("stop_seeking", StopSeekingRow, {"claim": claim})
+    return statements.fetch_rows("stop_seeking", IdRow, {"claim": claim})
 
 
-class StartSeekingRow(NamedTuple):
-    id: int
-
-
-def start_seeking(*, claim: int) -> list[StartSeekingRow]:
+def start_seeking(*, claim: int) -> list[IdRow]:
     """The pool reserves a slot for the claim, and the claim has none."""
-    return statements.fetch_rows("start_seeking", StartSeekingRow, {"claim": claim})
+    return statements.fetch_rows("start_seeking", IdRow, {"claim": claim})
 
 
 class SeekersRow(NamedTuple):
@@ -444,15 +394,9 @@ def slot_of(*, claim: int) -> SlotOfRow | None:
     return statements.fetch_one("slot_of", SlotOfRow, {"claim": claim})
 
 
-class SlotsOnMemberRow(NamedTuple):
-    id: int
-
-
-def slots_on_member(*, slots: list[int], member: int) -> list[SlotsOnMemberRow]:
+def slots_on_member(*, slots: list[int], member: int) -> list[IdRow]:
     """Those of these slots that are on the member."""
-    return statements.fetch_rows(
-        "slots_on_member", SlotsOnMemberRow, {"slots": slots, "member": member}
-    )
+    return statements.fetch_rows("slots_on_member", IdRow, {"slots": slots, "member": member})
 
 
 def is_destroying(*, plan: int) -> bool | None:
@@ -460,19 +404,13 @@ def is_destroying(*, plan: int) -> bool | None:
     return statements.fetch_value("is_destroying", {"plan": plan})
 
 
-class RecordOutcomeRow(NamedTuple):
-    claim_id: int
-
-
-def record_outcome(*, facts: str, claim: int) -> list[RecordOutcomeRow]:
+def record_outcome(*, facts: str, claim: int) -> list[StartRunRow]:
     """Records on its last run what a user says about a lost apply."""
-    return statements.fetch_rows(
-        "record_outcome", RecordOutcomeRow, {"facts": facts, "claim": claim}
-    )
+    return statements.fetch_rows("record_outcome", StartRunRow, {"facts": facts, "claim": claim})
 
 
 class RunsOfWorkspaceRow(NamedTuple):
-    claim_id: int
+    claim: int
     generation: int
     step: str
     member: str
@@ -483,8 +421,6 @@ class RunsOfWorkspaceRow(NamedTuple):
     code: str
     reason: str
     requested_by: str
-    state: str
-    claim_outcome: str
     pool_id: int | None
     settled: str | None
 
@@ -496,14 +432,8 @@ def runs_of_workspace(n: int, *, workspace: int, before: int | None) -> list[Run
     )
 
 
-class ClaimsOfWorkspaceRow(NamedTuple):
-    id: int
-
-
-def claims_of_workspace(
-    n: int, *, workspace: int, before: int | None
-) -> list[ClaimsOfWorkspaceRow]:
+def claims_of_workspace(n: int, *, workspace: int, before: int | None) -> list[IdRow]:
     """The claims of that page."""
     return statements.fetch_rows(
-        "claims_of_workspace", ClaimsOfWorkspaceRow, {"workspace": workspace, "before": before}, n=n
+        "claims_of_workspace", IdRow, {"workspace": workspace, "before": before}, n=n
     )

@@ -63,6 +63,12 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
             code="cannot_grow",
             way_out=way_out,
         )
+    if claim.terms.get("parts"):
+        raise Refused(
+            f"Claim {claim_id} has {claim.size} ports, which it keeps all or none.",
+            code="has_parts",
+            way_out="Release it and claim the ports that are needed.",
+        )
     if size < 1:
         raise wrong_field(
             "size", f"{size} is out of range.", "Release the claim to release all slots."

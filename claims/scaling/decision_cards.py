@@ -70,7 +70,7 @@ class NextRemoval:
 
 
 @dataclass(frozen=True, slots=True)
-class RollBoard:
+class RollOverview:
     """The outdated members and the state of their renewal."""
 
     members: Sequence[NextRemoval]
@@ -79,7 +79,7 @@ class RollBoard:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingBoard:
+class ScalingOverview:
     pool: Pool
     subject: Subject | None  # None: the pool is not active or has no scaling
     now: Card | None = None
@@ -89,19 +89,19 @@ class ScalingBoard:
     grown: int = 0
     shrunk: int = 0
     options: Mapping[str, object] = field(default_factory=dict)
-    roll: RollBoard | None = None
+    roll: RollOverview | None = None
 
     @property
     def can_go(self) -> int:
         return sum(not each.blocked for each in self.going)
 
 
-def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
+def read_scaling_overview(pool: Pool, *, limit: int = SHOWN) -> ScalingOverview:
     rows = scaling_sql.read_scaled(pools=[pool.pk])
     cards = list_decisions(pool.pk, limit)
     subject = read_subjects(rows, read_wanted())[0] if rows else None
     if subject is None or subject.spec.scaling is None:
-        return ScalingBoard(pool, None, cards=cards)
+        return ScalingOverview(pool, None, cards=cards)
     going, more = list_next_removals(subject)
     counts = (
         Row.objects.filter(pool=pool, at__gte=subject.row.moment - HOUR)
@@ -109,7 +109,7 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
         .values_list("delta", flat=True)
     )
     grown, shrunk = sum(d for d in counts if d > 0), -sum(d for d in counts if d < 0)
-    return ScalingBoard(
+    return ScalingOverview(
         pool,
         subject,
         card_now(decide_safely(subject)),
@@ -123,23 +123,23 @@ def read_board(pool: Pool, *, limit: int = SHOWN) -> ScalingBoard:
     )
 
 
-def read_roll(pool: Pool) -> RollBoard | None:
+def read_roll(pool: Pool) -> RollOverview | None:
     """The roll of an active pool, with or without scaling. None: the pool is not active."""
     rows = scaling_sql.read_scaled(pools=[pool.pk])
     return roll_of(read_subjects(rows, read_wanted())[0]) if rows else None
 
 
-def roll_of(subject: Subject) -> RollBoard:
+def roll_of(subject: Subject) -> RollOverview:
     snapshot = subject.snapshot
     old = [m for m in snapshot.members if m.is_outdated and m.is_owned and not m.is_going]
     members = [
         NextRemoval(m.id, m.name, m.state, find_blocker(m, may_be_new=True)) for m in order(old)
     ]
     decision = decide_roll(snapshot)
-    said = "all members are up to date" if decision is None else decision.reason
+    reason = "all members are up to date" if decision is None else decision.reason
     if decision is not None and (stop := snapshot.limits.paused or snapshot.limits.frozen):
-        said = f"{plural(len(old), 'member')} outdated; nothing is changed: {stop}"
-    return RollBoard(members, said, snapshot.extra is not None)
+        reason = f"{plural(len(old), 'member')} outdated; nothing is changed: {stop}"
+    return RollOverview(members, reason, snapshot.extra is not None)
 
 
 def list_decisions(pool_id: int, limit: int) -> list[Card]:
@@ -158,15 +158,14 @@ def card_of(row: Row) -> Card:
 
 def card_now(decision: ScalingDecision) -> Card:
     """The card of a dry run."""
-    checks = [check._asdict() for check in decision.checks]
-    gauge = None if decision.gauge is None else decision.gauge._asdict()
     chosen, spared = (
         [judged._asdict() for judged in some] for some in (decision.chosen, decision.spared)
     )
-    return Card(
-        None, None, None, 1, decision.delta, decision.words, decision.verdict, decision.reason,
-        inputs_of(decision), checks, gauge, chosen, spared, decision.more_spared,
+    row = Row(
+        delta=decision.delta, reason=decision.reason, inputs=inputs_of(decision), chosen=chosen,
+        spared=spared,
     )  # fmt: skip
+    return replace(card_of(row), at=None, last_at=None)
 
 
 def list_next_removals(subject: Subject) -> tuple[list[NextRemoval], int]:
@@ -188,7 +187,7 @@ def try_changes(subject: Subject, changes: Mapping[str, Any]) -> Card:
     options and for a minimum above the maximum.
     """
     scaling, limits = subject.spec.scaling, subject.snapshot.limits
-    assert scaling is not None  # `read_board` checks it
+    assert scaling is not None  # `read_scaling_overview` checks it
     low, high = changes.get("min", limits.low), changes.get("max", limits.high)
     if low > high:
         raise wrong_field(

@@ -13,7 +13,13 @@ from claims.allocation.member_limits import lifted_starts
 from claims.models import Lift
 from claims.scaling import scaling_sql
 from claims.scaling.freeze_lifts import list_freezes, name_starts
-from claims.scaling.scaler import apply_freeze, execute_decision, not_scaled, record_decisions
+from claims.scaling.scaler import (
+    ENDED_ORDERS,
+    apply_freeze,
+    execute_decision,
+    not_scaled,
+    record_decisions,
+)
 from claims.scaling.snapshot import Subject, read_subjects, read_wanted
 from claims.statements import repeat
 from pools.models import Pool
@@ -40,38 +46,23 @@ def pin_pool(*, pool_id: int, count: int, until: datetime, reason: str) -> Pool:
             text = f"{count} is not between 0 and the maximum, {pool.max_members}."
             way_out = "Use a number in this range, or raise members.max first."
             raise wrong_field("count", text, way_out)
-        before = "" if subject.row.pin_count is None else f"pinned to {subject.row.pin_count}"
-        data = {"count": count, "until": until}
         change_orders(
-            pool,
-            "pin",
-            before,
-            f"pinned to {count}",
-            note,
-            data,
-            pin_count=count,
-            pin_until=until,
-            pin_reason=note,
-        )
+            pool, "pin", describe_pin(subject.row.pin_count), describe_pin(count), note,
+            data={"count": count, "until": until},
+            pin_count=count, pin_until=until, pin_reason=note,
+        )  # fmt: skip
     return pool
+
+
+def describe_pin(count: int | None) -> str:
+    return "" if count is None else f"pinned to {count}"
 
 
 def unpin_pool(*, pool_id: int, reason: str = "") -> Pool:
     with transaction.atomic():
         _, pool = _lock(pool_id)
         if pool.pin_count is not None:
-            before = f"pinned to {pool.pin_count}"
-            change_orders(
-                pool,
-                "unpin",
-                before,
-                "",
-                reason.strip(),
-                None,
-                pin_count=None,
-                pin_until=None,
-                pin_reason="",
-            )
+            end_order(pool, "unpin", describe_pin(pool.pin_count), reason)
     return pool
 
 
@@ -82,17 +73,10 @@ def pause_scaling(*, pool_id: int, until: datetime, reason: str) -> Pool:
         _, pool = _lock(pool_id)
         check_until(until)
         before = "paused" if pool.scaling_paused_until else ""
-        data = {"until": until}
         change_orders(
-            pool,
-            "pause_scaling",
-            before,
-            "paused",
-            note,
-            data,
-            scaling_paused_until=until,
-            scaling_pause_reason=note,
-        )
+            pool, "pause_scaling", before, "paused", note, data={"until": until},
+            scaling_paused_until=until, scaling_pause_reason=note,
+        )  # fmt: skip
     return pool
 
 
@@ -100,16 +84,7 @@ def resume_scaling(*, pool_id: int, reason: str = "") -> Pool:
     with transaction.atomic():
         _, pool = _lock(pool_id)
         if pool.scaling_paused_until is not None:
-            change_orders(
-                pool,
-                "resume_scaling",
-                "paused",
-                "",
-                reason.strip(),
-                None,
-                scaling_paused_until=None,
-                scaling_pause_reason="",
-            )
+            end_order(pool, "resume_scaling", "paused", reason)
     return pool
 
 
@@ -122,22 +97,17 @@ def lift_freeze(*, pool_id: int, reason: str, starts_at: datetime | None = None)
         subject, pool = _lock(pool_id)
         if starts_at is not None:
             _lift_named(subject, pool, starts_at, note)
-            return pool
-        if not subject.snapshot.limits.frozen or subject.frozen_until is None:
+        elif not subject.snapshot.limits.frozen or (until := subject.frozen_until) is None:
             raise Conflict(
                 f"Pool {pool.name} is not frozen.",
                 code="not_frozen",
                 way_out="No action is needed.",
             )
-        change_orders(
-            pool,
-            "unfreeze",
-            "frozen",
-            pool.state,
-            note,
-            {"until": subject.frozen_until},
-            unfrozen_until=subject.frozen_until,
-        )
+        else:
+            change_orders(
+                pool, "unfreeze", "frozen", pool.state, note, data={"until": until},
+                unfrozen_until=until,
+            )  # fmt: skip
         apply_freeze(read_locked_subject(pool_id))
         pool.refresh_from_db()
     return pool
@@ -159,15 +129,8 @@ def refreeze_pool(*, pool_id: int, starts_at: datetime, reason: str = "") -> Poo
             way_out = f"Lifted freezes begin at: {lifted}." if lifted else "No freeze is lifted."
             raise wrong_field("starts_at", "No lifted freeze begins then.", way_out)
         columns = {"unfrozen_until": None} if is_lifted_now else {}
-        change_orders(
-            pool,
-            "refreeze",
-            "lifted",
-            "frozen",
-            reason.strip(),
-            {"starts_at": starts_at},
-            **columns,
-        )
+        data = {"starts_at": starts_at}
+        change_orders(pool, "refreeze", "lifted", "frozen", reason.strip(), data=data, **columns)
         apply_freeze(read_locked_subject(pool_id))
         pool.refresh_from_db()
     return pool
@@ -197,11 +160,8 @@ def _lift_named(subject: Subject, pool: Pool, starts_at: datetime, note: str) ->
     Lift.objects.create(
         pool=pool, starts_at=starts_at, ends_at=ends_at, by=current_actor(), reason=note
     )
-    change_orders(
-        pool, "lift_ahead", "frozen", "lifted", note, {"starts_at": starts_at, "until": ends_at}
-    )
-    apply_freeze(read_locked_subject(pool.pk))
-    pool.refresh_from_db()
+    data = {"starts_at": starts_at, "until": ends_at}
+    change_orders(pool, "lift_ahead", "frozen", "lifted", note, data=data)
 
 
 def grow_pool(*, pool_id: int, count: int = 1, reason: str) -> ScalingDecision:
@@ -249,8 +209,19 @@ def read_locked_subject(pool_id: int) -> Subject:
     return read_subjects(rows, read_wanted())[0]
 
 
+def end_order(pool: Pool, verb: str, before: str, reason: str) -> None:
+    change_orders(pool, verb, before, "", reason.strip(), **ENDED_ORDERS[verb])
+
+
 def change_orders(
-    pool: Pool, verb: str, before: str, after: str, reason: str, data: object, **columns: object
+    pool: Pool,
+    verb: str,
+    before: str,
+    after: str,
+    reason: str,
+    *,
+    data: object = None,
+    **columns: object,
 ) -> None:
     """Set the columns of an order, record it, and request an immediate decision of the scaler."""
     Pool.objects.filter(pk=pool.pk).update(changed_at=Now(), scale_requested_at=Now(), **columns)

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from claims.scaling.orders import change_orders, check_until, read_locked_subject
+from claims.scaling.orders import change_orders, check_until, end_order, read_locked_subject
+from claims.scaling.scaler import ENDED_ORDERS
 from pools.lifecycle.selectors import spec_of
 from pools.models import Member, Pool
 from project.kernel.errors import Conflict
@@ -35,9 +36,9 @@ def order_roll(*, pool_id: int, reason: str) -> Pool:
         was_stopped = pool.roll_stopped_at is not None
         before = "stopped" if was_stopped else "paused" if pool.roll_paused_until else ""
         change_orders(
-            pool, "roll", before, "rolling", note, {"outdated": outdated},
+            pool, "roll", before, "rolling", note, data={"outdated": outdated},
             roll_ordered=pool.member_digest, roll_stopped_at=None, roll_stop_reason="",
-            roll_paused_until=None, roll_pause_reason="",
+            **ENDED_ORDERS["resume_roll"],
         )  # fmt: skip
         if was_stopped:
             _rebuild_broken(pool, note)
@@ -62,15 +63,9 @@ def pause_roll(*, pool_id: int, until: datetime, reason: str) -> Pool:
         pool = Pool.objects.get(pk=pool_id)
         before = "paused" if pool.roll_paused_until else ""
         change_orders(
-            pool,
-            "pause_roll",
-            before,
-            "paused",
-            note,
-            {"until": until},
-            roll_paused_until=until,
-            roll_pause_reason=note,
-        )
+            pool, "pause_roll", before, "paused", note, data={"until": until},
+            roll_paused_until=until, roll_pause_reason=note,
+        )  # fmt: skip
     return pool
 
 
@@ -79,14 +74,5 @@ def resume_roll(*, pool_id: int, reason: str = "") -> Pool:
         read_locked_subject(pool_id)
         pool = Pool.objects.get(pk=pool_id)
         if pool.roll_paused_until is not None:
-            change_orders(
-                pool,
-                "resume_roll",
-                "paused",
-                "",
-                reason.strip(),
-                None,
-                roll_paused_until=None,
-                roll_pause_reason="",
-            )
+            end_order(pool, "resume_roll", "paused", reason)
     return pool

@@ -8,9 +8,10 @@ lets each see all commits of the other scalers, and a scaler that stalled loses 
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TypedDict
 
 from django.db import DatabaseError, transaction
@@ -42,6 +43,12 @@ ABSORB = 30.0  # seconds in which a new request counts as met by the last decisi
 LONGEST_NAME = 63
 # Verdicts that get an event when they begin. A decision that is carried out has its own event.
 NOTIFIED = ("blocked", "paused", "frozen", "failed")
+# The columns of a pool after an order of an operator, by the verb that ends the order.
+ENDED_ORDERS: Mapping[str, Mapping[str, object]] = {
+    "unpin": {"pin_count": None, "pin_until": None, "pin_reason": ""},
+    "resume_scaling": {"scaling_paused_until": None, "scaling_pause_reason": ""},
+    "resume_roll": {"roll_paused_until": None, "roll_pause_reason": ""},
+}
 
 
 def list_scaled() -> list[scaling_sql.ScaledPoolsRow]:
@@ -49,25 +56,33 @@ def list_scaled() -> list[scaling_sql.ScaledPoolsRow]:
 
 
 def scale_pools(
-    pool_ids: Sequence[int], wanted: WaitingDemand | None = None
+    pool_ids: Sequence[int],
+    wanted: WaitingDemand | None = None,
+    *,
+    started: datetime | None = None,
 ) -> dict[int, ScalingDecision]:
     """Make and carry out one decision for each of these pools; return the decisions by pool. A
     pool that another process has locked is skipped.
+
+    `started`: when the calling controller started. It removes no member before a full look at the
+    provider that began later (O1).
     """
     wanted = read_wanted() if wanted is None else wanted
     found: dict[int, ScalingDecision] = {}
     for start in range(0, len(pool_ids), CHUNK):
         chunk = list(pool_ids[start : start + CHUNK])
-        found |= repeat(lambda chunk=chunk: _scale_chunk(chunk, wanted))  # type: ignore[misc]
+        found |= repeat(partial(_scale_chunk, chunk, wanted, started))
     return found
 
 
-def _scale_chunk(pool_ids: list[int], wanted: WaitingDemand) -> dict[int, ScalingDecision]:
+def _scale_chunk(
+    pool_ids: list[int], wanted: WaitingDemand, started: datetime | None
+) -> dict[int, ScalingDecision]:
     with transaction.atomic():
         rows = scaling_sql.lock_scaled(pools=pool_ids)
         if not rows:
             return {}
-        subjects = read_subjects(rows, wanted)
+        subjects = read_subjects(rows, wanted, started)
         decided = [
             (subject, apply_decision(subject, decide_safely(subject)))
             for subject in subjects
@@ -148,7 +163,7 @@ def apply_decision(subject: Subject, decision: ScalingDecision) -> ScalingDecisi
     is_quiet = not (
         decision.is_done or row.is_pin_over or row.is_pause_over or row.is_roll_pause_over
     )
-    if is_quiet and frozen_until_of(subject) == subject.row.frozen_until:
+    if is_quiet and frozen_until_of(subject) == row.frozen_until:
         return decision  # most of the time
     try:
         with transaction.atomic():
@@ -178,9 +193,9 @@ def execute_decision(subject: Subject, decision: ScalingDecision) -> ScalingDeci
     """
     pool = Pool.objects.get(pk=subject.id)
     before = len(subject.snapshot.there)
-    if decision.step in ("rebuild", "stop"):
-        if decision.step == "rebuild":
-            return rebuild_member(pool, subject, decision)
+    if decision.step == "rebuild":
+        return rebuild_member(pool, subject, decision)
+    if decision.step == "stop":
         return stop_roll(pool, decision)
     if decision.delta > 0:
         made = add_member_rows(
@@ -311,16 +326,13 @@ def apply_freeze(subject: Subject) -> None:
 def expire_orders(subject: Subject) -> None:
     """End the pin and the pauses whose time is over."""
     row = subject.row
-    unpinned = {"pin_count": None, "pin_until": None, "pin_reason": ""}
-    resumed = {"scaling_paused_until": None, "scaling_pause_reason": ""}
-    roll_resumed = {"roll_paused_until": None, "roll_pause_reason": ""}
-    for is_over, verb, before, columns in (
-        (row.is_pin_over, "unpin", "pinned", unpinned),
-        (row.is_pause_over, "resume_scaling", "paused", resumed),
-        (row.is_roll_pause_over, "resume_roll", "paused", roll_resumed),
+    for is_over, verb, before in (
+        (row.is_pin_over, "unpin", "pinned"),
+        (row.is_pause_over, "resume_scaling", "paused"),
+        (row.is_roll_pause_over, "resume_roll", "paused"),
     ):
         if is_over:
-            Pool.objects.filter(pk=subject.id).update(**columns)
+            Pool.objects.filter(pk=subject.id).update(**ENDED_ORDERS[verb])
             record(verb, pool_id=subject.id, before=before, reason="its time is over")
 
 

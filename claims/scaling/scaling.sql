@@ -59,12 +59,12 @@ WITH RECURSIVE l AS (
   SELECT (SELECT shape_id FROM claims_claim WHERE state = 'waiting' AND shape_id > l.shape_id ORDER BY shape_id LIMIT 1)
   FROM l WHERE l.shape_id IS NOT NULL)
 SELECT sh.id AS shape, sh.pools, sh.kind, sh.size, sh.is_simple, coalesce(nullif(sh.terms->'selector', '{}')::text, '') AS selector,
-  coalesce(sh.wait_reason->>'code', '') AS code
+  coalesce(sh.wait_reason->>'code', '') AS code, coalesce((sh.terms->'parts')::text, '') AS parts
 FROM l JOIN claims_shape sh ON sh.id = l.shape_id
 
 -- free_labelled: pools and lanes with a free slot on a member with these labels.
 SELECT DISTINCT s.pool_id, t.labels::text AS labels, s.lane FROM unnest(%(labels)s::jsonb[]) AS t(labels)
-JOIN pools_member m ON m.pool_id = ANY (%(pools)s::bigint[]) AND m.state = 'ready' AND m.labels @> t.labels
+JOIN pools_member m ON m.pool_id = ANY (%(pools)s::bigint[]) AND m.state = 'ready' AND selects(t.labels, m.labels)
 CROSS JOIN LATERAL (SELECT pool_id, lane, state, is_open FROM slots_slot WHERE member_id = m.id OFFSET 0) s
 WHERE s.state = 'idle' AND s.is_open
 

@@ -58,72 +58,14 @@ def lock_scaled(*, pools: list[int]) -> list[LockScaledRow]:
     return statements.fetch_rows("lock_scaled", LockScaledRow, {"pools": pools})
 
 
-class WaitForScaledRow(NamedTuple):
-    id: int
-    name: str
-    provider: str
-    queue: str
-    spec: str
-    min_members: int
-    max_members: int
-    is_requested: bool
-    grown_since_request: bool
-    since_up: float | None
-    since_down: float | None
-    seen: float | None
-    pin_count: int | None
-    pin_reason: str
-    is_pin_over: bool
-    paused: str | None
-    scaling_paused: str | None
-    is_pause_over: bool
-    is_unfrozen: bool
-    frozen_until: datetime | None
-    surge_id: int | None
-    is_roll_ordered: bool
-    roll_paused: str | None
-    is_roll_pause_over: bool
-    roll_stopped: str | None
-    moment: datetime
-
-
-def wait_for_scaled(*, pools: list[int]) -> list[WaitForScaledRow]:
+def wait_for_scaled(*, pools: list[int]) -> list[LockScaledRow]:
     """The same for one pool that a person names, but waits for its lock."""
-    return statements.fetch_rows("wait_for_scaled", WaitForScaledRow, {"pools": pools})
+    return statements.fetch_rows("wait_for_scaled", LockScaledRow, {"pools": pools})
 
 
-class ReadScaledRow(NamedTuple):
-    id: int
-    name: str
-    provider: str
-    queue: str
-    spec: str
-    min_members: int
-    max_members: int
-    is_requested: bool
-    grown_since_request: bool
-    since_up: float | None
-    since_down: float | None
-    seen: float | None
-    pin_count: int | None
-    pin_reason: str
-    is_pin_over: bool
-    paused: str | None
-    scaling_paused: str | None
-    is_pause_over: bool
-    is_unfrozen: bool
-    frozen_until: datetime | None
-    surge_id: int | None
-    is_roll_ordered: bool
-    roll_paused: str | None
-    is_roll_pause_over: bool
-    roll_stopped: str | None
-    moment: datetime
-
-
-def read_scaled(*, pools: list[int]) -> list[ReadScaledRow]:
+def read_scaled(*, pools: list[int]) -> list[LockScaledRow]:
     """The same without a lock."""
-    return statements.fetch_rows("read_scaled", ReadScaledRow, {"pools": pools})
+    return statements.fetch_rows("read_scaled", LockScaledRow, {"pools": pools})
 
 
 class ScaledMembersRow(NamedTuple):
@@ -172,6 +114,7 @@ class WantedLinesRow(NamedTuple):
     is_simple: bool
     selector: str
     code: str
+    parts: str
 
 
 def wanted_lines() -> list[WantedLinesRow]:

@@ -11,12 +11,13 @@ from functools import lru_cache
 
 from claims.allocation.member_limits import limits_of
 from claims.scaling import scaling_sql
-from pools.config.layout import default_kind, lanes_for, pair_for, slots_of
+from pools.config.label_selector import matches
+from pools.config.layout import Layout, default_kind, lanes_for, pair_for, slots_of
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import read_stored
 from pools.providers.base import known_providers
 from pools.scaling import DemandQueue, Roll, ScaledMember, Snapshot
-from slots.sync.watcher import LOOK_EVERY
+from slots.sync.watcher import LOOK_EVERY, Watcher
 
 MOST_COUNTED = 1000  # claims per queue: a longer queue does not change the next decision
 NO_LABELS = "no_member_with_labels"  # hopeless unless new members carry the labels
@@ -29,9 +30,10 @@ HOPELESS = frozenset(
     }
 )  # fmt: skip
 DOES_NOT_FIT = frozenset({"not_contiguous", "not_together", "no_common_number", "no_pair"})
+MAY_LACK_A_LANE = DOES_NOT_FIT | {"full", "not_enough"}
 
 
-PoolRow = scaling_sql.LockScaledRow | scaling_sql.WaitForScaledRow | scaling_sql.ReadScaledRow
+PoolRow = scaling_sql.LockScaledRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,18 @@ def read_wanted() -> WaitingDemand:
     return WaitingDemand(by_pool, blocked)
 
 
-def read_subjects(rows: Sequence[PoolRow], wanted: WaitingDemand) -> list[Subject]:
-    """Build the subjects of pools whose rows were just read or locked."""
+def read_subjects(
+    rows: Sequence[PoolRow], wanted: WaitingDemand, started: datetime | None = None
+) -> list[Subject]:
+    """Build the subjects of pools whose rows were just read or locked. `started`: when the
+    controller started that carries out the decisions.
+    """
     ids = [row.id for row in rows]
     members: dict[int, list[ScaledMember]] = defaultdict(list)
     for row in scaling_sql.scaled_members(pools=ids):
         members[row[0]].append(ScaledMember._make(row[1:]))
     demand = _read_demand(rows, wanted)
-    return [_subject(row, members.get(row.id, []), demand, wanted) for row in rows]
+    return [_subject(row, members.get(row.id, []), demand, wanted, started) for row in rows]
 
 
 @dataclass
@@ -122,7 +128,11 @@ def _read_labelled(
 
 
 def _subject(
-    row: PoolRow, members: list[ScaledMember], demand: _Demand, wanted: WaitingDemand
+    row: PoolRow,
+    members: list[ScaledMember],
+    demand: _Demand,
+    wanted: WaitingDemand,
+    started: datetime | None,
 ) -> Subject:
     spec = read_stored(row.name, row.spec)
     limits, frozen_until = limits_of(row, spec)
@@ -140,6 +150,7 @@ def _subject(
         since_down=row.since_down,
         seen=row.seen,
         fresh=fresh_seconds(row.provider),
+        runs_for=None if started is None else (row.moment - started).total_seconds(),
         blocked=wanted.blocked.get(row.id, 0),
         hopeless=hopeless,
         roll=Roll(
@@ -163,17 +174,14 @@ def _queues_of(
         counted = demand.counts.get(line.shape)
         if counted is None:  # its claims were bound meanwhile
             continue
-        lanes = lanes_for(spec.layout, line.kind or default_kind(spec.layout) or "")
-        is_carried = (
-            not line.selector
-            or json.loads(line.selector).items() <= dict(spec.member_labels).items()
-        )
+        lanes, each = _lanes_of(row.name, spec.layout, line)
+        is_carried = not line.selector or matches(json.loads(line.selector), spec.member_labels)
         if not lanes or (line.code in HOPELESS and not (line.code == NO_LABELS and is_carried)):
             hopeless += counted.n
             continue
-        each = line.size * (2 if pair_for(spec.layout, line.kind) else 1)
         urgent = min(counted.n, demand.urgent.get(line.shape, 0)) * each
-        fits = line.is_simple or line.code not in DOES_NOT_FIT
+        # Parts compete for the lanes, so free slots of one lane may not help a waiting claim.
+        fits = line.is_simple or line.code not in (MAY_LACK_A_LANE if line.parts else DOES_NOT_FIT)
         if line.selector:
             fits = fits and any((row.id, line.selector, lane) in demand.labelled for lane in lanes)
         lines.append(
@@ -187,10 +195,26 @@ def _queues_of(
     return lines, hopeless
 
 
+def _lanes_of(pool: str, layout: Layout, line: scaling_sql.WantedLinesRow) -> tuple[list[str], int]:
+    """The lanes of a pool that serve a queue, and the slots of the pool that each claim takes."""
+    if not line.parts:
+        kind = line.kind or default_kind(layout) or ""
+        return lanes_for(layout, kind), line.size * (2 if pair_for(layout, line.kind) else 1)
+    lanes, each = dict[str, None](), 0
+    for part in json.loads(line.parts):
+        if pool in part["pools"]:
+            lanes |= dict.fromkeys(lanes_for(layout, part["kind"]))
+            each += part.get("size", 1) * (2 if pair_for(layout, part["kind"]) else 1)
+    return list(lanes), each
+
+
 def fresh_seconds(provider: str) -> float:
-    """Seconds after which an observation of the provider is too old to decide on."""
+    """Seconds after which an observation of the provider is too old to decide on: two looks, of
+    which the watcher makes at most one in each of its turns.
+    """
     known = known_providers().get(provider)
-    return 2 * min(LOOK_EVERY, known.look_every if known is not None else LOOK_EVERY)
+    every = known.look_every if known is not None else LOOK_EVERY
+    return 2 * max(Watcher.resync, min(LOOK_EVERY, every))
 
 
 @lru_cache(maxsize=4096)

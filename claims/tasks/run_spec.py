@@ -1,38 +1,36 @@
-"""The field `run` of a claim: what an agent executes. The parser reports all faults at once."""
+"""The field `run` of a claim: what an agent executes. The parser and the JSON Schema derive from
+the declared fields; the parser reports all faults at once.
+"""
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from claims.tasks.git_urls import URL_RULE, host_of, is_git_url
-from claims.tasks.source_paths import why_not_path
+from claims.tasks.git_urls import LONGEST_URL, URL_RULE, host_of, is_git_url
+from claims.tasks.source_paths import LONGEST_PATH, why_not_path
+from pools.config.durations import DAY, SECOND
+from pools.config.fields import Fields, Object, Option, option, required
 from pools.config.parsing import (
+    Choice,
+    Described,
+    Duration,
     Faults,
+    ListOf,
+    Pattern,
+    Schema,
+    ValueType,
     field_path,
     kind_of,
-    read_choice,
-    read_duration,
     read_mapping,
     show_value,
 )
-from pools.config.spec import DAY, SECOND
-from pools.config.task_spec import BINARY, ENV_NAME, OURS, read_env
+from pools.config.task_spec import ENV, OURS, PROGRAM, read_env
 
 COMMAND, TERRAFORM = "command", "terraform"
 EXECUTORS = (COMMAND, TERRAFORM)
-FIELDS = (
-    "executor",
-    "commands",
-    "source",
-    "binary",
-    "variables",
-    "env",
-    "secrets",
-    "timeout",
-    "state",
-)
 DISCARD = "discard"  # of `state`: Berth applies a module without a backend and deletes its state
 STEPS = ("plan", "apply")
 APPLYING = "plan_and_apply"
@@ -47,7 +45,9 @@ MOST_TEXT = 1_000_000  # bytes of inline files
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+@-]{0,199}")
+REF = re.compile(r"(?!.*\.\.)(?!.*(?:/|\.lock)$)[A-Za-z0-9_][A-Za-z0-9._/+@-]*")
+LONGEST_REF = 200
+SECRET = re.compile(rf"(?!{OURS})[A-Za-z_][A-Za-z0-9_]{{0,62}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,38 +103,234 @@ class RunRequest:
         ).hexdigest()
 
 
+# -- types of values -------------------------------------------------------------------------------
+
+
+class Command(ValueType[str]):
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
+        if not isinstance(value, str) or not value.strip():
+            what = "empty" if value == "" else kind_of(value)
+            faults.add(where, f"This is {what}, not a command.", "Put it in quotes.")
+        elif len(value) > LONGEST_COMMAND or "\x00" in value:
+            faults.add(
+                where,
+                "The command is too long or contains a NUL character.",
+                f"Use at most {LONGEST_COMMAND} characters, or a file of the source.",
+            )
+        else:
+            return value
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "maxLength": LONGEST_COMMAND}
+
+
+class GitUrl(ValueType[str]):
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
+        if is_git_url(value):
+            return value
+        faults.add(where, f"{show_value(value)} is not a valid git URL.", URL_RULE)
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "maxLength": LONGEST_URL}
+
+
+class SourceFolder(ValueType[str]):
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
+        if value in ("", "."):
+            return ""
+        if isinstance(value, str) and not why_not_path(path := value.rstrip("/")):
+            return path
+        fault = f"{show_value(value)} is not a folder inside the source."
+        faults.add(where, fault, "Write it like envs/prod.")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "maxLength": LONGEST_PATH}
+
+
+class Files(ValueType[tuple[tuple[str, str], ...]]):
+    """Texts by path, sorted."""
+
+    def read(self, value: object, where: str, faults: Faults) -> tuple[tuple[str, str], ...] | None:
+        if not isinstance(value, Mapping) or not value:
+            what = "empty" if isinstance(value, Mapping) else kind_of(value)
+            faults.add(
+                where, f"This is {what}; files are paths with texts.", "Write {main.tf: ...}."
+            )
+            return None
+        upload = "or upload an archive."
+        if len(value) > MOST_FILES:
+            fault = f"{len(value)} files are too many."
+            faults.add(where, fault, f"Use at most {MOST_FILES}, {upload}")
+            return None
+        found: dict[str, str] = {}
+        for path, text in value.items():
+            place = field_path(where, show_value(path))
+            if wrong := why_not_path(path) if isinstance(path, str) else "This is not a path.":
+                faults.add(place, wrong, "Write it like modules/net/main.tf.")
+            elif not isinstance(text, str):
+                way_out = "Put it in quotes, or upload other files as an archive."
+                faults.add(place, f"This is {kind_of(text)}, not text.", way_out)
+            else:
+                found[path] = text
+        size = sum(len(text.encode("utf-8", "replace")) for text in found.values())
+        if size > MOST_TEXT:
+            faults.add(where, f"{size} bytes are too many.", f"Use at most {MOST_TEXT}, {upload}")
+        folders = {path[:at] for path in found for at, sign in enumerate(path) if sign == "/"}
+        for path in sorted(folders & set(found)):
+            faults.add(
+                field_path(where, show_value(path)),
+                "This path is a file and a folder at once.",
+                "Rename the file or the folder.",
+            )
+        return tuple(sorted(found.items()))
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "maxProperties": MOST_FILES,
+        }
+
+
+class SecretName(ValueType[str]):
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
+        if isinstance(value, str) and SECRET.fullmatch(value):
+            return value
+        # The text may be the value of a secret, so the message does not repeat it.
+        faults.add(
+            where,
+            "This is not the name of a secret.",
+            "Use letters, digits and underscores, no digit first.",
+        )
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,62}$"}
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+FOLDER = Option(SourceFolder(), "The working folder inside the source.")
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    url: str = required(
+        GitUrl(), "https or ssh, from a host that the pool allows, without a password."
+    )
+    ref: str = option(
+        Pattern(
+            REF,
+            "Write main, v1.2, or the 40 digits of a commit.",
+            what="a branch, tag or commit",
+            missing="",
+            longest=LONGEST_REF,
+        ),
+        "",
+        "A branch, tag or commit. Default: the default branch.",
+    )
+    path: str = option(SourceFolder(), "", FOLDER.text)
+
+
+SOURCE = Fields(
+    {
+        "files": Option(
+            Files(),
+            "Texts by path, in total at most 1 MB. A text that begins with #! is executable.",
+        ),
+        "archive": Option(
+            Pattern(
+                DIGEST,
+                "Upload the archive to /api/v1/sources/ and give the digest of the answer.",
+                what="a digest",
+                missing="",
+            ),
+            "",
+        ),
+        "git": Option(Object(GitSource), ""),
+        "path": FOLDER,
+    }
+)
+COMMANDS = Fields(dict.fromkeys(STEPS, Option(Command(), "")))
+RUN = Fields(
+    {
+        "executor": Option(Choice(EXECUTORS), "", is_required=True),
+        "commands": Option(
+            Described(COMMANDS.schema()),
+            "For the executor command: run by `sh -c` in the source.",
+        ),
+        "source": Option(Described(SOURCE.schema()), "At most one of files, archive and git."),
+        "binary": Option(
+            Described({"type": "string", "maxLength": 255}),
+            "For terraform: tofu, terraform or a path. Default: the binary of the pool.",
+        ),
+        "variables": Option(Described({"type": "object", "maxProperties": MOST_VARIABLES}), ""),
+        "env": Option(Described(ENV.schema()), ""),
+        "secrets": Option(
+            ListOf(SecretName(), "names", MOST_SECRETS, "[DB_PASSWORD]; the pool keeps the values"),
+            "Names (not values) of the pool's secrets that the task gets as environment variables.",
+        ),
+        "timeout": Option(
+            Duration(SECOND, DAY), "Time limit of each step. Default: the limit of the pool."
+        ),
+        "state": Option(
+            Described({"type": "string", "enum": [DISCARD]}),
+            "For plan_and_apply of terraform: the state is deleted, and the next run creates all "
+            "resources again. Without it, a module without a backend is rejected after init. The "
+            "backend `local` counts as no backend, because the folder of a task is deleted.",
+        ),
+    }
+)
+
+
+RUN_SCHEMA: Schema = RUN.schema() | {
+    "description": (
+        "What an agent executes. A task needs it in pools with agents; other pools reject it."
+    )
+}
+
+
+# -- parsing ---------------------------------------------------------------------------------------
+
+
 def read_run(value: object, where: str, task: str, faults: Faults) -> RunRequest | None:
     """None: the value is missing or is no mapping."""
     if value is None:
         return None
-    given = read_mapping(value, where, FIELDS, faults)
     if not isinstance(value, Mapping):
+        read_mapping(value, where, RUN, faults)
         return None
-    if given.get("executor") is None:
-        faults.add(
-            field_path(where, "executor"),
-            "`executor` is required.",
-            f"Known: {', '.join(EXECUTORS)}.",
-        )
-    executor = read_choice(given, where, "executor", faults, EXECUTORS, "")
-    return RunRequest(
-        executor=executor,
-        commands=_read_commands(
-            given.get("commands"), field_path(where, "commands"), executor, task, faults
-        ),
-        source=_read_source(given.get("source"), field_path(where, "source"), executor, faults),
-        binary=_read_binary(given.get("binary"), field_path(where, "binary"), executor, faults),
-        variables=_read_variables(given.get("variables"), field_path(where, "variables"), faults),
-        env=tuple(sorted(read_env(given.get("env"), field_path(where, "env"), faults).items())),
-        secrets=_read_secrets(given.get("secrets"), field_path(where, "secrets"), faults),
-        timeout=read_duration(given, where, "timeout", faults, SECOND, DAY),
-        state=_read_state(given.get("state"), field_path(where, "state"), executor, task, faults),
-        where=where,
+    executor = value.get("executor")
+    found = RUN.read(
+        value,
+        where,
+        faults,
+        {
+            "executor": _read_executor,
+            "commands": partial(_read_commands, executor, task),
+            "source": partial(_read_source, executor),
+            "binary": partial(_read_binary, executor),
+            "variables": _read_variables,
+            "env": _read_env,
+            "state": partial(_read_state, executor, task),
+        },
     )
+    secrets = tuple(dict.fromkeys(found.pop("secrets", ())))
+    return RunRequest(**found, secrets=secrets, where=where)
+
+
+def _read_executor(value: object, where: str, faults: Faults) -> str:
+    if value is None:
+        faults.add(where, "`executor` is required.", f"Known: {', '.join(EXECUTORS)}.")
+        return ""
+    return Choice(EXECUTORS).read(value, where, faults) or ""
 
 
 def _read_commands(
-    value: object, where: str, executor: str, task: str, faults: Faults
+    executor: object, task: str, value: object, where: str, faults: Faults
 ) -> tuple[tuple[str, str], ...]:
     if executor == TERRAFORM:
         if value:
@@ -144,26 +340,8 @@ def _read_commands(
                 "Leave them out, or choose the executor command.",
             )
         return ()
-    given = read_mapping({} if value is None else value, where, STEPS, faults)
-    found = {}
-    for step in STEPS:
-        text = given.get(step)
-        if text is None:
-            continue
-        if not isinstance(text, str) or not text.strip():
-            faults.add(
-                field_path(where, step),
-                f"{'This is empty' if text == '' else f'This is {kind_of(text)}'}, not a command.",
-                "Put it in quotes.",
-            )
-        elif len(text) > LONGEST_COMMAND or "\x00" in text:
-            faults.add(
-                field_path(where, step),
-                "The command is too long or contains a NUL character.",
-                f"Use at most {LONGEST_COMMAND} characters, or a file of the source.",
-            )
-        else:
-            found[step] = text
+    found = COMMANDS.read({} if value is None else value, where, faults)
+    given = value if isinstance(value, Mapping) else {}
     if executor == COMMAND:
         needed = STEPS if task == APPLYING else STEPS[:1]
         for step in needed:
@@ -182,13 +360,13 @@ def _read_commands(
     return tuple(sorted(found.items()))
 
 
-def _read_source(value: object, where: str, executor: str, faults: Faults) -> RunSource:
-    given = read_mapping({} if value is None else value, where, (*SOURCES, "path"), faults)
+def _read_source(executor: object, value: object, where: str, faults: Faults) -> RunSource:
+    found = SOURCE.read({} if value is None else value, where, faults)
+    given = value if isinstance(value, Mapping) else {}
     kinds = [kind for kind in SOURCES if given.get(kind) is not None]
     if len(kinds) > 1:
         faults.add(where, f"There are {' and '.join(kinds)}.", "Give one of them.")
-        return RunSource()
-    if not kinds:
+    elif not kinds:
         if executor == TERRAFORM and not faults.found:
             faults.add(
                 where, "Terraform needs files to plan.", "Give files, an archive or a git URL."
@@ -196,113 +374,18 @@ def _read_source(value: object, where: str, executor: str, faults: Faults) -> Ru
         elif given.get("path") is not None:
             faults.add(field_path(where, "path"), "A path needs a source.", "Leave the path out.")
         return RunSource()
-    path = _read_folder(given.get("path"), field_path(where, "path"), faults)
-    if kinds == ["files"]:
-        return RunSource(
-            "files",
-            files=_read_files(given["files"], field_path(where, "files"), faults),
-            path=path,
-        )
-    if kinds == ["archive"]:
-        digest = given["archive"]
-        if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-            faults.add(
-                field_path(where, "archive"),
-                f"{show_value(digest)} is not a digest.",
-                "Upload the archive to /api/v1/sources/ and give the digest of the answer.",
-            )
-            return RunSource()
-        return RunSource("archive", digest=digest, path=path)
-    return _read_git(given["git"], field_path(where, "git"), path, faults)
-
-
-def _read_git(value: object, where: str, path: str, faults: Faults) -> RunSource:
-    given = read_mapping(
-        value,
-        where,
-        ("url", "ref", "path"),
-        faults,
-        required=("url",) if isinstance(value, Mapping) else (),
+    git = found.get("git") or GitSource("")
+    return RunSource(
+        kinds[0],
+        found.get("files", ()),
+        found.get("archive", ""),
+        git.url,
+        git.ref,
+        git.path or found.get("path", ""),
     )
-    url = given.get("url")
-    if url is not None and not is_git_url(url):
-        faults.add(field_path(where, "url"), f"{show_value(url)} is not a valid git URL.", URL_RULE)
-        url = None
-    ref = given.get("ref")
-    if ref is not None and (
-        not isinstance(ref, str)
-        or not REF.fullmatch(ref)
-        or ".." in ref
-        or ref.endswith((".lock", "/"))
-    ):
-        faults.add(
-            field_path(where, "ref"),
-            f"{show_value(ref)} is not a branch, tag or commit.",
-            "Write main, v1.2, or the 40 digits of a commit.",
-        )
-        ref = None
-    inner = _read_folder(given.get("path"), field_path(where, "path"), faults)
-    return RunSource("git", url=url or "", ref=ref or "", path=inner or path)
 
 
-def _read_files(value: object, where: str, faults: Faults) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, Mapping) or not value:
-        what = "empty" if isinstance(value, Mapping) else kind_of(value)
-        faults.add(where, f"This is {what}; files are paths with texts.", "Write {main.tf: ...}.")
-        return ()
-    if len(value) > MOST_FILES:
-        faults.add(
-            where,
-            f"{len(value)} files are too many.",
-            f"Use at most {MOST_FILES}, or upload an archive.",
-        )
-        return ()
-    found: dict[str, str] = {}
-    for path, text in value.items():
-        wrong = why_not_path(path) if isinstance(path, str) else "This is not a path."
-        if wrong:
-            faults.add(
-                field_path(where, show_value(path)), wrong, "Write it like modules/net/main.tf."
-            )
-        elif not isinstance(text, str):
-            faults.add(
-                field_path(where, show_value(path)),
-                f"This is {kind_of(text)}, not text.",
-                "Put it in quotes, or upload other files as an archive.",
-            )
-        else:
-            found[path] = text
-    if (size := sum(len(text.encode("utf-8", "replace")) for text in found.values())) > MOST_TEXT:
-        faults.add(
-            where, f"{size} bytes are too many.", f"Use at most {MOST_TEXT}, or upload an archive."
-        )
-    folders = {
-        "/".join(path.split("/")[:i]) for path in found for i in range(1, path.count("/") + 1)
-    }
-    for path in sorted(folders & set(found)):
-        faults.add(
-            field_path(where, show_value(path)),
-            "This path is a file and a folder at once.",
-            "Rename the file or the folder.",
-        )
-    return tuple(sorted(found.items()))
-
-
-def _read_folder(value: object, where: str, faults: Faults) -> str:
-    if value is None or value in ("", "."):
-        return ""
-    text = value.rstrip("/") if isinstance(value, str) else ""
-    if not isinstance(value, str) or why_not_path(text):
-        faults.add(
-            where,
-            f"{show_value(value)} is not a folder inside the source.",
-            "Write it like envs/prod.",
-        )
-        return ""
-    return text
-
-
-def _read_binary(value: object, where: str, executor: str, faults: Faults) -> str:
+def _read_binary(executor: object, value: object, where: str, faults: Faults) -> str:
     if value is None or value == "":
         return ""
     if executor == COMMAND:
@@ -311,18 +394,15 @@ def _read_binary(value: object, where: str, executor: str, faults: Faults) -> st
             "The executor command uses no binary.",
             "Leave it out, or choose the executor terraform.",
         )
-    elif not isinstance(value, str) or len(value) > 255 or not BINARY.fullmatch(value):
-        faults.add(
-            where,
-            f"{show_value(value)} is not a program.",
-            "Write its name, like tofu or terraform, or its full path.",
-        )
-    else:
-        return value
-    return ""
+        return ""
+    return PROGRAM.read(value, where, faults) or ""
 
 
-def _read_state(value: object, where: str, executor: str, task: str, faults: Faults) -> str:
+def _read_env(value: object, where: str, faults: Faults) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(read_env(value, where, faults).items()))
+
+
+def _read_state(executor: object, task: str, value: object, where: str, faults: Faults) -> str:
     if value is None or value == "":
         return ""
     if value != DISCARD:
@@ -385,26 +465,3 @@ def _read_variables(value: object, where: str, faults: Faults) -> str:
         )
         return "{}"
     return text
-
-
-def _read_secrets(value: object, where: str, faults: Faults) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple) or len(value) > MOST_SECRETS:
-        way_out = "Write only the names, like [DB_PASSWORD]; the pool keeps the values."
-        faults.add(where, f"This is not a list of up to {MOST_SECRETS} names.", way_out)
-        return ()
-    for i, name in enumerate(value):
-        if (
-            not isinstance(name, str)
-            or not ENV_NAME.fullmatch(name)
-            or len(name) > 63
-            or name.startswith(OURS)
-        ):
-            # The text may be the value of a secret, so the message does not repeat it.
-            faults.add(
-                f"{where}[{i}]",
-                "This is not the name of a secret.",
-                "Use letters, digits and underscores, no digit first.",
-            )
-    return tuple(dict.fromkeys(name for name in value if isinstance(name, str)))

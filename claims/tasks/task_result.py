@@ -7,7 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pools.config.parsing import Faults, field_path, kind_of, read_choice, read_integer, show_value
+from pools.config.parsing import (
+    Faults,
+    Pattern,
+    field_path,
+    kind_of,
+    read_choice,
+    read_integer,
+)
 from project.kernel.errors import wrong_field
 
 OUTCOMES = ("planned", "no_changes", "applied", "failed", "cancelled", "plan_again")
@@ -15,11 +22,17 @@ OF_PLAN = frozenset({"planned", "no_changes", "failed", "cancelled"})
 OF_APPLY = frozenset({"applied", "failed", "cancelled", "plan_again"})
 COUNTS = ("add", "change", "destroy", "replace")
 FACTS = ("binary", "version", "platform", "lock_digest", "source_digest", "commit", "backend")
-CODE = re.compile(r"[a-z][a-z0-9_]{0,39}")
-DIGEST = re.compile(r"[0-9a-f]{64}")
+CODE = Pattern(
+    re.compile(r"[a-z][a-z0-9_]{0,39}"),
+    "Send up to 40 lowercase letters, digits and underscores.",
+    what="a code",
+)
+DIGEST = Pattern(
+    re.compile(r"[0-9a-f]{64}"), "Send 64 lowercase hexadecimal digits.", what="a digest"
+)
 LONGEST_REASON = 2000
 LONGEST_FACT = 300
-MOST = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
 # Codes of an apply that was interrupted or could not save its state: the extent of its changes is
 # unknown.
 CUT_OFF = ("killed", "timeout", "out_of_memory", "disk_full", "provider_crash", "state_not_saved")
@@ -95,14 +108,14 @@ def parse_result(body: object) -> TaskResult:
         )
     result = TaskResult(
         outcome=outcome,
-        exit_code=read_integer(body, "", "exit_code", faults, -(2**31), MOST),
+        exit_code=read_integer(body, "", "exit_code", faults, -(2**31), MAX_INTEGER),
         code=_read_code(body.get("code"), faults),
         reason=_cut(body.get("reason"), LONGEST_REASON),
         digest=digest,
         summary=_read_summary(body.get("summary"), faults),
         facts=_read_facts(body.get("facts"), faults),
         log=_read_log(body.get("log"), faults),
-        left_running=read_integer(body, "", "left_running", faults, 0, MOST, 0),
+        left_running=read_integer(body, "", "left_running", faults, 0, MAX_INTEGER, 0),
         rescued_bytes=_read_state(body.get("state"), faults),
     )
     faults.raise_if_any()
@@ -127,29 +140,12 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def _read_digest(value: object, faults: Faults) -> bytes | None:
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str) or not DIGEST.fullmatch(value):
-        faults.add(
-            "digest",
-            f"{show_value(value)} is not a digest.",
-            "Send 64 lowercase hexadecimal digits.",
-        )
-        return None
-    return bytes.fromhex(value)
+    found = None if value in (None, "") else DIGEST.read(value, "digest", faults)
+    return None if found is None else bytes.fromhex(found)
 
 
 def _read_code(value: object, faults: Faults) -> str:
-    if value is None or value == "":
-        return ""
-    if not isinstance(value, str) or not CODE.fullmatch(value):
-        faults.add(
-            "code",
-            f"{show_value(value)} is not a code.",
-            "Send up to 40 lowercase letters, digits and underscores.",
-        )
-        return ""
-    return value
+    return "" if value in (None, "") else CODE.read(value, "code", faults) or ""
 
 
 def _read_summary(value: object, faults: Faults) -> dict[str, int]:
@@ -157,13 +153,13 @@ def _read_summary(value: object, faults: Faults) -> dict[str, int]:
         return {}  # the server counts the list of changes instead
     given = _mapping(value, "summary", faults)
     found: dict[str, int] = {
-        name: read_integer(given, "summary", name, faults, 0, MOST, 0) for name in COUNTS
+        name: read_integer(given, "summary", name, faults, 0, MAX_INTEGER, 0) for name in COUNTS
     }
     drift = given.get("drift")
     if isinstance(drift, bool):
         found["drift"] = drift
     elif drift is not None:
-        found["drift"] = read_integer(given, "summary", "drift", faults, 0, MOST, 0)
+        found["drift"] = read_integer(given, "summary", "drift", faults, 0, MAX_INTEGER, 0)
     return found
 
 
@@ -181,12 +177,9 @@ def _read_facts(value: object, faults: Faults) -> dict[str, str]:
 
 def _read_log(value: object, faults: Faults) -> LogTotals:
     given = _mapping(value, "log", faults)
-    return LogTotals(
-        next=read_integer(given, "log", "next", faults, 0, MOST, 0),
-        bytes=read_integer(given, "log", "bytes", faults, 0, MOST_BYTES, 0),
-        lines=read_integer(given, "log", "lines", faults, 0, MOST, 0),
-        left_out=read_integer(given, "log", "left_out", faults, 0, MOST_BYTES, 0),
-    )
+    most = {"next": MAX_INTEGER, "bytes": MOST_BYTES, "lines": MAX_INTEGER, "left_out": MOST_BYTES}
+    sizes = (read_integer(given, "log", name, faults, 0, high, 0) for name, high in most.items())
+    return LogTotals(*sizes)
 
 
 def _read_state(value: object, faults: Faults) -> int | None:

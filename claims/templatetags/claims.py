@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from pools.config.label_selector import describe_selector
 from project.kernel.templatetags.berth import st, when
 from project.kernel.ui import formatting
 
@@ -59,6 +60,9 @@ def _moment(found: re.Match[str]) -> SafeString:
     return when(at, "hour" if abs(at - timezone.now()) < SOON else "day")
 
 
+register.filter("selector", describe_selector)
+
+
 @register.filter
 def lowered(text: str) -> str:
     """The text for use inside a sentence."""
@@ -81,11 +85,11 @@ def holder_links(claims: Sequence[tuple[int, str]], most: int | None = None) -> 
 
 
 @register.simple_tag
-def keeper_links(keepers: Iterable[Any]) -> SafeString:
+def blocker_links(blockers: Iterable[Any]) -> SafeString:
     """Claims that keep a member from leaving, each with its state."""
     item = '<span class="nw"><a class="mono" href="/claims/{}/">{}</a> {}</span>'
     return format_html_join(
-        ", ", item, ((each.claim_id, each.claim_id, st(each.css, each.word)) for each in keepers)
+        ", ", item, ((each.claim_id, each.claim_id, st(each.css, each.word)) for each in blockers)
     )
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from django.http import HttpResponse
 
 from claims.timeline import schemas
-from claims.timeline.queries import Filter, names_for, where_of
+from claims.timeline.queries import Filter, names_for, read_events, read_rows, where_of
 from pools.access.permissions import require
 from pools.http.endpoint import (
     LIMIT,
-    MOST,
+    MAX_PAGE_SIZE,
     describe,
     in_query,
     next_url,
@@ -18,18 +18,14 @@ from pools.http.endpoint import (
     read_moment,
     read_position,
     read_text,
+    show,
 )
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from pools.lifecycle.selectors import get_pool
 from project.kernel.db.guards import reporting
-from project.kernel.db.sql import run
 from project.kernel.errors import wrong_field
-from project.kernel.events.log import EventRow, Position, now_position, row_of
+from project.kernel.events.log import EventRow, Position, now_position
 
-# In the order of EventRow. `tx` has another name in the output, because ORDER BY prefers names of
-# the output to columns of the table.
-COLUMNS = """tx::text::bigint AS position, id, at, verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason,
-  data::text AS data"""  # noqa: E501
 BY = ("people", "controllers", "errors")
 ID = {"type": "integer", "minimum": 1}
 MOMENT = {"type": "string", "format": "date-time"}
@@ -42,8 +38,8 @@ class EventList(LeanEndpoint):
         query=[
             in_query(
                 "limit",
-                f"Events per page, up to {MOST}.",
-                {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT},
+                f"Events per page, up to {MAX_PAGE_SIZE}.",
+                {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": LIMIT},
             ),
             in_query("cursor", "Only events older than this id, from `next`."),
             in_query(
@@ -73,7 +69,7 @@ class EventList(LeanEndpoint):
         that freed its slot. Order the events of one slot by `generation`: each bind raises it, and
         a release names the generation that it ends.
         """
-        limit = read_integer(call, "limit", high=MOST) or LIMIT
+        limit = read_integer(call, "limit", high=MAX_PAGE_SIZE) or LIMIT
         after, cursor = read_position(call, "after"), read_integer(call, "cursor")
         if after is not None and cursor is not None:
             raise wrong_field(
@@ -85,7 +81,7 @@ class EventList(LeanEndpoint):
             rows = (
                 read_on(wanted, after, limit + 1)
                 if after is not None
-                else read_back(wanted, cursor, limit + 1)
+                else read_events(wanted, cursor, limit + 1)
             )
             shown = show_events(rows[:limit])
         is_more = len(rows) > limit
@@ -100,13 +96,12 @@ class EventList(LeanEndpoint):
 
 def read_filter(call: FastRequest) -> Filter:
     me = call.identity
-    visible = me.visible_pools()
     pool = get_pool(name) if (name := read_text(call, "pool")) else None
     if pool is not None:
         require(me, "read", pool)
     by = read_choices(call, "by", BY)
     return Filter(
-        pools=None if visible is None else frozenset(visible),
+        pools=me.visible_pools(),
         reader=me.actor,
         is_admin=me.may("grant", None),
         pool_id=None if pool is None else pool.pk,
@@ -121,53 +116,28 @@ def read_filter(call: FastRequest) -> Filter:
     )
 
 
-def read_back(wanted: Filter, before: int | None, limit: int) -> list[EventRow]:
-    tests, values = where_of(wanted)
-    if before is not None:
-        tests, values = f"{tests} AND id < %(before)s", values | {"before": before}
-    return read_rows(
-        f"SELECT {COLUMNS} FROM kernel_event WHERE {tests} ORDER BY id DESC LIMIT {limit}",  # noqa: S608
-        values,
-    )
-
-
 def read_on(wanted: Filter, after: Position, limit: int) -> list[EventRow]:
     """Events after a position, oldest first, below the xmin of the snapshot: a transaction that is
     still open may commit events with lower positions.
     """
     tests, values = where_of(wanted)
-    text = f"""SELECT {COLUMNS} FROM kernel_event
+    rest = f"""
         WHERE (tx, id) > (%(tx)s::text::xid8, %(id)s::bigint)
           AND tx < pg_snapshot_xmin(pg_current_snapshot()) AND {tests}
-        ORDER BY kernel_event.tx, kernel_event.id LIMIT {limit}"""  # noqa: S608
-    return read_rows(text, values | {"tx": str(after.tx), "id": after.id})
-
-
-def read_rows(text: str, values: dict[str, object]) -> list[EventRow]:
-    return [row_of(tuple(row)) for row in run(text, values, prepare=False)]
+        ORDER BY kernel_event.tx, kernel_event.id LIMIT {limit}"""
+    return read_rows(rest, values | {"tx": str(after.tx), "id": after.id})
 
 
 def show_events(rows: Iterable[EventRow]) -> list[dict[str, object]]:
     found = list(rows)
     names = names_for(found)
     return [
-        {
-            "position": str(row.position),
-            "id": row.id,
-            "at": row.at,
-            "verb": row.verb,
-            "actor": row.actor,
-            "before": row.before,
-            "after": row.after,
-            "reason": row.reason,
-            "pool": names.pools.get(row.pool_id or 0),
-            "pool_id": row.pool_id,
-            "member": names.members.get(row.member_id or 0, (None, 0))[0],
-            "member_id": row.member_id,
-            "slot_id": row.slot_id,
-            "claim_id": row.claim_id,
-            "generation": row.generation,
-            "data": row.data,
-        }
+        show(
+            schemas.EventAnswer,
+            row,
+            position=str(row.position),
+            pool=names.pools.get(row.pool_id or 0),
+            member=names.members.get(row.member_id or 0, (None, 0))[0],
+        )
         for row in found
     ]

@@ -2,13 +2,14 @@
 of events over time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from claims.timeline.messages import CONTROLLERS, DisplayNames
-from claims.timeline.queries import Filter, find_names, where_of
+from claims.timeline.messages import CONTROLLERS
+from claims.timeline.queries import Filter, owners_of, where_of
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.events.log import first_id_at
@@ -17,6 +18,7 @@ from slots.pages.display import TASK_LANES, BarPart, bar_parts
 MOST_SLOTS = 20_000  # slots that one page looks up
 MOST_EVENTS = 200_000  # events that are counted one by one; a longer log is sampled
 PROBES = 720
+BUCKETS = 144  # bars of a chart
 HOLDING = ("bound", "held")
 
 # Reads the last event of each slot before an id, through the index on slots.
@@ -62,25 +64,17 @@ def pools_at(pool_ids: Iterable[int], at: datetime) -> list[PoolAt] | None:
         if run(COUNT_SLOTS, {"pools": ids})[0][0] > MOST_SLOTS:
             return None
         rows = run(POOLS_AT, {"pools": ids, "at": at, "before": first_id_at(at)})
-    counts: dict[int, dict[str, int]] = {pool: {} for pool in ids}
+    counts = {pool: Counter[str]() for pool in ids}
     for row in rows:
-        name = (
-            ("running" if row.lane in TASK_LANES else "bound")
-            if row.after in HOLDING
-            else row.after
-        )
-        name = (
-            name
-            if name in ("running", "bound", "reserved", "draining")
-            else ""
-            if name == "retired"
-            else "idle"
-        )
-        if name:
-            counts[row.pool_id][name] = counts[row.pool_id].get(name, 0) + row.n
+        if row.after in HOLDING:
+            name = "running" if row.lane in TASK_LANES else "bound"
+        else:
+            name = row.after if row.after in ("reserved", "draining") else "idle"
+        if row.after != "retired":
+            counts[row.pool_id][name] += row.n
     found = []
     for pool, by_name in counts.items():
-        held = sum(n for name, n in by_name.items() if name in ("running", "bound", "reserved"))
+        held = sum(by_name[name] for name in ("running", "bound", "reserved"))
         found.append(PoolAt(pool, bar_parts(by_name), held, sum(by_name.values())))
     return found
 
@@ -151,8 +145,7 @@ def read_history(slot_id: int, place: str, pool_id: int, at: datetime) -> SlotHi
     before = run(HOLDS.format(sign="<", order="DESC"), values, row=HoldEvent)
     after = run(HOLDS.format(sign=">=", order="ASC"), values, row=HoldEvent)
     story = [*reversed(before), *after]
-    names = find_names(set(), set(), set(), {event.claim_id for event in story if event.claim_id})
-    holds = read_holds(story, names)
+    holds = read_holds(story, owners_of(event.claim_id for event in story))
     then = next(
         (h for h in holds if h.since and h.since <= at and (h.until is None or h.until > at)), None
     )
@@ -161,26 +154,26 @@ def read_history(slot_id: int, place: str, pool_id: int, at: datetime) -> SlotHi
     return SlotHistory(slot_id, place, pool_id, then, earlier, later)
 
 
-def read_holds(story: Iterable[HoldEvent], names: DisplayNames) -> list[HoldPeriod]:
+def read_holds(story: Iterable[HoldEvent], owners: Mapping[int, str]) -> list[HoldPeriod]:
     """The holds that a slot's events describe, oldest first."""
     holds: list[HoldPeriod] = []
     now: HoldEvent | None = None
     for event in story:
         is_held = event.after in (*HOLDING, "reserved")
         if now is not None and (not is_held or event.claim_id != now.claim_id):
-            holds.append(_hold_period(now, event.at, names))
+            holds.append(_hold_period(now, event.at, owners))
             now = None
         if is_held and now is None:
             now = event
     if now is not None:
-        holds.append(_hold_period(now, None, names))
+        holds.append(_hold_period(now, None, owners))
     return holds
 
 
-def _hold_period(event: HoldEvent, until: datetime | None, names: DisplayNames) -> HoldPeriod:
+def _hold_period(event: HoldEvent, until: datetime | None, owners: Mapping[int, str]) -> HoldPeriod:
     return HoldPeriod(
         event.claim_id,
-        names.owners.get(event.claim_id or 0, ""),
+        owners.get(event.claim_id or 0, ""),
         event.generation,
         event.actor,
         event.at,
@@ -208,16 +201,16 @@ def draw(counts: Sequence[float], people: Sequence[bool]) -> Chart:
     return Chart(outlines[False], outlines[True])
 
 
-def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -> Chart:
+def busy(wanted: Filter, since: datetime, until: datetime) -> Chart:
     """A chart of the number of events over time. A long log is sampled at even distances of ids,
     whose times give its density.
     """
     first, last = first_id_at(since), first_id_at(until)
-    step = (until - since).total_seconds() / buckets
-    counts, people = [0.0] * buckets, [False] * buckets
+    step = (until - since).total_seconds() / BUCKETS
+    counts, people = [0.0] * BUCKETS, [False] * BUCKETS
 
     def place(at: datetime) -> int:
-        return min(buckets - 1, max(0, int((at - since).total_seconds() / step)))
+        return min(BUCKETS - 1, max(0, int((at - since).total_seconds() / step)))
 
     if last - first <= MOST_EVENTS:
         tests, values = where_of(wanted)
@@ -230,7 +223,7 @@ def busy(wanted: Filter, since: datetime, until: datetime, buckets: int = 144) -
         }
         with reporting():
             for row in run(COUNT_EVENTS.format(tests=tests), values, prepare=False):
-                if 0 <= row.b < buckets:
+                if 0 <= row.b < BUCKETS:
                     counts[row.b] += row.n
                     people[row.b] = people[row.b] or row.people
     else:

@@ -175,7 +175,11 @@ def _claim(row: EventRow, verb: EventVerb, names: DisplayNames, count: int) -> l
         return [*parts, TextPart(f" has priority {row.data['priority']}")]
     data: dict[str, object] = row.data if isinstance(row.data, dict) else {}
     if row.verb == "plan":
-        return [*parts, TextPart(f" has a plan: {summary_words(data)}")]
+        return [*parts, TextPart(f" finished its plan: {summary_words(data)}")]
+    if row.verb == "observe" and "number" in data:
+        listener = f"{data.get('lane')} {data['number']}"
+        of = [TextPart(" of "), place] if place else []
+        return [*parts, TextPart(f" has listener {listener}"), *of, TextPart(f" {data['word']}")]
     if row.verb == "approval":
         return [*parts, TextPart(f" approved, {data.get('given', 1)} of {data.get('needed', 1)}")]
     if place is None:
@@ -195,10 +199,10 @@ def _claim(row: EventRow, verb: EventVerb, names: DisplayNames, count: int) -> l
     return [*parts, TextPart(f" {text}{joint}"), place, *more, *tail]
 
 
-def summary_words(told: Mapping[str, object]) -> str:
+def summary_words(summary: Mapping[str, object]) -> str:
     """Such as "+2 ~3 -0 -/+1", where the last number counts replacements."""
     n = {
-        name: value if isinstance(value := told.get(name), int) else 0
+        name: value if isinstance(value := summary.get(name), int) else 0
         for name in ("add", "change", "destroy", "replace")
     }
     return f"+{n['add']} ~{n['change']} -{n['destroy']}" + (

@@ -108,6 +108,7 @@ def _workspace_views(found: Iterable[Workspace]) -> list[WorkspaceView]:
         )
         shares.setdefault(share.workspace_id, []).append(view)
     counts = {row.id: row for row in claims_sql.count_workspaces(workspaces=ids)} if ids else {}
+    none = claims_sql.CountWorkspacesRow(id=0, live=0, blocked=0, running=None)
     return [
         WorkspaceView(
             id=row.pk,
@@ -117,9 +118,9 @@ def _workspace_views(found: Iterable[Workspace]) -> list[WorkspaceView]:
             locked_at=row.locked_at,
             locked_by=row.locked_by,
             lock_reason=row.lock_reason,
-            running=getattr(counts.get(row.pk), "running", None),
-            live=getattr(counts.get(row.pk), "live", 0),
-            blocked=getattr(counts.get(row.pk), "blocked", 0),
+            running=counts.get(row.pk, none).running,
+            live=counts.get(row.pk, none).live,
+            blocked=counts.get(row.pk, none).blocked,
             lost_claim=row.lost_claim_id,
             shares=tuple(shares.get(row.pk, ())),
         )

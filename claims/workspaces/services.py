@@ -40,21 +40,20 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
     """
     if not request.workspace:
         return WorkspaceEntry(None, "waiting", "")
-    first = route.pools[0]
-    if first is None or None in route.pools:
-        missing = next(
-            name for name, pool in zip(route.names, route.pools, strict=True) if pool is None
-        )
-        text = f"Pool {missing} does not exist yet, and a workspace belongs to a pool."
-        raise wrong_field("workspace", text, "Create the pool first, or leave the workspace out.")
-    found = _find_or_add(first.id, first.name, request.workspace)
-    for pool in route.found:
+    for name, pool in zip(route.names, route.pools, strict=True):
+        if pool is None:
+            text = f"Pool {name} does not exist yet, and a workspace belongs to a pool."
+            way_out = "Create the pool first, or leave the workspace out."
+            raise wrong_field("workspace", text, way_out)
+    first = route.found[0]
+    workspace, owner_id = _find_or_add(first.id, first.name, request.workspace)
+    for other in route.found:
         if (
-            pool.id != found.pool_id
-            and claims_sql.hold_share(workspace=found.id, pool=pool.id) is None
+            other.id != owner_id
+            and claims_sql.hold_share(workspace=workspace, pool=other.id) is None
         ):
             text = (
-                f"Pool {pool.name} may not use workspace {request.workspace} of the "
+                f"Pool {other.name} may not use workspace {request.workspace} of the "
                 "claim’s first pool."
             )
             raise Conflict(
@@ -62,23 +61,18 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
                 code="workspace_not_shared",
                 way_out="An operator of both pools can allow it on the workspace’s page.",
             )
-    owner = claims_sql.pool_name(pool=found.pool_id or 0) or ""
+    owner = claims_sql.pool_name(pool=owner_id or 0) or ""
     row = (
-        claims_sql.hold_workspace(workspace=found.id)
+        claims_sql.hold_workspace(workspace=workspace)
         if request.is_serial
-        else claims_sql.share_workspace(workspace=found.id)
+        else claims_sql.share_workspace(workspace=workspace)
     )
     assert row is not None
-    if row.is_locked:
-        return WorkspaceEntry(
-            row.id, "blocked", f"the workspace is locked by {row.locked_by}", owner
-        )
-    holder = claims_sql.serial_holder(workspace=row.id) if request.is_serial else None
-    if holder is not None:
-        return WorkspaceEntry(
-            row.id, "blocked", f"claim {holder} of the workspace comes first", owner
-        )
-    return WorkspaceEntry(row.id, "waiting", "", owner)
+    reason = f"the workspace is locked by {row.locked_by}" if row.is_locked else ""
+    if not reason and request.is_serial:
+        holder = claims_sql.serial_holder(workspace=row.id)
+        reason = "" if holder is None else f"claim {holder} of the workspace comes first"
+    return WorkspaceEntry(row.id, "blocked" if reason else "waiting", reason, owner)
 
 
 def add_workspace(*, pool_id: int, name: str) -> int:
@@ -92,35 +86,26 @@ def add_workspace(*, pool_id: int, name: str) -> int:
 
     def add() -> int:
         with transaction.atomic():
-            pool = next(
-                (
-                    row
-                    for row in claims_sql.lock_pools(pools=[pool_id])
-                    if row.state in ("pending", "active")
-                ),
-                None,
-            )
-            if pool is None:
+            locked = claims_sql.lock_pools(pools=[pool_id])
+            if not any(row.state in ("pending", "active") for row in locked):
                 raise NotFound(
                     "The pool does not exist.", way_out="Check the name in the list of pools."
                 )
-            return _find_or_add(pool_id, claims_sql.pool_name(pool=pool_id) or "", name).id
+            return _find_or_add(pool_id, claims_sql.pool_name(pool=pool_id) or "", name)[0]
 
     return repeat(add)
 
 
-def _find_or_add(
-    pool_id: int, pool_name: str, name: str
-) -> claims_sql.FindWorkspaceRow | claims_sql.FindSharedWorkspaceRow:
-    """Called with the pool locked, so that no share of a workspace with this name is added
-    meanwhile.
+def _find_or_add(pool_id: int, pool_name: str, name: str) -> tuple[int, int | None]:
+    """The workspace and the pool that owns it. Called with the pool locked, so that no share of a
+    workspace with this name is added meanwhile.
     """
     if (own := claims_sql.find_workspace(pool=pool_id, name=name)) is not None:
-        return own
+        return own.id, own.pool_id
     shared = claims_sql.find_shared_workspace(pool=pool_id, name=name)
     if shared is not None:
         if shared.is_allowed:
-            return shared
+            return shared.id, shared.pool_id
         raise Conflict(
             f"Workspace {name} belongs to another pool, and no operator has decided whether "
             f"pool {pool_name} may use it.",
@@ -131,7 +116,7 @@ def _find_or_add(
         claims_sql.add_workspace(pool=pool_id, name=name)
     found = claims_sql.find_workspace(pool=pool_id, name=name)
     assert found is not None
-    return found
+    return found.id, found.pool_id
 
 
 def lock_workspace_row(workspace_id: int) -> claims_sql.LockWorkspaceRowRow:

@@ -73,12 +73,9 @@ def _refuse_if_named(row: claims_sql.LockWorkspaceRowRow, pool_id: int, pool: st
     workspace of the pool is deleted instead.
     """
     claims_sql.drop_unused_workspace(pool=pool_id, name=row.name)
-    other: claims_sql.FindWorkspaceRow | claims_sql.FindSharedWorkspaceRow | None
-    other = claims_sql.find_workspace(pool=pool_id, name=row.name)
-    if other is None:
-        shared = claims_sql.find_shared_workspace(pool=pool_id, name=row.name)
-        other = None if shared is None or shared.id == row.id else shared
-    if other is not None:
+    shared = claims_sql.find_shared_workspace(pool=pool_id, name=row.name)
+    is_taken = claims_sql.find_workspace(pool=pool_id, name=row.name) is not None
+    if is_taken or (shared is not None and shared.id != row.id):
         text = f"In pool {pool} the name {row.name} already belongs to another workspace."
         raise Conflict(text, code="name_taken", way_out="Use the workspaces under different names.")
 

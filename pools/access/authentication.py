@@ -4,6 +4,7 @@ needs its CSRF token.
 
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
@@ -16,7 +17,7 @@ from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
 from rest_framework.request import Request
 
 from pools.access.permissions import Identity, load_identity
-from pools.access.rate_limit import buckets, count_request, count_unknown, refuse_repeated
+from pools.access.rate_limit import count_request, count_unknown, limit_caller
 from pools.access.tokens import (
     BadToken,
     CachedToken,
@@ -39,6 +40,11 @@ class Unauthenticated(AuthenticationFailed):
         self.auth_header = 'Bearer error="invalid_token"'
 
 
+def read_bearer(header: str) -> str | None:
+    """The token of a header Authorization; None if it is empty or names another scheme."""
+    return header[len(SCHEME) :].strip() if header[: len(SCHEME)].lower() == SCHEME else None
+
+
 def identify_bearer(request: HttpRequest) -> Identity | None:
     """The caller of a request with a token, or None if the request has no token."""
     header: str = request.META.get("HTTP_AUTHORIZATION", "")
@@ -47,40 +53,31 @@ def identify_bearer(request: HttpRequest) -> Identity | None:
     return identify_header(header, request.META.get("REMOTE_ADDR", ""), partial(count, request))
 
 
-def identify_header(header: str, address: str, take: Callable[[str], None]) -> Identity:
-    """The caller of a header Authorization. `take` counts a call. A caller beyond its rate limit
-    is rejected before the token is looked up in the database.
+def identify_header(header: str, address: str, count_call: Callable[[str], None]) -> Identity:
+    """The caller of a header Authorization. `count_call` counts a call. A caller beyond its rate
+    limit is rejected before the token is looked up in the database.
     """
-    if header[: len(SCHEME)].lower() != SCHEME:
+    secret = read_bearer(header)
+    if secret is None:
         raise Unauthenticated(BadToken("The header Authorization does not begin with Bearer."))
-    secret = header[len(SCHEME) :].strip()
     caller = hash_secret(secret)
-    if known := buckets().is_known(caller):
-        take(caller)
-    else:
-        refuse_repeated(address, caller)
-    try:
-        identity = identify_token(secret)
-    except BadToken as error:
-        if error.is_unknown:
-            count_unknown(address, caller)
-        elif not known:  # a revoked token has a rate limit of its own, too
-            take(caller)
-        raise Unauthenticated(error)
-    if not known:
-        take(caller)
-    return identity
+    with limit_caller(caller, address, count_call) as is_counted:
+        try:
+            return identify_token(secret)
+        except BadToken as error:
+            if error.is_unknown:
+                count_unknown(address, caller)
+            elif not is_counted:  # a revoked token has a rate limit of its own, too
+                count_call(caller)
+            raise Unauthenticated(error)
 
 
 def find_cached_bearer(request: HttpRequest) -> tuple[Identity, CachedToken] | None:
-    """The caller as of the last look at its token, for a statement that compares it with the
-    present. Counts the request. None: the token is not cached.
+    """The cached caller of a token. The statement that uses it checks that the cache is still
+    valid. Counts the request. None: the token is not cached.
     """
-    header: str = request.META.get("HTTP_AUTHORIZATION", "")
-    if header[: len(SCHEME)].lower() != SCHEME:
-        return None
-    secret = header[len(SCHEME) :].strip()
-    known = find_cached_token(secret)
+    secret = read_bearer(request.META.get("HTTP_AUTHORIZATION", ""))
+    known = None if secret is None else find_cached_token(secret)
     if known is not None:
         count(request, known[1].hash)
     return known
@@ -136,7 +133,7 @@ class TokenAuthentication(BaseAuthentication):
 class PersonAuthentication(SessionAuthentication):
     """Sessions. A request that changes data needs the CSRF token."""
 
-    def authenticate(self, request: Request) -> tuple[User | AnonymousUser, Identity] | None:  # type: ignore[override]
+    def authenticate(self, request: Request) -> tuple[User | AnonymousUser, Identity] | None:
         identity = identify_session(request._request)
         if identity is None:
             return None
@@ -155,26 +152,24 @@ def identify(request: HttpRequest) -> Identity:
     return identity
 
 
-class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "pools.access.authentication.TokenAuthentication"
+class AuthenticationScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Describes a class of authentication in OpenAPI."""
+
+    kind: ClassVar[dict[str, str]] = {"type": "http", "scheme": "bearer"}
+    description: ClassVar[str]
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {**self.kind, "description": self.description}
+
+
+class TokenScheme(AuthenticationScheme):  # type: ignore[no-untyped-call]
+    target_class = TokenAuthentication
     name = "token"
-
-    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        return {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "A token, from the page Tokens or from `manage.py token create`.",
-        }
+    description = "A token, from the page Tokens or from `manage.py token create`."
 
 
-class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "pools.access.authentication.PersonAuthentication"
+class SessionScheme(AuthenticationScheme):  # type: ignore[no-untyped-call]
+    target_class = PersonAuthentication
     name = "session"
-
-    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        return {
-            "type": "apiKey",
-            "in": "cookie",
-            "name": "sessionid",
-            "description": "The session of a browser. Changes also need the header X-CSRFToken.",
-        }
+    kind = {"type": "apiKey", "in": "cookie", "name": "sessionid"}
+    description = "The session of a browser. Changes also need the header X-CSRFToken."

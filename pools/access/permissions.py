@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypedDict
 
 from pools.access import permissions_sql
-from project.kernel.actor import LONGEST
+from project.kernel.actor import MAX_ACTOR_LENGTH
 from project.kernel.errors import Forbidden, NotFound
 
 VIEWER, CLAIMANT, OPERATOR, APPROVER, ADMIN = "viewer", "claimant", "operator", "approver", "admin"
@@ -42,6 +42,7 @@ ACTIONS = {
     "drain": OPERATOR,
     "beat": OPERATOR,  # send heartbeats for a member
     "remove_member": OPERATOR,
+    "repair": OPERATOR,  # make a member equal to its rows, or look at a pool, now
     "pause": OPERATOR,
     "scale": OPERATOR,  # pin, pause the scaler, add a member now, lift a freeze
     "lock_workspace": OPERATOR,
@@ -132,7 +133,7 @@ class Identity:
         """The value of `claim.requested_by`. A name too long for the column is replaced, because
         a cut name could be the name of another user.
         """
-        return self.username if len(self.username) <= LONGEST else f"user:{self.user_id}"
+        return self.username if len(self.username) <= MAX_ACTOR_LENGTH else f"user:{self.user_id}"
 
     @property
     def actor(self) -> str:
@@ -231,7 +232,7 @@ def read_scope(roles: list[str] | None, pools: list[int] | None, names: dict[str
     )
 
 
-def no_such_pool(name: str) -> NotFound:
+def no_such_pool(name: str | int) -> NotFound:
     return NotFound(f"There is no pool {name}.", way_out="Look at the list of pools.")
 
 
@@ -243,13 +244,12 @@ def require(
     For a caller without the role viewer the pool does not exist: then `hidden` is raised, which
     must read as if the object did not exist. Default: "There is no pool ...".
     """
-    role = ACTIONS[action]
-    if role not in identity.roles_in(None if pool is None else pool.id):
-        if pool is not None and not identity.may("read", pool.id):
-            raise hidden or no_such_pool(pool.name)
-        raise refusal(
-            identity, role, None if pool is None else pool.id, "" if pool is None else pool.name
-        )
+    pool_id, name = (None, "") if pool is None else (pool.id, pool.name)
+    if identity.may(action, pool_id):
+        return
+    if pool_id is not None and not identity.may("read", pool_id):
+        raise hidden or no_such_pool(name)
+    raise refusal(identity, ACTIONS[action], pool_id, name)
 
 
 def require_named(identity: Identity, action: str, names: Iterable[str]) -> None:

@@ -7,7 +7,9 @@ has one limit for all of them.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 
 from django.conf import settings
 
@@ -32,7 +34,7 @@ class Buckets:
         # Caller -> requests left, and the time of that count.
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, caller: str) -> float:
+    def count(self, caller: str) -> float:
         """Count one request. Returns 0, or the seconds until a request is left; a rejected
         request is not counted.
         """
@@ -51,7 +53,7 @@ class Buckets:
             taken, self._taken = self._taken, {}
         return taken
 
-    def note_elsewhere(self, taken: Mapping[str, int]) -> None:
+    def subtract_remote(self, taken: Mapping[str, int]) -> None:
         """Subtract requests that other processes counted. The debt of a caller is at most its
         limit for one minute.
         """
@@ -82,8 +84,9 @@ class Buckets:
             self._levels.popitem(last=False)
 
 
-_buckets: Buckets | None = None
-_anonymous: Buckets | None = None
+# A changed limit makes new buckets.
+_of_callers = lru_cache(1)(Buckets)
+_of_strangers = lru_cache(1)(Buckets)
 
 
 def per_minute() -> float:
@@ -91,15 +94,12 @@ def per_minute() -> float:
 
 
 def buckets() -> Buckets:
-    global _buckets
-    if _buckets is None or _buckets.size != max(1.0, per_minute()):
-        _buckets = Buckets(per_minute())
-    return _buckets
+    return _of_callers(per_minute())
 
 
 def count_request(caller: str) -> None:
     """Raises TooMany once the caller is over its rate limit."""
-    if wait := buckets().take(caller):
+    if wait := buckets().count(caller):
         raise TooMany(
             f"More than {per_minute():.0f} requests a minute.",
             retry_after=wait,
@@ -111,11 +111,8 @@ def count_request(caller: str) -> None:
 
 
 def anonymous_buckets() -> Buckets:
-    global _anonymous
-    size = max(1.0, float(getattr(settings, "BERTH_STRANGERS_PER_MINUTE", ANONYMOUS_PER_MINUTE)))
-    if _anonymous is None or _anonymous.size != size:
-        _anonymous = Buckets(size)
-    return _anonymous
+    limit = getattr(settings, "BERTH_STRANGERS_PER_MINUTE", ANONYMOUS_PER_MINUTE)
+    return _of_strangers(float(limit))
 
 
 def refuse_repeated(address: str, token: str) -> None:
@@ -128,10 +125,26 @@ def refuse_repeated(address: str, token: str) -> None:
         raise too_many_unknown(wait)
 
 
+@contextmanager
+def limit_caller(token: str, address: str, count_call: Callable[[str], None]) -> Iterator[bool]:
+    """Counts a call of a token, given as hash, with `count_call`: a known caller before the block
+    looks the token up, so that a caller beyond its rate limit is rejected without a query, and
+    another caller after it. Yields whether the call is counted already.
+    """
+    is_known = buckets().is_known(token)
+    if is_known:
+        count_call(token)
+    else:
+        refuse_repeated(address, token)
+    yield is_known
+    if not is_known:
+        count_call(token)
+
+
 def count_unknown(address: str, token: str) -> None:
     """Count an unknown token, given as hash. Raises TooMany once its address has sent too many."""
     _unknown.add(token)
-    if (counted := counted_address(address)) and (wait := anonymous_buckets().take(counted)):
+    if (counted := counted_address(address)) and (wait := anonymous_buckets().count(counted)):
         raise too_many_unknown(wait)
 
 

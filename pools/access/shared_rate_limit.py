@@ -43,7 +43,7 @@ class SharedBuckets(threading.Thread):
         self._every = every
         self._me = secrets.token_hex(8)
         self._stopped = threading.Event()
-        self._quiet = LogOnce("shares of callers", logger)
+        self._log_once = LogOnce("shares of callers", logger)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -54,7 +54,7 @@ class SharedBuckets(threading.Thread):
             try:
                 self._exchange()
             except DOWN as error:
-                self._quiet.failed(error)
+                self._log_once.failed(error)
                 for buckets in self._kinds.values():
                     buckets().forget_taken()
                 self._stopped.wait(pause)
@@ -73,7 +73,7 @@ class SharedBuckets(threading.Thread):
             while not self._stopped.is_set():
                 message = messages.get_message(timeout=self._every)
                 if message is not None:
-                    self.hear(message["data"])
+                    self.receive(message["data"])
                 if time.monotonic() - sent_at >= self._every:
                     sent_at = time.monotonic()
                     self._publish(valkey)
@@ -87,9 +87,9 @@ class SharedBuckets(threading.Thread):
         }
         if taken:
             valkey.publish(CHANNEL, json.dumps({"from": self._me, "taken": taken}))
-        self._quiet.worked()
+        self._log_once.worked()
 
-    def hear(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Subtract the counts of a message. An invalid message is logged and skipped, because a
         faulty process must not end the exchange.
         """
@@ -114,7 +114,7 @@ class SharedBuckets(threading.Thread):
             return
         for kind, taken in counts.items():
             if kind in self._kinds:
-                self._kinds[kind]().note_elsewhere(taken)
+                self._kinds[kind]().subtract_remote(taken)
 
 
 def read_counts(taken: Mapping[str, float]) -> dict[str, int]:

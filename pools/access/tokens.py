@@ -17,15 +17,15 @@ from django.utils import timezone
 
 from pools.access import permissions_sql
 from pools.access.permissions import (
-    INCLUDES,
     ROLES,
     Identity,
-    Scope,
     TokenFacts,
+    read_scope,
     read_token_identity,
 )
+from pools.config.parsing import Faults
 from pools.models import Pool, Token
-from project.kernel.errors import BerthError, Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import BerthError, Conflict, NotFound
 from project.kernel.events.log import record
 
 PREFIX = "berth_"
@@ -155,8 +155,7 @@ def create_token(
         "roles": None if roles is None else sorted(set(roles)),
         "pools": None if pools is None else sorted({pool.pk for pool in pools}),
     }
-    if faults := list_faults(name, scopes, expires_at):
-        raise Invalid(fields=faults)
+    check_fields(name, scopes, expires_at)
     if within is not None:
         refuse_wider(within, scopes, expires_at)
     secret = PREFIX + secrets.token_urlsafe(32)
@@ -210,51 +209,42 @@ def list_tokens(user_id: int | None) -> list[Token]:
     return list(found)
 
 
-def list_faults(name: str, scopes: TokenScopes, expires_at: datetime | None) -> list[FieldError]:
-    faults = []
+def check_fields(name: str, scopes: TokenScopes, expires_at: datetime | None) -> None:
+    """Raises Invalid with every fault."""
+    faults = Faults()
     if not name.strip() or not name.isprintable() or "/" in name or name != name.strip():
-        faults.append(
-            FieldError(
-                "name",
-                (
-                    "name must be printable and not empty, without a slash and without "
-                    "spaces at its ends."
-                ),
-                "For example: ci",
-            )
+        faults.add(
+            "name",
+            (
+                "name must be printable and not empty, without a slash and without "
+                "spaces at its ends."
+            ),
+            "For example: ci",
         )
     if len(name) > LONGEST_NAME:
-        faults.append(
-            FieldError(
-                "name", f"name is too long, {len(name)} characters.", f"Use at most {LONGEST_NAME}."
-            )
+        faults.add(
+            "name", f"name is too long, {len(name)} characters.", f"Use at most {LONGEST_NAME}."
         )
     if unknown := [role for role in scopes["roles"] or [] if role not in ROLES]:
-        faults.append(
-            FieldError(
-                "roles",
-                f"Role {', '.join(unknown)} does not exist.",
-                f"Choose from {', '.join(ROLES)}.",
-            )
+        faults.add(
+            "roles",
+            f"Role {', '.join(unknown)} does not exist.",
+            f"Choose from {', '.join(ROLES)}.",
         )
     for field, names in scopes.items():
         if names == []:
-            faults.append(
-                FieldError(
-                    field,
-                    f"{field} is empty: the token could do nothing.",
-                    f"Name at least one {field[:-1]}, or leave the field out.",
-                )
+            faults.add(
+                field,
+                f"{field} is empty: the token could do nothing.",
+                f"Name at least one {field[:-1]}, or leave the field out.",
             )
     if expires_at is not None and expires_at <= timezone.now():
-        faults.append(
-            FieldError(
-                "expires_at",
-                "expires_at is in the past.",
-                "Choose a time in the future, or leave it out.",
-            )
+        faults.add(
+            "expires_at",
+            "expires_at is in the past.",
+            "Choose a time in the future, or leave it out.",
         )
-    return faults
+    faults.raise_if_any()
 
 
 def refuse_wider(within: Identity, scopes: TokenScopes, expires_at: datetime | None) -> None:
@@ -263,42 +253,28 @@ def refuse_wider(within: Identity, scopes: TokenScopes, expires_at: datetime | N
     """
     if within.token_id is None:
         return
-    maker: Scope = within.scope
-    faults = []
-    roles = (
-        frozenset().union(*(INCLUDES[role] for role in scopes["roles"]))
-        if scopes["roles"] is not None
-        else None
-    )
-    if maker.roles is not None and (roles is None or roles - maker.roles):
-        faults.append(
-            FieldError(
-                "roles",
-                "The new token would have roles that the asking token does not have.",
-                "Ask for fewer roles.",
-            )
+    maker, faults = within.scope, Faults()
+    asked = read_scope(scopes["roles"], scopes["pools"], {})
+    if maker.roles is not None and (asked.roles is None or asked.roles - maker.roles):
+        faults.add(
+            "roles",
+            "The new token would have roles that the asking token does not have.",
+            "Ask for fewer roles.",
         )
-    if maker.pools is not None and (
-        scopes["pools"] is None or set(scopes["pools"]) - set(maker.pools)
-    ):
-        faults.append(
-            FieldError(
-                "pools",
-                "The new token would reach pools that the asking token does not reach.",
-                "Name fewer pools.",
-            )
+    if maker.pools is not None and (asked.pools is None or set(asked.pools) - set(maker.pools)):
+        faults.add(
+            "pools",
+            "The new token would reach pools that the asking token does not reach.",
+            "Name fewer pools.",
         )
     end = Token.objects.filter(pk=within.token_id).values_list("expires_at", flat=True).first()
     if end is not None and (expires_at is None or expires_at > end):
-        faults.append(
-            FieldError(
-                "expires_at",
-                "The new token would expire later than the asking token.",
-                f"Choose {end.isoformat()} at the latest.",
-            )
+        faults.add(
+            "expires_at",
+            "The new token would expire later than the asking token.",
+            f"Choose {end.isoformat()} at the latest.",
         )
-    if faults:
-        raise Invalid(fields=faults)
+    faults.raise_if_any()
 
 
 def about(token: Token) -> dict[str, object]:

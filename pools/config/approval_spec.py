@@ -5,11 +5,10 @@ long its slot is reserved. Pure.
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from pools.config.durations import format_duration
+from pools.config.durations import DAY, HOUR, MINUTE, format_duration
 from pools.config.fields import Object, option
 from pools.config.parsing import Duration, Faults, Flag, Integer, field_path
 
-MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 DEFAULT_NOTICE = 2 * HOUR
 ALWAYS = "always"
 

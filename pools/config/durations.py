@@ -2,7 +2,8 @@
 
 import re
 
-UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86400.0
+UNITS = {"d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": 0.001}
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
 WHOLE = re.compile(rf"(?:{PART.pattern})+", re.ASCII)
 LONGEST_TEXT = 40

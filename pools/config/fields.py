@@ -62,9 +62,9 @@ def option(kind: ValueType[T], default: D, text: str, path: str = "") -> T | D:
     return made
 
 
-def required(kind: ValueType[T], text: str, path: str = "") -> T:
+def required(kind: ValueType[T], text: str) -> T:
     """A field of a dataclass that a configuration must have."""
-    made: T = dataclasses.field(metadata={KEY: Option(kind, text, is_required=True, path=path)})
+    made: T = dataclasses.field(metadata={KEY: Option(kind, text, is_required=True)})
     return made
 
 
@@ -123,7 +123,7 @@ class Fields(dict[str, Option]):
                 if faults.count == before:
                     found[entry.attribute] = read
             elif entry.is_required and isinstance(value, Mapping):
-                faults.add(place, "This field is missing.", "Add it.")
+                faults.add(place, "This field is missing.", f"Add it. {entry.text}".strip())
         return found
 
     def write(self, spec: object) -> dict[str, Any]:

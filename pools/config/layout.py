@@ -7,6 +7,9 @@ A configuration writes a layout in one of five forms, which `Layout` unifies:
     [any, plan, plan]                       task slots; `any` also takes plan_and_apply
     {ports: "30000-30049", shared: true}    one listener per number; with `protocols: [tcp, udp]`
                                             one listener per number and protocol
+                                            one listener per number and protocol;
+                                            with `precreate: {tcp: 25}` the first 25 listeners exist
+                                            before a claim holds them
     node                                    the member as a whole
     [{class: gpu, count: 2, accepts: [train]}]
 
@@ -15,8 +18,10 @@ The lane that accepts the fewest kinds comes first, so that a claim takes a spec
 competes for a general slot.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 Form = Literal["plain", "tasks", "ports", "node", "classes"]
@@ -52,6 +57,11 @@ class Ports:
     segment: int = 1
     quota: int = DEFAULT_QUOTA  # listeners on one member, foreign ones included
     foreign: frozenset[int] = frozenset()  # ports that foreign listeners use on every member
+    # Protocols with the number of listeners that exist before a claim holds them. Empty: a listener
+    # exists while its port is held.
+    precreated: tuple[tuple[str, int], ...] = ()
+    # Pre-created listeners of all protocols share the numbers: each number has one of them.
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,11 @@ NO_OWN_SLOTS = OwnSlots()
 
 def lanes(layout: Layout) -> list[str]:
     """The lanes; those that accept fewer kinds first, equals in declared order."""
-    return [c.lane for c in sorted(layout.classes, key=lambda c: len(c.accepts))]
+    return _order(layout.classes)
+
+
+def _order(classes: Iterable[SlotClass]) -> list[str]:
+    return [c.lane for c in sorted(classes, key=lambda c: len(c.accepts))]
 
 
 def kinds(layout: Layout) -> list[str]:
@@ -90,17 +104,19 @@ def lanes_for(layout: Layout, kind: str) -> list[str]:
     """The lanes that serve this kind, those with fewer kinds first. Empty: no member of the pool
     serves it. A claim takes one of the lanes, or (`pair_for`) both at once.
     """
-    accepting = [c for c in layout.classes if kind in c.accepts]
-    return [c.lane for c in sorted(accepting, key=lambda c: len(c.accepts))] or list(
-        pair_for(layout, kind) or ()
-    )
+    accepting = _order(c for c in layout.classes if kind in c.accepts)
+    return accepting or list(pair_for(layout, kind) or ())
 
 
 def pair_for(layout: Layout, kind: str) -> tuple[str, str] | None:
     """Both lanes in which such a claim takes the same number. None: a claim takes one slot per
     number, or the pool does not serve the kind.
     """
-    is_apart = layout.form == "ports" and set(PAIR) <= {c.lane for c in layout.classes}
+    is_apart = (
+        layout.form == "ports"
+        and set(PAIR) <= {c.lane for c in layout.classes}
+        and not (layout.ports and layout.ports.is_shared)
+    )
     return PAIR if is_apart and kind in PAIRED else None
 
 
@@ -130,12 +146,21 @@ def ports_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> tuple[int, int] | 
     )
 
 
-def slots_of(layout: Layout, own: OwnSlots = NO_OWN_SLOTS) -> list[tuple[str, int]]:
+def slots_of(
+    layout: Layout,
+    own: OwnSlots = NO_OWN_SLOTS,
+    *,
+    seen: Collection[tuple[str, int]] = (),
+    occupied: Collection[tuple[str, int]] = (),
+) -> list[tuple[str, int]]:
     """Lane and number of each slot that the member offers. A segment of ports has the number of its
     first port; other slots count from 0.
+
+    `seen`: lane and number of the foreign listeners that the provider sees. `occupied`: places that
+    claims use; the member offers them in any case, and each takes a listener of the quota.
     """
     if layout.ports is not None:
-        return list(_offered_ports(layout, layout.ports, own))
+        return _OfferedPorts(layout, layout.ports, own, frozenset(seen), frozenset(occupied)).find()
     expanded = [lane for lane, count in (own.runs or layout.runs) for _ in range(count)]
     return [(lane, number) for number, lane in enumerate(expanded)]
 
@@ -160,22 +185,62 @@ def segments_of(first: int, last: int, segment: int) -> range:
     return range(first, min(last, LAST_PORT) - segment + 2, segment)
 
 
-def _offered_ports(layout: Layout, ports: Ports, own: OwnSlots) -> Iterator[tuple[str, int]]:
+@dataclass(frozen=True, slots=True)
+class _OfferedPorts:
     """The lowest numbers without a foreign listener, as many as the quota leaves. Each foreign
     listener counts against the quota, also outside of the range.
     """
-    first, last = ports_of(layout, own) or (0, -1)
-    foreign = ports.foreign | own.foreign
-    left = ports.quota - len(foreign)
-    in_order = lanes(layout)
-    for number in segments_of(first, last, ports.segment):
-        if any(n in foreign for n in range(number, number + ports.segment)):
-            continue
-        for lane in in_order:
+
+    layout: Layout
+    ports: Ports
+    own: OwnSlots
+    seen: frozenset[tuple[str, int]]
+    occupied: frozenset[tuple[str, int]]
+
+    def find(self) -> list[tuple[str, int]]:
+        offered, used = set(self.occupied), Counter(lane for lane, _ in self.occupied)
+        left = self.ports.quota - self._count_foreign() - len(offered)
+        most = dict(self.ports.precreated)
+        for lane, number in self._places():
             if left <= 0:
-                return
+                break
+            if (lane, number) in offered or used[lane] >= most.get(lane, LAST_PORT):
+                continue
+            offered.add((lane, number))
+            used[lane] += 1
             left -= 1
-            yield lane, number
+        order = {lane: i for i, lane in enumerate(lanes(self.layout))}
+        return sorted(offered, key=lambda place: (place[1], order.get(place[0], 0)))
+
+    def _count_foreign(self) -> int:
+        """Foreign listeners without those in occupied places, which the quota counts already. A
+        declared port may be one of the listeners that the provider sees.
+        """
+        declared = self.ports.foreign | self.own.foreign
+        return len(declared - {n for _, n in self.seen}) + len(self.seen - self.occupied)
+
+    def _places(self) -> Iterator[tuple[str, int]]:
+        """Places without a foreign listener, the lowest first."""
+        first, last = ports_of(self.layout, self.own) or (0, -1)
+        in_order = lanes(self.layout)
+        declared = self.ports.foreign | self.own.foreign
+        # A listener in a lane that the layout does not know takes its number in all lanes.
+        seen: dict[str, set[int]] = {lane: set() for lane in in_order}
+        for lane, number in self.seen:
+            for each in (lane,) if lane in seen else in_order:
+                seen[each].add(number)
+        shares = [lane for lane, count in self.ports.precreated for _ in range(count)]
+        for number in segments_of(first, last, self.ports.segment):
+            ports = range(number, number + self.ports.segment)
+            if not declared.isdisjoint(ports):
+                continue
+            if self.ports.is_shared:  # the first numbers are those of the first protocol
+                if not shares:
+                    return
+                in_order = [shares.pop(0)]
+            for lane in in_order:
+                if seen[lane].isdisjoint(ports):
+                    yield lane, number
 
 
 def plain(count: int) -> Layout:
@@ -195,7 +260,13 @@ def node() -> Layout:
 
 
 def port_lanes(ports: Ports, protocols: Sequence[str] | None) -> Layout:
-    """`protocols` None: one listener per number serves every protocol."""
+    """`protocols` None: one listener per number serves every protocol. A pre-created listener
+    serves its own protocol only.
+    """
+    if ports.precreated:
+        return Layout(
+            "ports", tuple(SlotClass(lane, (lane,)) for lane, _ in ports.precreated), ports=ports
+        )
     if protocols is None:
         return Layout("ports", (SlotClass(SHARED, ANY_PROTOCOL),), ports=ports)
     return Layout(
@@ -213,13 +284,7 @@ def slot_classes(classes: Sequence[tuple[str, int, tuple[str, ...]]]) -> Layout:
 
 def runs_of(names: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """`any, plan, plan` as (any, 1), (plan, 2)."""
-    runs: list[tuple[str, int]] = []
-    for name in names:
-        if runs and runs[-1][0] == name:
-            runs[-1] = (name, runs[-1][1] + 1)
-        else:
-            runs.append((name, 1))
-    return tuple(runs)
+    return tuple((name, len(list(run))) for name, run in groupby(names))
 
 
 def as_config(layout: Layout) -> Any:
@@ -237,11 +302,13 @@ def as_config(layout: Layout) -> Any:
         ]
     assert layout.ports is not None
     written: dict[str, Any] = {"ports": f"{layout.ports.first}-{layout.ports.last}"}
-    if layout.classes[0].lane == SHARED:
+    if layout.classes[0].lane == SHARED or layout.ports.is_shared:
         written["shared"] = True
     else:
         written["protocols"] = [c.lane for c in layout.classes]
     written |= {"segment": layout.ports.segment, "quota": layout.ports.quota}
+    if layout.ports.precreated:
+        written["precreate"] = dict(layout.ports.precreated)
     if layout.ports.foreign:
         written["foreign"] = sorted(layout.ports.foreign)
     return written

@@ -4,8 +4,9 @@ member. Pure.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pools.config.fields import Fields, Option
+from pools.config.fields import Fields, Object, Option, option
 from pools.config.layout import (
     DEFAULT_QUOTA,
     LAST_PORT,
@@ -20,6 +21,7 @@ from pools.config.layout import (
     plain,
     port_lanes,
     runs_of,
+    segments_of,
     slot_classes,
     tasks,
 )
@@ -79,9 +81,23 @@ class PortRange(ValueType[tuple[int, int]]):
     def schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{RANGE.pattern}$"}
 
+    def write(self, value: tuple[int, int]) -> object:
+        return f"{value[0]}-{value[1]}"
+
     @property
     def hint(self) -> str:
         return 'Like "30000-30049".'
+
+
+@dataclass(frozen=True, slots=True)
+class Precreated:
+    """Numbers of listeners that exist before a claim holds them."""
+
+    tcp: int = option(Integer(0, LAST_PORT), 0, "Listeners of TCP.")
+    udp: int = option(Integer(0, LAST_PORT), 0, "Listeners of UDP.")
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        return tuple((lane, n) for lane, n in (("tcp", self.tcp), ("udp", self.udp)) if n)
 
 
 COUNT = Integer(1, MOST_SLOTS)
@@ -98,6 +114,10 @@ PORT_FIELDS = Fields(
         "shared": Option(Flag(), "One listener per number serves every protocol."),
         "segment": Option(Integer(1, LAST_PORT), "Ports allocated together.", 1),
         "quota": Option(Integer(1, 2 * LAST_PORT), "Maximum listeners per member.", DEFAULT_QUOTA),
+        "precreate": Option(
+            Object(Precreated),
+            "Listeners that exist before a claim holds them. Other protocols are not served.",
+        ),
         "foreign": Option(
             FOREIGN, "Ports that others use on every member. They count against the quota."
         ),
@@ -192,7 +212,7 @@ def _read_ports(value: Mapping[str, object], where: str, faults: Faults) -> Layo
             "Shared listeners serve every protocol.",
             "Leave out either shared or protocols.",
         )
-    elif value.get("protocols") is None and not is_shared:
+    elif value.get("protocols") is None and not is_shared and value.get("precreate") is None:
         faults.add(
             place,
             "The protocols of the ports are missing.",
@@ -209,6 +229,13 @@ def _read_ports(value: Mapping[str, object], where: str, faults: Faults) -> Layo
                 f"A segment of {segment} does not fit into {length} ports.",
                 f"Use {length} at most.",
             )
+    precreate: Precreated | None = given.get("precreate")
+    if precreate is not None and "ports" in given:
+        first, last = given["ports"]
+        room = len(segments_of(first, last, segment))
+        _check_precreate(
+            precreate, protocols, room, quota, is_shared, field_path(where, "precreate"), faults
+        )
     if quota <= len(foreign):
         faults.add(
             field_path(where, "quota"),
@@ -217,8 +244,38 @@ def _read_ports(value: Mapping[str, object], where: str, faults: Faults) -> Layo
         )
     if faults.count > before:
         return None
+    counts = () if precreate is None else precreate.counts()
     first, last = given["ports"]
-    return port_lanes(Ports(first, last, segment, quota, foreign), protocols)
+    ports = Ports(first, last, segment, quota, foreign, counts, bool(counts) and is_shared)
+    return port_lanes(ports, protocols)
+
+
+def _check_precreate(
+    precreate: Precreated,
+    protocols: tuple[str, ...] | None,
+    room: int,
+    quota: int,
+    is_shared: bool,
+    where: str,
+    faults: Faults,
+) -> None:
+    """Every listener that is created in advance needs a number and a place in the quota."""
+    counts = precreate.counts()
+    if not counts:
+        faults.add(where, "No listener is created in advance.", "Name a number, or leave it out.")
+    for name, _ in counts:
+        if protocols is not None and name not in protocols:
+            fault = f"{name} is not one of the protocols of these ports."
+            faults.add(field_path(where, name), fault, "Leave it out, or add it to protocols.")
+    total = sum(count for _, count in counts)
+    if total > quota:
+        fault = f"{total} listeners are more than the quota of {quota}."
+        faults.add(where, fault, "Lower the numbers, or raise the quota.")
+    needed = total if is_shared else max((count for _, count in counts), default=0)
+    if needed > room:
+        each = " of all protocols together" if is_shared and len(counts) > 1 else ""
+        fault = f"{needed} listeners{each} do not fit into {room} numbers."
+        faults.add(where, fault, "Lower the numbers, or make the range longer.")
 
 
 def _read_classes(value: list[object], where: str, faults: Faults) -> Layout | None:

@@ -184,12 +184,13 @@ class Text(ValueType[str]):
         if not isinstance(value, str):
             faults.add(where, f"This is {kind_of(value)}, not text.", "Put it in quotes.")
             return None
-        value = value.strip() if self.is_stripped else value
-        if len(value) > self.longest:
+        if len(value) > self.longest:  # with the white space around it, as the schema counts
             faults.add(
                 where, f"{len(value)} characters are too many.", f"Use {self.longest} at most."
             )
-        elif "\x00" in value:
+            return None
+        value = value.strip() if self.is_stripped else value
+        if "\x00" in value:
             faults.add(where, "It contains a NUL character.", "Take it out.")
         elif SURROGATE.search(value):
             faults.add(where, "It contains half of a surrogate pair.", "Take it out.")
@@ -482,10 +483,8 @@ def read_integer(
     return read_value(Integer(low, high), values, where, name, faults, default)
 
 
-def read_text(
-    values: Values, where: str, name: str, faults: Faults, longest: int, default: str = ""
-) -> str:
-    return read_value(Text(longest), values, where, name, faults, default)
+def read_text(values: Values, where: str, name: str, faults: Faults, longest: int) -> str:
+    return read_value(Text(longest), values, where, name, faults, "")
 
 
 def read_choice(

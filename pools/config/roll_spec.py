@@ -7,10 +7,9 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from pools.config.durations import DAY, MINUTE
 from pools.config.fields import Object, option
 from pools.config.parsing import Choice, Duration
-
-MINUTE, DAY = 60.0, 86400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ its pace, and windows of the week with other limits or a freeze. Pure.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import time
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from pools.config.durations import DAY, SECOND
 from pools.config.fields import Fields, Option
 from pools.config.parsing import (
     Duration,
@@ -25,17 +26,25 @@ from pools.config.parsing import (
     show_value,
     suggest_names,
 )
-from pools.scaling import Fixed, OnDemand, Policy, ScalingPace, Utilisation, Warm, Window
-from pools.scaling.policies import EVERYTHING_AT_ONCE, ON_DEMAND, ONE_BY_ONE, WARM
+from pools.scaling import (
+    Fixed,
+    OnDemand,
+    Policy,
+    RenamedPolicy,
+    ScalingPace,
+    Utilisation,
+    Warm,
+    Window,
+)
+from pools.scaling.policies import ONE_BY_ONE
 from pools.scaling.schedule import DAYS
 
-SECOND, DAY = 1.0, 86400.0
 MOST_MEMBERS = 100_000
 NEVER, ALL = "never", "all"
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 
-# Parses the options of a custom policy and returns them in canonical form.
-OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
+# Parses the options of a provider or of a custom policy and returns them in canonical form.
+ReadOptions = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
 
 
 class Clock(ValueType[time]):
@@ -241,12 +250,6 @@ CLASSES: Mapping[str, Callable[..., Policy]] = {
     "warm": Warm,
     "on_demand": OnDemand,
 }
-PACES = {
-    "fixed": EVERYTHING_AT_ONCE,
-    "utilisation": ONE_BY_ONE,
-    "warm": WARM,
-    "on_demand": ON_DEMAND,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,9 @@ class Scaling:
 def build_policy(scaling: Scaling, own: Mapping[str, Callable[..., Policy]]) -> Policy:
     """`own`: the classes of custom policies. Raises KeyError if the policy is none of them."""
     if scaling.policy not in BUILT_IN:
-        return own[scaling.policy](pace=scaling.pace, **scaling.options)
+        policy = own[scaling.policy](pace=scaling.pace, **scaling.options)
+        is_renamed = hasattr(policy, "wish") and not hasattr(policy, "find_target")
+        return RenamedPolicy(policy) if is_renamed else policy
     options = BUILT_IN[scaling.policy].read(scaling.options, "", Faults())
     return CLASSES[scaling.policy](pace=scaling.pace, **options)
 
@@ -276,7 +281,7 @@ def read_scaling(
     *,
     low: int,
     high: int,
-    own: Mapping[str, OptionReader] | None,
+    own: Mapping[str, ReadOptions] | None,
 ) -> Scaling | None:
     """`own`: readers of custom policies. None: the value is a stored configuration, and any policy
     is accepted.
@@ -296,11 +301,13 @@ def read_scaling(
         fault = f"{show_value(policy)} is not a policy here."
         faults.add(field_path(where, "policy"), fault, suggest_names(policy, known))
         return None
-    using = {"schedule": _read_if_given(_windows((low, high)))}
+    schedule = replace(COMMON["schedule"], kind=_windows((low, high)))
+    shared = Fields({**COMMON, "schedule": schedule})
     rest = {name: each for name, each in given.items() if name != "policy"}
+    usual = ONE_BY_ONE
     if policy in BUILT_IN:
-        fields = BUILT_IN[policy]
-        found = Fields({**fields, **COMMON}).read(rest, where, faults, using)
+        fields, usual = BUILT_IN[policy], CLASSES[policy]().pace
+        found = Fields({**fields, **shared}).read(rest, where, faults)
         if policy == "fixed":
             found.setdefault("size", max(low, min(1, high)))
         values = {name: found.get(name, fields[name].default) for name in fields}
@@ -309,21 +316,14 @@ def read_scaling(
     else:
         common = {name: rest.pop(name) for name in COMMON.tree if name in rest}
         options = rest if own is None else dict(own[policy](rest, where, faults))
-        found = COMMON.read(common, where, faults, using)
-    usual = PACES.get(policy, ONE_BY_ONE)
+        found = shared.read(common, where, faults)
     pace = ScalingPace(
         found.get("pace.up", usual.up),
         found.get("pace.down", usual.down),
         found.get("pace.step_up", usual.step_up),
         found.get("pace.step_down", usual.step_down),
     )
-    return Scaling(policy, options, pace, found["schedule"], found.get("freeze", ()))
-
-
-def _read_if_given(kind: ListOf[Window]) -> Callable[[object, str, Faults], tuple[Window, ...]]:
-    return lambda value, where, faults: (
-        () if value is None else kind.read(value, where, faults) or ()
-    )
+    return Scaling(policy, options, pace, found.get("schedule", ()), found.get("freeze", ()))
 
 
 def _check_options(

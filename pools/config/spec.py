@@ -14,7 +14,8 @@ from typing import Any
 from pools.config import layout as layouts
 from pools.config.approval_spec import APPROVAL, ApprovalSpec
 from pools.config.approval_spec import DEFAULT as DEFAULT_APPROVAL
-from pools.config.durations import format_duration
+from pools.config.backend_spec import BACKENDS, BackendRules
+from pools.config.durations import DAY, MINUTE, SECOND, format_duration
 from pools.config.fields import Fields, Object, Option, fields_of, option, required
 from pools.config.layout import NO_OWN_SLOTS, Layout, OwnSlots
 from pools.config.layout_spec import OWN_FIELDS, LayoutType, read_own_slots
@@ -35,7 +36,14 @@ from pools.config.parsing import (
 from pools.config.placement import DEFAULT_PLACEMENT, PLACEMENTS
 from pools.config.roll_spec import DEFAULT as DEFAULT_ROLL
 from pools.config.roll_spec import ROLL, RollSpec
-from pools.config.scaling_spec import Scaling, check_limits, read_scaling, scaling_schema
+from pools.config.scaling_spec import (
+    MOST_MEMBERS,
+    ReadOptions,
+    Scaling,
+    check_limits,
+    read_scaling,
+    scaling_schema,
+)
 from pools.config.task_spec import DEFAULT as DEFAULT_TASK
 from pools.config.task_spec import TASK, TaskSpec
 from project.kernel.errors import FieldError, Invalid
@@ -52,17 +60,30 @@ MEMBER_NAME_RULE = (
     "Up to 63 letters, digits, dots, dashes and underscores; the first and last a letter or digit."
 )
 
-SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86400.0
 DEFAULT_MAX_MEMBERS = 10
-MOST_MEMBERS = 100_000
+MOST_COST = 2**31 - 1  # as for a pod's controller.kubernetes.io/pod-deletion-cost
 STOP_MARGIN = 1 * MINUTE  # to kill a process that ignores SIGINT, and to report
 AGENT_HEARTBEAT = 2 * MINUTE
 AGENT_SLOTS = ("any", "plan", "plan")
 TASK_KINDS = {kind for kinds in layouts.TASKS.values() for kind in kinds}
 
-# Parses the options of a provider (all of `provider:` but its kind) and returns them in canonical
-# form. Its attribute `has_agents` is true if members run agents; see `turns_agents_off`.
-OptionReader = Callable[[Mapping[str, Any], str, Faults], Mapping[str, Any]]
+
+@dataclass(frozen=True, slots=True)
+class OptionReader:
+    """What the configuration needs to know of a provider. The defaults are for a stored
+    configuration: its options, policy and rules across fields were checked before.
+    """
+
+    # Parses the options (all of `provider:` but its kind) and returns them in canonical form.
+    read: ReadOptions = lambda options, where, faults: dict(options)
+    schema: Callable[[], Schema] = dict
+    has_agents: bool = False  # members run agents; see `turns_agents_off`
+    is_owner: bool = True  # the provider creates the members
+    # The option that sets after how many seconds a member that must end is killed, and its value.
+    stop_limit: Callable[[Mapping[str, Any]], tuple[str, float | None]] = lambda options: ("", None)
+    policies: Mapping[str, ReadOptions] | None = None  # custom scaling policies; None: any
+    # Adds the faults of a layout that the provider cannot offer.
+    check_layout: Callable[[Layout, Faults], None] = lambda layout, faults: None
 
 
 def turns_agents_off(options: Mapping[str, object]) -> bool:
@@ -77,6 +98,11 @@ class MemberSpec:
     name: str = required(Pattern(MEMBER_NAME, MEMBER_NAME_RULE), "Name of the member.")
     labels: Mapping[str, str] = option(labels(), {}, "Labels of the member.")
     external_id: str = option(Text(255), "", "Name of the member in the outside system.")
+    deletion_cost: int = option(
+        Integer(-MOST_COST, MOST_COST),
+        0,
+        "Among equal idle members, scaling removes the one with the lowest cost first.",
+    )
     own: OwnSlots = NO_OWN_SLOTS
 
     def own_as_stored(self) -> dict[str, Any]:
@@ -94,7 +120,10 @@ class MemberSpec:
         return kept
 
     def as_config(self) -> dict[str, Any]:
-        return fields_of(MemberSpec).write(self) | self.own_as_stored()
+        config = fields_of(MemberSpec).write(self) | self.own_as_stored()
+        if not self.deletion_cost:
+            del config["deletion_cost"]
+        return config
 
 
 MEMBER_FIELDS = Fields({**fields_of(MemberSpec), **OWN_FIELDS})
@@ -199,6 +228,10 @@ class PoolSpec:
     task: TaskSpec = option(
         TASK, DEFAULT_TASK, "Limits of a task, in pools whose members run the Berth agent."
     )
+    # None: claims cannot set backends.
+    backends: BackendRules | None = option(
+        BACKENDS, None, "Where the listeners of a pool of ports may send traffic."
+    )
     # None: operators add and remove members.
     scaling: Scaling | None = option(
         Described({}),
@@ -238,11 +271,11 @@ def pool_schema(providers: Mapping[str, OptionReader]) -> Schema:
     kinds: list[Schema] = [{"type": "string", "enum": list(providers)}]
     own: dict[str, Any] = {}
     for kind, reader in providers.items():
-        schema: Schema = getattr(reader, "schema", dict)()
+        schema = reader.schema()
         properties = {"kind": {"type": "string", "enum": [kind]}, **schema.get("properties", {})}
         needed = ["kind", *schema.get("required", ())]
         kinds.append(schema | {"type": "object", "properties": properties, "required": needed})
-        own |= getattr(reader, "policies", {})
+        own |= reader.policies or {}
     special: dict[str, Schema] = {"provider": {"anyOf": kinds}, "scaling": scaling_schema(own)}
     return Fields(
         {
@@ -259,26 +292,21 @@ def parse_pool(config: object, providers: Mapping[str, OptionReader]) -> PoolSpe
     return spec
 
 
-def validate(config: object, providers: Mapping[str, OptionReader]) -> list[FieldError]:
-    return read_pool(config, providers)[1]
-
-
 def read_pool(
-    config: object, providers: Mapping[str, OptionReader], where: str = ""
+    config: object, providers: Mapping[str, OptionReader]
 ) -> tuple[PoolSpec | None, list[FieldError]]:
     """The spec and every fault, in the order of the fields. There is a spec only if there is no
     fault.
     """
-    parser = _Parser(providers, Faults(), where)
-    spec = parser.read(config)
-    found = parser.faults.found
+    faults = Faults()
+    spec = _Parser(providers, faults).read(config)
     order = {name: i for i, name in enumerate(FIELDS.tree)}
 
     def position(fault: FieldError) -> int:
-        name = re.split(r"[.\[]", fault.field[len(where) :].lstrip("."))[0]
+        name = re.split(r"[.\[]", fault.field)[0]
         return order.get(name, -1 if fault.field else len(order))
 
-    return None if found else spec, sorted(found, key=position)
+    return None if faults.found else spec, sorted(faults.found, key=position)
 
 
 @dataclass(slots=True)
@@ -287,26 +315,19 @@ class _Parser:
 
     providers: Mapping[str, OptionReader]
     faults: Faults
-    where: str
     provider: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     layout: Layout | None = None
     has_agents: bool = False
-
-    @property
-    def reader(self) -> OptionReader | None:
-        return self.providers.get(self.provider)
-
-    def add(self, path: str, fault: str, way_out: str) -> None:
-        self.faults.add(field_path(self.where, path), fault, way_out)
+    reader: OptionReader = OptionReader()
 
     def read(self, config: object) -> PoolSpec | None:
         if not isinstance(config, Mapping):
-            FIELDS.read(config, self.where, self.faults)
+            FIELDS.read(config, "", self.faults)
             return None
         found = FIELDS.read(
             config,
-            self.where,
+            "",
             self.faults,
             {
                 "provider": self.read_provider,
@@ -329,9 +350,9 @@ class _Parser:
         self.check(spec, is_scaled=scaling is not None, is_rolled="roll" in found)
         if scaling is None:
             return spec
-        place, low, high = field_path(self.where, "scaling"), spec.min_members, spec.max_members
-        own = getattr(self.reader, "policies", None)
-        read = read_scaling(scaling, place, self.faults, low=low, high=high, own=own)
+        low, high = spec.min_members, spec.max_members
+        own = self.reader.policies
+        read = read_scaling(scaling, "scaling", self.faults, low=low, high=high, own=own)
         return replace(spec, scaling=read)
 
     def read_provider(self, value: object, where: str, faults: Faults) -> str:
@@ -346,10 +367,9 @@ class _Parser:
             fault = f"{show_value(kind)} is not a provider here."
             faults.add(place, fault, suggest_names(kind, self.providers))
         else:
-            self.provider = kind
-            self.options = self.providers[kind](options, where, faults)
-            self.has_agents = bool(getattr(self.reader, "has_agents", False))
-            self.has_agents = self.has_agents and not turns_agents_off(self.options)
+            self.provider, self.reader = kind, self.providers[kind]
+            self.options = self.reader.read(options, where, faults)
+            self.has_agents = self.reader.has_agents and not turns_agents_off(self.options)
         return self.provider
 
     def read_layout(self, value: object, where: str, faults: Faults) -> Layout | None:
@@ -362,6 +382,7 @@ class _Parser:
         self.layout = LayoutType().read(value, where, faults)
         if self.layout is None:
             return None
+        self.reader.check_layout(self.layout, faults)
         takes_tasks = bool(set(layouts.kinds(self.layout)) & TASK_KINDS)
         if turns_agents_off(self.options) and takes_tasks:
             faults.add(
@@ -383,42 +404,41 @@ class _Parser:
 
     def check(self, spec: PoolSpec, *, is_scaled: bool, is_rolled: bool) -> None:
         """Rules across fields."""
+        add = self.faults.add
         low, high, declared = spec.min_members, spec.max_members, spec.declared or ()
         if spec.name in RESERVED:
-            self.add("name", f"{spec.name} is the address of a page.", "Choose another name.")
-        check_limits(low, high, field_path(self.where, "members"), self.faults)
+            add("name", f"{spec.name} is the address of a page.", "Choose another name.")
+        check_limits(low, high, "members", self.faults)
+        if spec.backends is not None and self.layout is not None and self.layout.ports is None:
+            add("backends", "The slots of this pool are no ports.", "Leave it out.")
         if len(declared) > high:
             fault = f"{len(declared)} members are declared, at most {high} are allowed."
-            self.add("members.list", fault, "Raise members.max.")
+            add("members.list", fault, "Raise members.max.")
         if spec.member_labels and not is_scaled:
-            self.add(
+            add(
                 "members.labels",
                 "These labels are for members that scaling creates, and this pool has no scaling.",
                 "Give each member its labels, or add scaling.",
             )
         if is_scaled and declared:
-            self.add(
+            add(
                 "scaling",
                 "Members are declared one by one, so their number can't follow demand.",
                 "Leave members.list out, or scaling.",
             )
-        # The reader of a stored configuration has no `is_owner`.
-        if getattr(self.reader, "is_owner", True) is False:
+        if not self.reader.is_owner:
             does_not = f"The provider {self.provider} does not make its members, so"
             makes = "use a provider that makes them, like local."
             if is_scaled:
                 way_out = f"Leave scaling out and declare members, or {makes}"
-                self.add("scaling", f"{does_not} their number can't follow demand.", way_out)
+                add("scaling", f"{does_not} their number can't follow demand.", way_out)
             if is_rolled:
-                self.add("roll", f"{does_not} it can't renew them.", f"Leave roll out, or {makes}")
+                add("roll", f"{does_not} it can't renew them.", f"Leave roll out, or {makes}")
         self.check_stop_timeout(spec.task.stop_timeout)
 
     def check_stop_timeout(self, seconds: float) -> None:
-        """An apply that is stopped must end before the provider kills its member. A stored
-        configuration is not checked.
-        """
-        stop_limit = getattr(self.reader, "stop_limit", lambda options: ("", None))
-        name, most = stop_limit(self.options)
+        """An apply that is stopped must end before the provider kills its member."""
+        name, most = self.reader.stop_limit(self.options)
         if most is not None and most < seconds + STOP_MARGIN:
             fault = (
                 f"A member has {format_duration(most)} to end, and an apply may need "
@@ -426,7 +446,7 @@ class _Parser:
             )
             needed = format_duration(seconds + STOP_MARGIN)
             way_out = f"Give {needed} at least, or shorten task.stop_timeout."
-            self.add(f"provider.{name}", fault, way_out)
+            self.faults.add(f"provider.{name}", fault, way_out)
 
 
 def read_members(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pools.config.durations import DAY, HOUR, MINUTE, SECOND
 from pools.config.fields import Object, option
 from pools.config.parsing import (
     Duration,
@@ -19,7 +20,6 @@ from pools.config.parsing import (
 )
 
 kB, MB, GB = 10**3, 10**6, 10**9  # noqa: N816  (as they are written)
-SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86400.0
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?::([1-9]\d{0,4}))?")
@@ -61,6 +61,13 @@ ENV = Texts(
     "an environment is", "{TF_LOG: INFO}", "variables", 100, Text(8_000, False), _fault_of_variable
 )
 HOSTS = ListOf(Host(), "hosts", 100, "[git.example.com]")
+PROGRAM = Pattern(
+    BINARY,
+    "Write its name, like tofu or terraform, or its whole path.",
+    what="a program",
+    missing="",
+    longest=255,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +89,7 @@ class TaskSpec:
         Size(64 * kB, 256 * MB), 32 * MB, "Size limit of a saved plan, and of its JSON."
     )
     binary: str = option(
-        Pattern(
-            BINARY,
-            "Write its name, like tofu or terraform, or its whole path.",
-            what="a program",
-            missing="",
-            longest=255,
-        ),
-        "tofu",
-        "The program that plans and applies, unless the claim names another.",
+        PROGRAM, "tofu", "The program that plans and applies, unless the claim names another."
     )
     env: Mapping[str, str] = option(
         ENV, {}, "Environment of every task. Secrets are stored apart, encrypted."

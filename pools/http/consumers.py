@@ -18,15 +18,13 @@ from django.contrib.auth import get_user
 from django.http.request import split_domain_port, validate_host
 from django.urls import path
 
-from pools.access.authentication import Unauthenticated, identify_header
+from pools.access.authentication import Unauthenticated, identify_header, read_bearer
 from pools.access.permissions import Identity, load_identity
 from pools.access.rate_limit import count_request
 from pools.access.tokens import BadToken, identify_token
 from project.kernel.http.asgi_types import Receive, Scope, Send
 from project.kernel.live.socket import LiveSocket
 from project.kernel.security.sessions import is_over
-
-SCHEME = b"bearer "
 
 
 class SessionAccess:
@@ -76,14 +74,11 @@ def is_from_here(origin: str, host: str) -> bool:
 
 async def live(scope: Scope, receive: Receive, send: Send) -> None:
     headers = dict(scope["headers"])
-    authorization = headers.get(b"authorization", b"")
+    header = headers.get(b"authorization", b"").decode("latin-1")
     access: SessionAccess | TokenAccess
-    if authorization[: len(SCHEME)].lower() == SCHEME:
-        header = authorization.decode("latin-1")
+    if (secret := read_bearer(header)) is not None:
         address = (scope.get("client") or ("",))[0]
-        access = TokenAccess(
-            header[len(SCHEME) :].strip(), partial(identify_header, header, address, count_request)
-        )
+        access = TokenAccess(secret, partial(identify_header, header, address, count_request))
     elif is_from_here(
         headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
     ):

@@ -5,6 +5,7 @@ names each possible answer.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import cache
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
@@ -44,7 +45,7 @@ class Request(Protocol):
 
 ALWAYS = (400, 401, 403, 429, 503)
 WITH_BODY = (408, 413, 415, 507)
-LIMIT, MOST = 50, 500
+LIMIT, MAX_PAGE_SIZE = 50, 500
 
 
 class EndpointSchema(ProblemSchema):
@@ -123,6 +124,25 @@ def describe(
     return decorate
 
 
+class DescribeChange(Protocol):
+    def __call__(
+        self, summary: str, body: object, name: str, *problems: int
+    ) -> Callable[[Handler], Handler]: ...
+
+
+def describe_changes(answer: object, tag: str) -> DescribeChange:
+    """Declares calls that answer with what they changed, or with 409."""
+
+    def describe_change(
+        summary: str, body: object, name: str, *problems: int
+    ) -> Callable[[Handler], Handler]:
+        return describe(
+            summary, {200: answer}, body=body, problems=(409, *problems), name=name, tag=tag
+        )
+
+    return describe_change
+
+
 def phrase_of(key: int | tuple[int, str]) -> str:
     return HTTPStatus(key[0] if isinstance(key, tuple) else key).phrase
 
@@ -130,7 +150,7 @@ def phrase_of(key: int | tuple[int, str]) -> str:
 class Endpoint(APIView):
     authentication_classes = (TokenAuthentication, PersonAuthentication)
     permission_classes = ()
-    schema = EndpointSchema()  # type: ignore[assignment]
+    schema = EndpointSchema()
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         with ExitStack() as self.request_context:
@@ -188,6 +208,20 @@ def read_body(request: DRFRequest, kind: type[Shape]) -> dict[str, Any]:
     return dict(given.validated_data)
 
 
+@cache
+def names_in(answer: type[Shape]) -> tuple[str, ...]:
+    return tuple(answer().fields)
+
+
+def show(answer: type[Shape], thing: object, **others: object) -> dict[str, object]:
+    """The fields that an answer declares: attributes of `thing` with the same names, and `others`
+    for fields that have another name or form there.
+    """
+    return {
+        name: others[name] if name in others else getattr(thing, name) for name in names_in(answer)
+    }
+
+
 # Query parameters ---------------------------------------------------------------------------------
 
 
@@ -213,8 +247,8 @@ def in_query(
 PAGES = (
     in_query(
         "limit",
-        f"Results per page, up to {MOST}.",
-        {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT},
+        f"Results per page, up to {MAX_PAGE_SIZE}.",
+        {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": LIMIT},
     ),
     in_query("cursor", "Start of the page, from `next` of the previous page.", str),
 )
@@ -230,9 +264,7 @@ REASON = in_query(
 )
 
 
-def read_integer(
-    request: Request, name: str, *, low: int = 1, high: int = BIGINT - 1
-) -> int | None:
+def read_integer(request: Request, name: str, *, low: int = 1, high: int = BIGINT) -> int | None:
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -307,7 +339,7 @@ def read_position(request: Request, name: str) -> Position | None:
 
 def read_page(request: Request) -> tuple[int, int | None]:
     """The number of results, and the id after (or before) which the page begins."""
-    return read_integer(request, "limit", high=MOST) or LIMIT, read_integer(
+    return read_integer(request, "limit", high=MAX_PAGE_SIZE) or LIMIT, read_integer(
         request, "cursor", low=0
     )
 

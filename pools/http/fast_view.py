@@ -25,7 +25,6 @@ from project.kernel.http.problems import CONTENT_TYPE, describe
 from project.kernel.ui.formatting import rfc3339
 
 JSON = "application/json"
-CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class FastRequest:
@@ -141,10 +140,10 @@ def answer_at_once(
         or (known := find_cached_bearer(request)) is None
     ):
         return None
-    identity, proof = known
+    identity, cached_token = known
     with acting_as(identity.actor):
         try:
-            return handler(view, FastRequest(request, identity), proof)
+            return handler(view, FastRequest(request, identity), cached_token)
         except (BerthError, APIException, SynchronousOnlyOperation):
             # SynchronousOnlyOperation: the handler needs the database on the event loop.
             return None

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pools.config.spec import parse_pool
 from pools.lifecycle.policy import diff_values
 from pools.lifecycle.preflight import check_outside
-from pools.lifecycle.selectors import LIVE, config_of, list_pools
+from pools.lifecycle.selectors import config_of, find_pool, list_pools
 from pools.lifecycle.services import check_config, create_pool, update_pool
-from pools.models import Pool
 from pools.providers.base import option_readers
 from project.kernel.errors import FieldError
 from project.kernel.manifests import ManifestChange, ManifestKind, Spec, register_kind
-
-MEMBERS = "members.list"
 
 
 def validate_pool(name: str, spec: Spec) -> Sequence[FieldError]:
@@ -30,18 +27,23 @@ def diff_pool(name: str, spec: Spec) -> Sequence[ManifestChange]:
     compared by name, if the file lists them.
     """
     after = parse_pool(_config(name, spec), option_readers())
-    pool = _find(name)
+    pool = find_pool(name)
     if pool is None:
         return [ManifestChange("", None, after.as_config())]
-    mine, theirs = config_of(pool), after.as_config()
-    members, declared = mine["members"].pop("list", []), theirs["members"].pop("list", None)
-    changes = [ManifestChange(c.field, c.before, c.after) for c in diff_values(mine, theirs)]
-    return changes if declared is None else changes + _diff_members(members, declared)
+    before = config_of(pool, with_members=after.declared is not None)
+    changes = diff_values(_name_members(before), _name_members(after.as_config()))
+    return [ManifestChange(change.field, change.before, change.after) for change in changes]
+
+
+def _name_members(config: Spec) -> Spec:
+    """The configuration with a mapping of the members by name in place of the list."""
+    members = {member["name"]: member for member in config["members"].get("list", ())}
+    return {**config, "members": {**config["members"], "list": members}}
 
 
 def apply_pool(name: str, spec: Spec, reason: str) -> None:
     config = _config(name, spec)
-    if _find(name) is None:
+    if find_pool(name) is None:
         create_pool(config, reason=reason)
     else:
         update_pool(name, config, reason=reason)
@@ -50,31 +52,6 @@ def apply_pool(name: str, spec: Spec, reason: str) -> None:
 def export_pools() -> Iterable[tuple[str, Spec]]:
     for pool in list_pools().exclude(state="deleting"):
         yield pool.name, {k: v for k, v in config_of(pool).items() if k not in ("kind", "name")}
-
-
-def _diff_members(
-    before: list[dict[str, object]], after: list[dict[str, object]]
-) -> list[ManifestChange]:
-    mine, theirs = ({str(m["name"]): m for m in members} for members in (before, after))
-    found = [
-        ManifestChange(f"{MEMBERS}.{name}", mine[name], None) for name in mine if name not in theirs
-    ]
-    found += [
-        ManifestChange(f"{MEMBERS}.{name}", None, theirs[name])
-        for name in theirs
-        if name not in mine
-    ]
-    for name in mine:
-        if name in theirs:
-            found += [
-                ManifestChange(c.field, c.before, c.after)
-                for c in diff_values(mine[name], theirs[name], f"{MEMBERS}.{name}")
-            ]
-    return found
-
-
-def _find(name: str) -> Pool | None:
-    return Pool.objects.filter(LIVE, name=name).first()
 
 
 def _config(name: str, spec: Spec) -> Mapping[str, object]:

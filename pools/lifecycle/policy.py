@@ -31,6 +31,8 @@ PORT_WORDS = {
     "ports": "the port range",
     "segment": "the length of segments",
     "quota": "the quota of listeners",
+    "tcp": "the number of pre-created listeners",
+    "udp": "the number of pre-created listeners",
 }
 
 
@@ -64,11 +66,10 @@ def list_fixed(
             found.append(
                 FixedField(
                     change.field,
-                    f"{what} is fixed while {there}: changing it would move existing claims.",
-                    (
-                        f"Remove the members first, or make {instead} and let the claims move "
-                        "over as they end."
-                    ),
+                    f"{what[:1].upper()}{what[1:]} is fixed while {there}: changing it would move "
+                    "existing claims.",
+                    f"Remove the members first, or make {instead} and let the claims move over as "
+                    "they end.",
                 )
             )
     return found

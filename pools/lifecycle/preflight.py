@@ -8,7 +8,7 @@ template appear with the first member.
 """
 
 from pools.config.spec import PoolSpec, read_pool
-from pools.lifecycle.selectors import LIVE, snapshot_pool, spec_of
+from pools.lifecycle.selectors import find_pool, snapshot_pool, spec_of
 from pools.models import Pool
 from pools.providers.base import PoolSnapshot, option_readers, provider_class, provider_of
 from project.kernel.db.guards import outside_transaction
@@ -37,15 +37,14 @@ def has_preflight(spec: PoolSpec) -> bool:
     """Whether the options of the provider change. Other changes need not wait for a cluster."""
     if not provider_class(spec.provider).place_of(spec.options):
         return False
-    there = Pool.objects.filter(LIVE, name=spec.name).first()
-    return (
-        there is None or spec_of(there).options != spec.options or there.provider != spec.provider
-    )
+    there = find_pool(spec.name)
+    made_from = spec.provider, spec.options
+    return there is None or (there.provider, spec_of(there).options) != made_from
 
 
 def snapshot_of(spec: PoolSpec) -> PoolSnapshot:
     """The pool with this configuration; a pool that does not exist has the id 0."""
-    there = Pool.objects.filter(LIVE, name=spec.name).first() or Pool(pk=0, name=spec.name)
+    there = find_pool(spec.name) or Pool(pk=0, name=spec.name)
     return snapshot_pool(
         Pool(pk=there.pk, name=spec.name, provider=spec.provider, spec=spec.as_stored())
     )

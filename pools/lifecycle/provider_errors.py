@@ -15,12 +15,12 @@ from project.kernel.models import Operation
 
 # A pod that waits longer for a node or an image probably needs a person.
 WAITS_LONG = timedelta(seconds=60)
-MOST = 2000
+MAX_ROWS = 2000
 NOT_ALLOWED = "provider_not_allowed"
 
 
 @dataclass(frozen=True, slots=True)
-class PoolTrouble:
+class PoolError:
     code: str  # of the error; waiting: no call fails, and members are not created
     detail: str
     since: datetime
@@ -33,24 +33,17 @@ class PoolTrouble:
             return "It takes no new members"
         if not self.members:
             return "Its provider fails"
-        what = "waits" if self.code == "waiting" else "can’t be made as it should be"
-        return (
-            (
-                f"{self.members} members "
-                f"{what.replace('waits', 'wait').replace('it should', 'they should')}"
-            )
-            if self.members > 1
-            else f"A member {what}"
-        )
+        if self.members == 1:
+            return "A member waits" if self.code == "waiting" else "A member fails to synchronise"
+        what = "wait" if self.code == "waiting" else "fail to synchronise"
+        return f"{self.members} members {what}"
 
 
-def find_troubles(pools: Iterable[Pool]) -> dict[int, PoolTrouble]:
+def find_errors(pools: Iterable[Pool]) -> dict[int, PoolError]:
     """By pool id, for the pools with an error. Takes two queries."""
     rows = list(pools)
     found = {
-        pool.pk: PoolTrouble(
-            pool.provider_error_code, pool.provider_error, pool.provider_error_since
-        )
+        pool.pk: PoolError(pool.provider_error_code, pool.provider_error, pool.provider_error_since)
         for pool in rows
         if pool.provider_error_since is not None
     }
@@ -59,24 +52,24 @@ def find_troubles(pools: Iterable[Pool]) -> dict[int, PoolTrouble]:
     return _find_not_allowed(rows) | found
 
 
-def find_trouble(pool: Pool) -> PoolTrouble | None:
-    return find_troubles([pool]).get(pool.pk)
+def find_error(pool: Pool) -> PoolError | None:
+    return find_errors([pool]).get(pool.pk)
 
 
-def _find_not_allowed(pools: list[Pool]) -> dict[int, PoolTrouble]:
+def _find_not_allowed(pools: list[Pool]) -> dict[int, PoolError]:
     """Pools with a provider that is no longer allowed. Other errors of such a pool go first,
     because its members still work.
     """
     found = {}
     for pool in pools:
         if (fault := explain_not_allowed(pool.provider)) is not None:
-            found[pool.pk] = PoolTrouble(
+            found[pool.pk] = PoolError(
                 NOT_ALLOWED, f"{fault.message} {fault.way_out}", pool.changed_at, is_tried=False
             )
     return found
 
 
-def _find_failing(ids: list[int]) -> dict[int, PoolTrouble]:
+def _find_failing(ids: list[int]) -> dict[int, PoolError]:
     """The oldest failing operation of each pool; a permanent failure goes first."""
     by_pool: dict[int, list[Operation]] = defaultdict(list)
     failing = (
@@ -84,7 +77,7 @@ def _find_failing(ids: list[int]) -> dict[int, PoolTrouble]:
         .exclude(error_code="")
         .order_by("created_at")
     )
-    for operation in failing[:MOST]:
+    for operation in failing[:MAX_ROWS]:
         if operation.pool_id is not None:
             by_pool[operation.pool_id].append(operation)
     found = {}
@@ -94,21 +87,21 @@ def _find_failing(ids: list[int]) -> dict[int, PoolTrouble]:
             o.member_id for o in operations if o.error_code == first.error_code and o.member_id
         }
         is_tried = first.error_code != "permanent"
-        found[pool_id] = PoolTrouble(
+        found[pool_id] = PoolError(
             first.error_code, first.error, first.created_at, max(1, len(members)), is_tried
         )
     return found
 
 
-def _find_waiting(ids: list[int]) -> dict[int, PoolTrouble]:
+def _find_waiting(ids: list[int]) -> dict[int, PoolError]:
     waiting = Member.objects.filter(
         pool_id__in=ids, state="creating", state_at__lte=Now() - WAITS_LONG
     ).exclude(outside="")
     by_pool: dict[int, list[Member]] = defaultdict(list)
-    for member in waiting.order_by("state_at")[:MOST]:
+    for member in waiting.order_by("state_at")[:MAX_ROWS]:
         by_pool[member.pool_id].append(member)
     return {
-        pool_id: PoolTrouble(
+        pool_id: PoolError(
             "waiting",
             members[0].outside,
             members[0].state_at,

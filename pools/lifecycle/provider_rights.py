@@ -1,8 +1,9 @@
 """The changes of a provider that an admin of one pool may make.
 
 The kind of a provider and most of its options decide which code runs and where: on Berth's own
-machine, or in which namespace of which cluster and as which service account. Changing these needs
-the same right as a new pool: `configure` in all pools.
+machine, or in which namespace of which cluster and as which service account. `backends` decides
+where traffic from outside may go. Changing these needs the same right as a new pool: `configure`
+in all pools.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,13 +32,16 @@ def require_provider(identity: Identity, pool: Pool, config: object) -> None:
 
 
 def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:
-    """Changed fields of the provider that decide which code runs, or where."""
+    """Changed fields that decide which code runs, or where, or where traffic goes."""
     if before.provider != after.provider:
         return ["provider.kind"]
     provider = known_providers().get(after.provider)
     free = provider.free_options if provider is not None else ()
     changed = (change.field for change in diff_values(_flat(before.options), _flat(after.options)))
-    return [f"provider.{field}" for field in changed if not _is_one_of(field, free)]
+    found = [f"provider.{field}" for field in changed if not _is_one_of(field, free)]
+    # Traffic from outside reaches what these fields allow.
+    networks = before.as_stored().get("backends"), after.as_stored().get("backends")
+    return found + [change.field for change in diff_values(*networks, "backends")]
 
 
 def _flat(options: Mapping[str, object], where: str = "") -> dict[str, object]:
@@ -56,7 +60,7 @@ def _is_one_of(field: str, free: Iterable[str]) -> bool:
 def _refuse(identity: Identity, pool: PoolRef, fields: list[str]) -> Forbidden:
     error = refusal(identity, ACTIONS["configure"], None, "")
     message = (
-        "This decides what code runs, or where. Changing it needs the role "
+        "This decides what code runs, or what it reaches. Changing it needs the role "
         f"{error.role} in all pools."
     )
     way_out = f"Leave it as it is in {pool.name}, or ask an admin of all pools to change it."

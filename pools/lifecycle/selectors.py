@@ -1,7 +1,7 @@
 """Reads about pools and their configuration, and the locks that services begin with."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 
 from pools.access.claimants import list_claimants
 from pools.access.permissions import no_such_pool
-from pools.config.layout import Layout
+from pools.config.layout import Layout, ports_of, step_of
 from pools.config.layout_spec import read_own_slots
 from pools.config.parsing import Faults
 from pools.config.spec import MemberSpec, OptionReader, PoolSpec, read_pool
@@ -29,8 +29,12 @@ def list_pools(pool_ids: Iterable[int] | None = None, *, with_gone: bool = False
     return found.order_by("name")
 
 
+def find_pool(name: str) -> Pool | None:
+    return Pool.objects.filter(LIVE, name=name).first()
+
+
 def get_pool(name: str) -> Pool:
-    pool = Pool.objects.filter(LIVE, name=name).first()
+    pool = find_pool(name)
     if pool is None:
         raise no_such_pool(name)
     return pool
@@ -39,7 +43,7 @@ def get_pool(name: str) -> Pool:
 def get_pool_by_id(pool_id: int) -> Pool:
     pool = Pool.objects.filter(pk=pool_id).first()
     if pool is None:
-        raise NotFound(f"There is no pool {pool_id}.", way_out="Look at the list of pools.")
+        raise no_such_pool(pool_id)
     return pool
 
 
@@ -49,7 +53,7 @@ def lock_pool(pool_id: int) -> Pool:
     """
     pool = Pool.objects.select_for_update(no_key=True).filter(pk=pool_id).first()
     if pool is None:
-        raise NotFound(f"There is no pool {pool_id}.", way_out="Look at the list of pools.")
+        raise no_such_pool(pool_id)
     return pool
 
 
@@ -78,15 +82,10 @@ def read_stored(name: str, stored: str) -> PoolSpec:
     """A stored configuration was checked before. Its provider may be unknown to this process."""
     config = json.loads(stored)
     kind = str(config.get("provider", {}).get("kind", ""))
-    readers: Mapping[str, OptionReader] = {kind: _as_stored}
-    spec, faults = read_pool({**config, "name": name}, readers)
+    spec, faults = read_pool({**config, "name": name}, {kind: OptionReader()})
     if spec is None:
         raise Invalid(f"The stored configuration of pool {name} is damaged.", fields=faults)
     return spec
-
-
-def _as_stored(options: Mapping[str, object], where: str, faults: Faults) -> Mapping[str, object]:
-    return dict(options)
 
 
 def list_members_of(pool_id: int) -> list[Member]:
@@ -98,7 +97,11 @@ def member_spec_of(member: Member, layout: Layout) -> MemberSpec:
     """The declaration of the member."""
     own = read_own_slots(member.spec, "", layout, Faults())
     return MemberSpec(
-        name=member.name, labels=member.labels, external_id=member.external_id, own=own
+        name=member.name,
+        labels=member.labels,
+        external_id=member.external_id,
+        deletion_cost=member.deletion_cost,
+        own=own,
     )
 
 
@@ -138,15 +141,19 @@ def snapshot_member(
 
 def snapshot_pool(pool: Pool, members: Iterable[MemberSnapshot] = ()) -> PoolSnapshot:
     provider = known_providers().get(pool.provider)
+    spec = spec_of(pool)
     return PoolSnapshot(
         id=pool.pk,
         name=pool.name,
         provider=pool.provider,
-        options=spec_of(pool).options,
+        options=spec.options,
         members=tuple(members),
         installation=name_installation(),
         place=pool.place,
         claimants=tuple(list_claimants(pool.pk))
         if provider is not None and provider.runs_here
         else (),
+        ports=ports_of(spec.layout),
+        segment=step_of(spec.layout),
+        is_precreated=spec.layout.ports is not None and bool(spec.layout.ports.precreated),
     )

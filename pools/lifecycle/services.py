@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 
 from pools.config.layout import lanes
 from pools.config.spec import PoolSpec, parse_pool, read_pool
-from pools.lifecycle.policy import FieldChange, FixedField, diff_values, list_fixed
-from pools.lifecycle.selectors import LIVE, get_pool, lock_pool, spec_of
+from pools.lifecycle.policy import FieldChange, diff_values, list_fixed
+from pools.lifecycle.selectors import LIVE, find_pool, get_pool, lock_pool, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import digest_of, explain_not_allowed, option_readers, provider_class
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
@@ -91,27 +91,21 @@ def update_pool(
     return pool
 
 
-def check_config(config: Mapping[str, object], where: str = "") -> list[FieldError]:
+def check_config(config: Mapping[str, object]) -> list[FieldError]:
     """Every fault of a configuration, also conflicts with the present state of the pool."""
-    spec, faults = read_pool(config, option_readers(), where)
+    spec, faults = read_pool(config, option_readers())
     if spec is None:
         return faults
-    prefix = f"{where}." if where else ""
-    pool = Pool.objects.filter(LIVE, name=spec.name).first()
+    pool = find_pool(spec.name)
     found = [] if pool is None else _list_conflicts(pool, spec_of(pool), spec)
     if pool is None or pool.provider != spec.provider:
         found += _list_not_allowed(spec, config)
     if pool is not None and pool.state == "deleting":
-        found = [
-            FieldError(
-                "name",
-                f"Pool {pool.name} is being deleted.",
-                "Wait until it is deleted, or choose another name.",
-            )
-        ]
+        way_out = "Wait until it is deleted, or choose another name."
+        found = [FieldError("name", f"Pool {pool.name} is being deleted.", way_out)]
     for check in _checkers:
         found += check(pool, spec)
-    return [FieldError(prefix + e.field, e.message, e.way_out) for e in dict.fromkeys(found)]
+    return list(dict.fromkeys(found))
 
 
 def _refuse_not_allowed(spec: PoolSpec, config: Mapping[str, object]) -> None:
@@ -217,9 +211,10 @@ def _list_conflicts(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Field
             )
         )
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count()
+    rolled = provider_class(after.provider).rolled
     found += [
-        FieldError(f.field, _sentence(f.reason), f.way_out)
-        for f in _list_fixed(before, after, members)
+        FieldError(fixed.field, fixed.reason, fixed.way_out)
+        for fixed in list_fixed(before.as_stored(), after.as_stored(), members, rolled)
     ]
     # With scaling, surplus members are removed once idle.
     if members > after.max_members and after.scaling is None:
@@ -235,26 +230,14 @@ def _list_conflicts(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Field
     return found
 
 
-def _list_fixed(before: PoolSpec, after: PoolSpec, members: int) -> list[FixedField]:
-    return list_fixed(
-        before.as_stored(), after.as_stored(), members, provider_class(after.provider).rolled
-    )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _name_taken(name: str) -> Conflict:
-    there = Pool.objects.filter(LIVE, name=name).first()
+    there = find_pool(name)
     if there is not None and there.state == "deleting":
-        way_out = "Wait until it is deleted, or choose another name."
         message = f"Pool {name} is being deleted."
+        way_out = "Wait until it is deleted, or choose another name."
     else:
-        message, way_out = (
-            f"Pool {name} already exists.",
-            "Choose another name, or change that pool.",
-        )
+        message = f"Pool {name} already exists."
+        way_out = "Choose another name, or change that pool."
     return Conflict(
         message, code="name_taken", way_out=way_out, fields=[FieldError("name", message, way_out)]
     )

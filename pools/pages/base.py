@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from pools.access.permissions import ACTIONS, Identity, load_identity, require
-from pools.lifecycle.selectors import LIVE
+from pools.lifecycle.selectors import find_pool
 from pools.models import Pool
 from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError, NotFound
@@ -78,7 +78,7 @@ def frame(request: PageRequest, here: str) -> dict[str, Any]:
         "identity": request.identity,
         "at": request.at,
         "build": __version__,
-        "nav": [{"key": key, "word": word, "href": href} for key, word, href in NAV],
+        "nav": NAV,
         "here": here,
         "is_live": True,
         "now": timezone.now(),
@@ -102,10 +102,15 @@ def refused(request: PageRequest, error: BerthError) -> HttpResponse:
     return page(request, "ui/error_page.html", status=status, code=status, error=error)
 
 
+def find_visible_pool(identity: Identity, name: str) -> Pool | None:
+    pool = find_pool(name)
+    return pool if pool is not None and identity.may("read", pool.pk) else None
+
+
 def visible_pool(identity: Identity, name: str) -> Pool:
     """The pool. Raises NotFound also for a pool that the identity may not see."""
-    pool = Pool.objects.filter(LIVE, name=name).first()
-    if pool is None or not identity.may("read", pool.pk):
+    pool = find_visible_pool(identity, name)
+    if pool is None:
         raise NotFound(
             f"There is no pool {name}.",
             way_out="It may have been deleted, or you have no role in it: ask one of its admins.",
@@ -120,6 +125,17 @@ def pool_for(identity: Identity, name: str, action: str) -> Pool:
     return pool
 
 
-def why_not(identity: Identity, action: str, pool_id: int | None) -> str:
+def action(
+    word: str, href: str, why: str, *, is_dangerous: bool = False, is_page: bool = False
+) -> dict[str, object]:
+    """A button. `why` says why it is off; empty: it is on. `is_page`: it leads to a page instead of
+    a dialog.
+    """
+    return {
+        "word": word, "href": href, "why": why, "is_dangerous": is_dangerous, "is_page": is_page
+    }  # fmt: skip
+
+
+def explain_missing_role(identity: Identity, action: str, pool_id: int | None) -> str:
     """Why a button is disabled for this identity; empty: it is enabled."""
     return "" if identity.may(action, pool_id) else f"This needs the role {ACTIONS[action]}."

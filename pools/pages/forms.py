@@ -19,8 +19,10 @@ from pools.config.spec import POOL
 from pools.pages import provider_form
 from pools.pages.provider_form import (
     find_field,
+    find_value,
     form_of,
     list_fields,
+    open_parent,
     provider_options,
     read_provider,
 )
@@ -45,10 +47,16 @@ FORMS = (
     ("node", "Whole member", "One claim takes the whole member."),
     ("classes", "Custom classes", "Slot classes, each with the kinds of claims that it accepts."),
 )
+PROTOCOLS = (
+    ("tcp udp", "TCP and UDP, separate listeners"),
+    ("tcp", "TCP"),
+    ("udp", "UDP"),
+    ("shared", "all protocols, shared listener"),
+)
 CLASSES_EXAMPLE = "- {class: gpu, count: 2, accepts: [train]}"
 
 FLAGS = {"true": True, "false": False}
-OWN = (("", "yes, if one approval is required"), ("true", "yes"), ("false", "no"))
+OWN = (("", "default: yes if one approval is required"), ("true", "yes"), ("false", "no"))
 LIMITS = {"minimum": "min", "maximum": "max", "maxLength": "maxlength"}  # JSON Schema to HTML
 ONCE = {"name", "provider", "list"}  # only in the form of a new pool
 
@@ -161,12 +169,9 @@ def read_form(given: Mapping[str, str], *, with_members: bool) -> dict[str, Any]
         text = given.get(path, "").strip()
         if text == "":
             continue
-        at = config
-        *parents, last = path.split(".")
-        for parent in parents:
-            at = at.setdefault(parent, {})
         kind = POOL.find(path).kind
         is_flag, is_number = isinstance(kind, Flag), isinstance(kind, Integer)
+        at, last = open_parent(config, path)
         at[last] = FLAGS.get(text, text) if is_flag else number_of(text) if is_number else text
     if provider := config.get("provider"):
         config["provider"] = read_provider(provider, given)
@@ -230,30 +235,23 @@ def values_of(config: Mapping[str, object], layout: Layout | None = None) -> dic
     """The values of the form's fields for a configuration."""
     values = {"name": str(config.get("name", ""))}
     for path in PATHS:
-        at: object = config
-        for part in path.split("."):
-            at = at.get(part) if isinstance(at, Mapping) else None
-        values[path] = (
-            ""
-            if at is None or isinstance(at, Mapping)
-            else str(at).lower()
-            if isinstance(at, bool)
-            else str(at)
-        )
+        value = find_value(config, path)
+        if value is None or isinstance(value, Mapping):
+            value = ""
+        values[path] = str(value).lower() if isinstance(value, bool) else str(value)
     values |= provider_form.values_of(config.get("provider"))
     slots: Any = as_config(layout) if layout is not None else config.get("slots", 3)
     values["form"] = layout.form if layout is not None else "plain"
-    if values["form"] == "plain":
-        values["count"] = str(slots)
-    elif values["form"] == "tasks":
-        values["tasks"] = ", ".join(slots)
-    elif values["form"] == "ports":
-        values |= {
-            name: str(slots[name]) for name in ("ports", "segment", "quota") if name in slots
-        }
-        values["protocols"] = "shared" if slots.get("shared") else " ".join(slots["protocols"])
-    elif values["form"] == "classes":
-        values["classes"] = yaml.safe_dump(slots, sort_keys=False, default_flow_style=None)
+    match values["form"]:
+        case "plain":
+            values["count"] = str(slots)
+        case "tasks":
+            values["tasks"] = ", ".join(slots)
+        case "ports":
+            values |= {name: str(slots[name]) for name in ("ports", "segment", "quota")}
+            values["protocols"] = " ".join(slots.get("protocols", ["shared"]))
+        case "classes":
+            values["classes"] = yaml.safe_dump(slots, sort_keys=False, default_flow_style=None)
     return values
 
 
@@ -263,14 +261,9 @@ def field_for(error: FieldError, form: str, provider: str = "") -> str:
     """
     path = error.field
     if path.startswith("slots"):
-        inside = path.partition(".")[2]
-        if form == "ports" and inside.partition("[")[0] in (
-            "ports",
-            "segment",
-            "quota",
-            "protocols",
-        ):
-            return inside.partition("[")[0]
+        inside = path.partition(".")[2].partition("[")[0]
+        if form == "ports" and inside in ("ports", "segment", "quota", "protocols"):
+            return inside
         return {"plain": "count", "tasks": "tasks", "ports": "ports", "classes": "classes"}.get(
             form, "form"
         )
@@ -343,50 +336,27 @@ def with_line_number(error: FieldError, name: str, values: Mapping[str, str]) ->
 def slot_fields(values: Mapping[str, str], errors: Sequence[FieldError]) -> dict[str, Field]:
     """The fields of all layouts; the page shows those of the chosen layout."""
     form = values.get("form", "plain")
-
-    def make(
-        name: str,
-        label: str,
-        kind: str = "text",
-        default: str = "",
-        help: str = "",
-        options: Sequence[tuple[str, str]] = (),
-        limits: Mapping[str, int] | None = None,
-    ) -> Field:
-        faults = tuple(replace(e, field=name) for e in errors if field_for(e, form) == name)
-        value = values.get(name, "") or default
-        return Field(name, label, kind, value, help, options, errors=faults, limits=limits or {})
-
-    def make_number(name: str, label: str) -> Field:
+    count = "" if form == "plain" and "count" in values else "4"
+    help_of_tasks = "any takes plan_and_apply, plan takes plans only."
+    fields = [
+        Field("count", "Slots per member", "number", count, limits=limits_of(COUNT)),
+        Field("tasks", "Slots per member", "text", TASKS_DEFAULT, help_of_tasks),
+        Field("ports", "Ports", "text", PORTS_DEFAULT, PORT_FIELDS["ports"].help),
+        Field("protocols", "Protocols", "select", "tcp udp", options=PROTOCOLS),
+        Field("classes", "Classes", "textarea", CLASSES_EXAMPLE, "YAML, as in a pool file."),
+    ]
+    for name, label in (("segment", "Segment"), ("quota", "Quota")):
         declared = PORT_FIELDS[name]
         limits = limits_of(declared.kind)
-        return make(name, label, "number", str(declared.default), declared.help, limits=limits)
-
-    protocols = (
-        ("tcp udp", "TCP and UDP, each its own"),
-        ("tcp", "TCP"),
-        ("udp", "UDP"),
-        ("shared", "one listener for all protocols"),
-    )
+        default = str(declared.default)
+        fields.append(Field(name, label, "number", default, declared.help, limits=limits))
     return {
-        "count": make(
-            "count",
-            "Slots per member",
-            "number",
-            "" if form == "plain" and "count" in values else "4",
-            limits=limits_of(COUNT),
-        ),
-        "tasks": make(
-            "tasks",
-            "Slots per member",
-            default=TASKS_DEFAULT,
-            help="any takes plan_and_apply, plan takes plans only.",
-        ),
-        "ports": make("ports", "Ports", default=PORTS_DEFAULT, help=PORT_FIELDS["ports"].help),
-        "protocols": make("protocols", "Protocols", "select", default="tcp udp", options=protocols),
-        "segment": make_number("segment", "Segment"),
-        "quota": make_number("quota", "Quota"),
-        "classes": make(
-            "classes", "Classes", "textarea", CLASSES_EXAMPLE, "YAML, as in a pool file."
-        ),
+        field.name: replace(
+            field,
+            value=values.get(field.name, "") or field.value,
+            errors=tuple(
+                replace(e, field=field.name) for e in errors if field_for(e, form) == field.name
+            ),
+        )
+        for field in fields
     }

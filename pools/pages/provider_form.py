@@ -6,6 +6,7 @@ all providers, and two providers may have options of the same name.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from pools.providers.base import known_providers
@@ -65,12 +66,12 @@ def read_provider(kind: str, given: Mapping[str, str], before: object = None) ->
     form = form_of(kind)
     if form is None:
         return before or kind
-    options: dict[str, Any] = _copy(before) if isinstance(before, Mapping) else {"kind": kind}
+    options: dict[str, Any] = (
+        deepcopy(dict(before)) if isinstance(before, Mapping) else {"kind": kind}
+    )
     for each in form.fields:
-        *parents, last = each.path.split(".")
-        at = options
-        for parent in parents:  # also for an empty value, so that a fault names the field inside
-            at = at.setdefault(parent, {})
+        # Also for an empty value, so that a fault names the field inside.
+        at, last = open_parent(options, each.path)
         name = name_of(kind, each.path)
         if text := given.get(name, "").strip():
             at[last] = text
@@ -85,12 +86,21 @@ def values_of(provider: object) -> dict[str, str]:
     kind = str(options.get("kind", ""))
     values = {"provider": kind}
     for each in getattr(form_of(kind), "fields", ()):
-        at: object = options
-        for part in each.path.split("."):
-            at = at.get(part) if isinstance(at, Mapping) else None
-        values[name_of(kind, each.path)] = "" if at is None else str(at)
+        value = find_value(options, each.path)
+        values[name_of(kind, each.path)] = "" if value is None else str(value)
     return values
 
 
-def _copy(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in options.items()}
+def find_value(config: object, path: str) -> object:
+    """The value at a path of a configuration, like git.hosts; None: there is none."""
+    for name in path.split("."):
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return config
+
+
+def open_parent(config: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    """The mapping that holds the last name of a path, and this name. Adds missing mappings."""
+    *parents, last = path.split(".")
+    for name in parents:
+        config = config.setdefault(name, {})
+    return config, last

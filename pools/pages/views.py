@@ -1,6 +1,7 @@
 """Pages to create and edit a pool, and to create and revoke tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -32,6 +33,7 @@ from project.kernel.errors import (
     NotFound,
     wrong_field,
 )
+from project.kernel.ui import formatting
 from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 from project.kernel.yaml_text import load_yaml
 
@@ -40,6 +42,7 @@ FIRST_CALL = (  # %s: the address of this installation
     """python3 -c "from urllib.request import Request, urlopen; """
     """print(urlopen(Request('%s/api/v1/me/', headers={'Authorization': 'Bearer $TOKEN'})).read().decode())\""""  # noqa: E501
 )
+FIELD_OF = {"roles": "role", "pools": "pool", "expires_at": "lasts"}  # of the form, by an error's
 LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("", "never"))
 
 
@@ -94,14 +97,10 @@ def form_context(
     form = values.get("form", "plain")
     provider = pool.provider if pool else values.get("provider", "")
     is_file = values.get("mode") == "file"
-    fixed = (
-        (
-            f"Fixed while the pool has {members} member{'s' if members > 1 else ''}: another "
-            "layout would move existing claims."
-        )
-        if members
-        else ""
-    )
+    fixed = ""
+    if members:
+        there = formatting.plural(members, "member")
+        fixed = f"Fixed while the pool has {there}: another layout would move existing claims."
     return {
         "pool": pool,
         "values": values,
@@ -155,12 +154,9 @@ def save(request: PageRequest, pool: Pool | None, values: dict[str, str]) -> Poo
             revision=revision if isinstance(revision, int) else None,
             reason=reason,
         )
-    said = (
-        f"Pool {pool.name} was changed, revision {changed.revision}."
-        if changed.revision != pool.revision
-        else f"Pool {pool.name} is unchanged."
-    )
-    messages.success(request, said)
+    is_same = changed.revision == pool.revision
+    what = "is unchanged" if is_same else f"was changed, revision {changed.revision}"
+    messages.success(request, f"Pool {pool.name} {what}.")
     return changed
 
 
@@ -219,34 +215,20 @@ def tokens(request: PageRequest) -> HttpResponse:
             errors = list(error.fields) or [FieldError("name", error.detail, error.way_out)]
     pools = list(list_pools(identity.visible_pools()))
 
-    def make(
-        name: str,
-        label: str,
-        kind: str,
-        options: Sequence[tuple[str, str]] = (),
-        help: str = "",
-        default: str = "",
-    ) -> Field:
-        faults = tuple(
-            e
-            for e in errors
-            if {"roles": "role", "pools": "pool", "expires_at": "lasts"}.get(e.field, e.field)
-            == name
-        )
-        return Field(name, label, kind, given.get(name, default), help, options, errors=faults)
-
+    rights = "A token never has more rights than you have"
+    choices = [("", "All pools"), *((str(p.pk), p.name) for p in pools)]
     fields = [
-        make("name", "Name", "text", help="Events show it after your user name: ana/ci"),
-        make(
-            "role",
-            "Role",
-            "select",
-            SCOPES,
-            "A token never has more rights than you have",
-            "claimant",
-        ),
-        make("pool", "Pools", "select", [("", "All pools"), *((str(p.pk), p.name) for p in pools)]),
-        make("lasts", "Expires after", "select", LASTS, default="90"),
+        replace(
+            field,
+            value=given.get(field.name, field.value),
+            errors=tuple(e for e in errors if FIELD_OF.get(e.field, e.field) == field.name),
+        )
+        for field in (
+            Field("name", "Name", help="Events show it after your user name: ana/ci"),
+            Field("role", "Role", "select", "claimant", rights, SCOPES),
+            Field("pool", "Pools", "select", options=choices),
+            Field("lasts", "Lifetime", "select", "90", options=LASTS),
+        )
     ]
     names = {p.pk: p.name for p in pools}
     rows = [(token, scope_words(token.scopes, names)) for token in list_tokens(identity.user_id)]
@@ -264,20 +246,16 @@ def tokens(request: PageRequest) -> HttpResponse:
 
 
 def make_token(request: PageRequest, given: dict[str, str]) -> tuple[Token, str]:
-    pool = None
-    if given["pool"]:  # a deleted pool must not turn into all pools
-        pool = next(
-            (p for p in list_pools(request.identity.visible_pools()) if str(p.pk) == given["pool"]),
-            None,
-        )
-        if pool is None:
-            raise wrong_field("pools", "The pool no longer exists.", "Choose another pool.")
+    visible = list_pools(request.identity.visible_pools())
+    pools = [pool for pool in visible if str(pool.pk) == given["pool"]]
+    if given["pool"] and not pools:  # a deleted pool must not turn into all pools
+        raise wrong_field("pools", "The pool no longer exists.", "Choose another pool.")
     assert request.user.is_authenticated  # by signed_in
     return create_token(
         user=request.user,
         name=given["name"].strip(),
         roles=[given["role"]] if given["role"] else None,
-        pools=[pool] if pool else None,
+        pools=pools or None,
         expires_at=timezone.now() + timedelta(days=int(given["lasts"]))
         if given["lasts"].isdecimal()
         else None,
@@ -303,7 +281,6 @@ def revoke(request: PageRequest, token_id: int) -> HttpResponse:
     question = Question(
         title=f"Revoke {token.name}",
         verb="Revoke",
-        href=request.path,
         intro=(
             "Calls with this token are rejected from now on. Slots that its claims hold stay held "
             "until they are released or expire."

@@ -17,13 +17,32 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from pools.config.fields import Fields
-from pools.config.parsing import Faults, Schema
+from pools.config.layout import Layout
+from pools.config.parsing import Faults
 from pools.config.roll_spec import fingerprint
-from pools.config.spec import PoolSpec, turns_agents_off
+from pools.config.spec import OptionReader, PoolSpec, turns_agents_off
 from pools.providers.display import OptionForm, ProviderTexts
 from project.kernel.errors import FieldError
 from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import PermanentError
+
+
+@dataclass(frozen=True, slots=True)
+class PortTarget:
+    """Where a listener sends its traffic. In a segment, `port` belongs to the first port."""
+
+    ip: str  # IPv4 or IPv6, without brackets
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortUse:
+    """What the holder of a port wants of its listener."""
+
+    # tcp, udp, tcp_udp (one listener for both, where the pool has one lane), tcp_ssl or quic.
+    protocol: str
+    target: PortTarget | None = None  # None: the listener exists and has no target
+    certificate: str = ""  # of tcp_ssl and quic: an ARN or an id
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,7 @@ class SlotSnapshot:
     last_claim_id: int | None = None  # the claim that a draining slot held
     generation: int = 0
     is_overdue: bool = False  # drains past its deadline: the provider must end what still runs
+    use: PortUse | None = None  # of a held or reserved port
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,12 @@ class PoolSnapshot:
     place: str = ""  # where the members are, as the last look reported; empty: not known yet
     # People who may start tasks in the pool, for a provider that runs them on this machine.
     claimants: tuple[str, ...] = ()
+    # First and last port of a pool of ports. A listener outside of them is none of this pool's.
+    ports: tuple[int, int] | None = None
+    segment: int = 1  # ports of one slot, which share a listener
+    # Listeners exist before a claim holds their port, and stay after its release: every slot of a
+    # member has one, with the protocol of its lane.
+    is_precreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +103,9 @@ class SeenSlot:
 
     lane: str
     number: int
-    # For people and later calls: the id of the listener, its health.
+    # For people and later calls. Of a listener: `id`; `protocol`; `target`, "ip:port", or none;
+    # `health`: healthy, unhealthy, initial, draining, or unchecked without a health check; `end`,
+    # the last port of a segment; `problem`, a text, if the listener cannot serve its claim.
     attributes: Mapping[str, object] = field(default_factory=dict)
     is_foreign: bool = False  # the object is not Berth's; Berth leaves it alone
 
@@ -93,6 +121,7 @@ class MemberReport:
     is_gone: bool = False
     is_ready: bool = False  # it exists and works
     external_id: str = ""  # its name outside, once known
+    addresses: tuple[str, ...] = ()  # host names and IPs under which its ports are reached
     # All outside objects in the places of slots; None: the provider does not see slots.
     slots: tuple[SeenSlot, ...] | None = None
     down: str = ""  # the reason why it is known not to run, though it can be started again
@@ -116,6 +145,7 @@ class Seen:
     is_planned: bool = False  # down on purpose: no sign of trouble
     # Down, and the next start cannot resume its work: its tasks are lost.
     is_lost: bool = False
+    addresses: tuple[str, ...] = ()  # host names and IPs under which its ports are reached
     is_ending: bool = False  # being removed outside: running tasks may end, no new claims
     # All outside objects in the places of its slots; None: the provider does not see slots.
     slots: tuple[SeenSlot, ...] | None = None
@@ -130,8 +160,8 @@ class Observation:
     seen: tuple[Seen, ...] = ()
     # Where the provider looked. Berth stores it, because the same options may later lead elsewhere.
     place: str = ""
-    # Ids of members that have objects outside and are not in the snapshot.
-    strays: frozenset[int] = frozenset()
+    # Objects outside of members that are not in the snapshot: their names, by the id of the member.
+    strays: Mapping[int, str] = field(default_factory=dict)
 
 
 Tell = Callable[[int | None], None]  # with the id of a pool; None: all pools of the follower
@@ -154,6 +184,9 @@ class Provider(ABC):
     queue: ClassVar[str] = ""
     # The provider creates the members outside, and may delete them.
     is_owner: ClassVar[bool] = False
+    # The `external_id` of a declared member names an object that the user owns. Berth never creates
+    # or deletes it, and still removes what it made there for slots.
+    serves_named: ClassVar[bool] = False
     option_fields: ClassVar[Fields] = Fields({})  # the fields under `provider:`, without `kind`
     # Options from which a member is created. They may change while members exist: these are then
     # outdated, and renewed once idle.
@@ -208,6 +241,12 @@ class Provider(ABC):
         """Validate the fields under `provider:`; return them in canonical form, as JSON. Pure."""
         given = {name: value for name, value in options.items() if name != "kind"}
         return cls.option_fields.write_given(cls.option_fields.read(given, where, faults))
+
+    @classmethod  # noqa: B027
+    def check_layout(cls, layout: Layout, faults: Faults) -> None:
+        """Add a fault for each part of the pool's `slots` that the outside cannot offer, at its
+        field, like `slots.segment`. Called whenever a configuration is read. Pure.
+        """
 
     @classmethod
     def stop_limit(cls, options: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -317,38 +356,21 @@ def own_policies() -> Mapping[str, Any]:
     return _load_policies(tuple(getattr(settings, "BERTH_SCALING_POLICIES", ())))
 
 
-@dataclass(frozen=True, slots=True)
-class OptionReader:
-    """The part of a provider that pools.config.spec uses."""
-
-    provider: type[Provider]
-
-    def __call__(self, options: Mapping[str, Any], where: str, faults: Faults) -> Mapping[str, Any]:
-        return self.provider.read_options(options, where, faults)
-
-    def schema(self) -> Schema:
-        return self.provider.option_fields.schema()
-
-    @property
-    def has_agents(self) -> bool:
-        return self.provider.has_agents
-
-    @property
-    def is_owner(self) -> bool:
-        return self.provider.is_owner
-
-    def stop_limit(self, options: Mapping[str, Any]) -> tuple[str, float | None]:
-        return self.provider.stop_limit(options)
-
-    @property
-    def policies(self) -> Mapping[str, Any]:
-        """Option readers of the installation's scaling policies."""
-        return {kind: policy.read_options for kind, policy in own_policies().items()}
-
-
 def option_readers() -> Mapping[str, OptionReader]:
     """Option readers by kind, for pools.config.spec, which must not import providers."""
-    return {kind: OptionReader(provider) for kind, provider in known_providers().items()}
+    policies = {kind: policy.read_options for kind, policy in own_policies().items()}
+    return {
+        kind: OptionReader(
+            provider.read_options,
+            provider.option_fields.schema,
+            provider.has_agents,
+            provider.is_owner,
+            provider.stop_limit,
+            policies,
+            provider.check_layout,
+        )
+        for kind, provider in known_providers().items()
+    }
 
 
 def digest_of(spec: PoolSpec) -> str:

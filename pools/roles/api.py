@@ -166,17 +166,13 @@ class GrantList(Endpoint):
         found = Grant.objects.select_related("user", "group", "pool")
         if (pools := self.identity.pools_with(ADMIN)) is not None:
             found = found.filter(Q(pool_id__in=pools) | Q(user_id=self.identity.user_id))
-        for field, lookup in (
-            ("pool", "pool__name"),
-            ("user", "user__username"),
-            ("group", "group__name"),
-        ):
-            if text := read_text(request, field):
+        for lookup in ("pool__name", "user__username", "group__name"):
+            if text := read_text(request, lookup.partition("__")[0]):
                 found = found.filter(**{lookup: text})
         if before is not None:
             found = found.filter(pk__gt=before)
         rows, cursor = cut(list(found.order_by("id")[: limit + 1]), limit)
-        return page(request, [show_grant(grant) for grant in rows], cursor)
+        return page(request, list(GrantAnswer(rows, many=True).data), cursor)
 
     @describe(
         "Grant a role",
@@ -195,14 +191,10 @@ class GrantList(Endpoint):
         require(self.identity, "grant", pool)
         user = find_named(User.objects.filter(username=body["user"]), "user", body["user"])
         group = find_named(Group.objects.filter(name=body["group"]), "group", body["group"])
-        return Response(
-            show_grant(
-                create_grant(
-                    role=body["role"], user=user, group=group, pool=pool, reason=body["reason"]
-                )
-            ),
-            status=201,
+        grant = create_grant(
+            role=body["role"], user=user, group=group, pool=pool, reason=body["reason"]
         )
+        return Response(GrantAnswer(grant).data, status=201)
 
 
 class GrantDetail(Endpoint):
@@ -243,31 +235,4 @@ def show_tokens(tokens: Iterable[Token]) -> list[dict[str, object]]:
     rows = list(tokens)
     ids = {pool for token in rows for pool in token.scopes.get("pools") or ()}
     names = dict(Pool.objects.filter(pk__in=ids).values_list("id", "name")) if ids else {}
-    return [show_token(token, names) for token in rows]
-
-
-def show_token(token: Token, names: dict[int, str]) -> dict[str, object]:
-    pools = token.scopes.get("pools")
-    return {
-        "id": token.pk,
-        "user": token.user.get_username(),
-        "name": token.name,
-        "prefix": token.prefix,
-        "roles": token.scopes.get("roles"),
-        "pools": None if pools is None else [names.get(pool, f"#{pool}") for pool in pools],
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-        "last_used_at": token.last_used_at,
-        "revoked_at": token.revoked_at,
-    }
-
-
-def show_grant(grant: Grant) -> dict[str, object]:
-    return {
-        "id": grant.pk,
-        "user": None if grant.user is None else grant.user.get_username(),
-        "group": None if grant.group is None else grant.group.name,
-        "pool": None if grant.pool is None else grant.pool.name,
-        "role": grant.role,
-        "created_at": grant.created_at,
-    }
+    return list(TokenAnswer(rows, many=True, context={"names": names}).data)

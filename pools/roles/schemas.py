@@ -1,6 +1,4 @@
-"""Schemas of tokens and grants. Bodies are validated by these classes; `api.py` builds the
-answers.
-"""
+"""Schemas of tokens and grants, which validate bodies and build answers."""
 
 from typing import Any
 
@@ -8,7 +6,7 @@ from rest_framework import serializers
 
 from pools.access.permissions import ROLES
 from pools.access.tokens import LONGEST_NAME
-from project.kernel.http.api_base import AwareDateTimeField, StrictSerializer
+from project.kernel.http.api_base import AwareDateTimeField, StrictSerializer, TextInput
 
 Shape = serializers.Serializer[Any]
 
@@ -39,20 +37,31 @@ class Me(Shape):
     roles = MyRoles()
 
 
+class PoolNames(serializers.ListField):
+    """The names of pools with these ids, from `names` of the context."""
+
+    child = serializers.CharField()
+
+    def to_representation(self, data: list[int]) -> list[str]:
+        names: dict[int, str] = self.context["names"]
+        return [names.get(pool, f"#{pool}") for pool in data]
+
+
 class TokenAnswer(Shape):
     id = serializers.IntegerField()
-    user = serializers.CharField()
+    user = serializers.CharField(source="user.username")
     name = serializers.CharField()
     prefix = serializers.CharField(
         help_text="First characters of the secret, to tell tokens apart."
     )
     roles = serializers.ListField(
         child=serializers.CharField(),
+        source="scopes.roles",
         allow_null=True,
         help_text="Limited to these roles; null: all roles of its user.",
     )
-    pools = serializers.ListField(
-        child=serializers.CharField(),
+    pools = PoolNames(
+        source="scopes.pools",
         allow_null=True,
         help_text="Limited to these pools; null: all pools.",
     )
@@ -67,53 +76,49 @@ class NewTokenAnswer(TokenAnswer):
 
 
 class TokenBody(StrictSerializer):
-    name = serializers.CharField(
+    name = TextInput(
         max_length=LONGEST_NAME,
         help_text="Name of the program, such as ci. Events show it after the user's name.",
     )
     roles = serializers.ListField(
         child=serializers.ChoiceField(ROLE_NAMES),
         allow_null=True,
-        required=False,
         default=None,
         help_text="Limits the token to these roles. Default: all roles of its user.",
     )
     pools = serializers.ListField(
-        child=serializers.CharField(max_length=63),
+        child=TextInput(max_length=63),
         allow_null=True,
-        required=False,
         default=None,
         help_text="Limits the token to pools of these names. Default: all pools.",
     )
     expires_at = AwareDateTimeField(
-        allow_null=True, required=False, default=None, help_text="Default: the token never expires."
+        allow_null=True, default=None, help_text="Default: the token never expires."
     )
 
 
 class GrantAnswer(Shape):
     id = serializers.IntegerField()
-    user = serializers.CharField(allow_null=True)
-    group = serializers.CharField(allow_null=True)
-    pool = serializers.CharField(allow_null=True, help_text="null: all pools.")
+    user = serializers.CharField(source="user.username", allow_null=True)
+    group = serializers.CharField(source="group.name", allow_null=True)
+    pool = serializers.CharField(source="pool.name", allow_null=True, help_text="null: all pools.")
     role = serializers.CharField()
     created_at = serializers.DateTimeField()
 
 
 class GrantBody(StrictSerializer):
     role = serializers.ChoiceField(ROLE_NAMES)
-    user = serializers.CharField(
+    user = TextInput(
         max_length=150,
-        required=False,
         allow_null=True,
         default=None,
         help_text="Name of a user. Either `user` or `group` is required.",
     )
-    group = serializers.CharField(max_length=150, required=False, allow_null=True, default=None)
-    pool = serializers.CharField(
+    group = TextInput(max_length=150, allow_null=True, default=None)
+    pool = TextInput(
         max_length=63,
-        required=False,
         allow_null=True,
         default=None,
         help_text="Default: all pools.",
     )
-    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    reason = TextInput(max_length=500, allow_blank=True, default="")

@@ -17,7 +17,7 @@ from .model import (
     ScalingTarget,
     Snapshot,
 )
-from .policies import Fixed, OnDemand, Policy, Utilisation, Warm
+from .policies import Fixed, OnDemand, Policy, RenamedPolicy, Utilisation, Warm
 from .roll import decide_roll
 from .schedule import Occurrence, Window, find_open, list_occurrences
 from .victims import list_next, order
@@ -32,6 +32,7 @@ __all__ = [
     "Pin",
     "Policy",
     "RemovalCandidate",
+    "RenamedPolicy",
     "Roll",
     "ScaledMember",
     "ScalingCheck",

@@ -1,4 +1,4 @@
-"""Turns a policy's wish into a decision: pause > freeze > max > pin > reserved floor > min >
+"""Turns the target of a policy into a decision: pause > freeze > max > pin > reserved floor > min >
 policy, then guards and cool-downs, then the choice of members to remove (`victims.py`).
 
 Pure: the same snapshot always gives the same decision. Each decision carries its reason.
@@ -11,9 +11,11 @@ from .model import (
     ScalingDecision,
     ScalingTarget,
     Snapshot,
+    ago,
+    capitalise,
+    check_look,
     plural,
     record_inputs,
-    signed,
     span,
 )
 from .policies import OnDemand, Policy
@@ -27,31 +29,23 @@ class DesiredCount:
 
     target: int
     source: str  # policy, min, floor, pin, max, freeze
-    wish: ScalingTarget
+    policy_target: ScalingTarget
     checks: tuple[ScalingCheck, ...]
 
     @property
-    def is_wish(self) -> bool:
-        """True if the pace of the policy applies. Other limits and urgent wishes do not wait."""
-        return self.source in ("policy", "max") and not self.wish.is_urgent
+    def follows_pace(self) -> bool:
+        """True if the pace of the policy applies. Other limits and urgent targets do not wait."""
+        return self.source in ("policy", "max") and not self.policy_target.is_urgent
 
 
 def decide(s: Snapshot, policy: Policy) -> ScalingDecision:
     if s.limits.paused:
         check = ScalingCheck(False, "not paused", s.limits.paused)
-        return finish(
-            s,
-            ScalingDecision(
-                0,
-                "paused",
-                "paused",
-                f"Paused: {s.limits.paused}. No member is created or removed",
-                checks=(check,),
-            ),
-        )
+        words = f"Paused: {s.limits.paused}. No member is created or removed"
+        return finish(s, ScalingDecision(0, "paused", "paused", words, checks=(check,)))
     if s.limits.frozen:
         return finish(s, freeze(s))
-    aim = find_desired_count(s, policy.wish(s))
+    aim = find_desired_count(s, policy.find_target(s))
     delta = aim.target - len(s.there)
     if delta > 0:
         decision = grow(s, policy, aim, delta)
@@ -59,15 +53,15 @@ def decide(s: Snapshot, policy: Policy) -> ScalingDecision:
         decision = shrink(s, policy, aim, -delta)
     else:
         decision = stay(s, aim)
-    return finish(s, add_roll(s, replace(decision, gauge=aim.wish.gauge)))
+    decision = replace(decision, reason=capitalise(decision.reason), gauge=aim.policy_target.gauge)
+    return finish(s, add_roll(s, decision))
 
 
 def force(s: Snapshot, count: int, reason: str) -> ScalingDecision:
     """Create members on an operator's order. The maximum and a freeze still apply (S19)."""
     if s.limits.frozen:
-        return finish(
-            s, ScalingDecision(0, "blocked", "frozen", f"Frozen: {s.limits.frozen}", count)
-        )
+        words = f"Frozen: {s.limits.frozen}"
+        return finish(s, ScalingDecision(0, "blocked", "frozen", words, count))
     room = s.limits.high - len(s.members)
     made = max(0, min(count, room))
     check = ScalingCheck(room >= count, f"{len(s.members)} + {count} ≤ {s.limits.high}", "maximum")
@@ -76,36 +70,28 @@ def force(s: Snapshot, count: int, reason: str) -> ScalingDecision:
     return finish(s, ScalingDecision(made, "grow", "forced", f"forced: {reason}", made, (check,)))
 
 
-def find_desired_count(s: Snapshot, wish: ScalingTarget) -> DesiredCount:
+def find_desired_count(s: Snapshot, policy_target: ScalingTarget) -> DesiredCount:
     """Apply the limits from the weakest to the strongest; each may override the one before."""
-    target, source, limits = wish.target, "policy", s.limits
-    checks = list(wish.checks)
+    target, source, limits = policy_target.target, "policy", s.limits
+    checks = list(policy_target.checks)
     if target < limits.low:
         target, source = limits.low, "min"
-        checks.append(
-            ScalingCheck(
-                False, f"{wish.target} ≥ {limits.low}", f"minimum{describe_window(limits.window)}"
-            )
-        )
+        note = f"minimum{describe_window(limits.window)}"
+        checks.append(ScalingCheck(False, f"{policy_target.target} ≥ {target}", note))
     if target < s.floor:
         target, source = s.floor, "floor"
-        checks.append(
-            ScalingCheck(
-                False, f"{wish.target} ≥ {s.floor}", f"kept by {plural(s.reserved, 'reservation')}"
-            )
-        )
+        note = f"kept by {plural(s.reserved, 'reservation')}"
+        checks.append(ScalingCheck(False, f"{policy_target.target} ≥ {target}", note))
     if limits.pin is not None:
         target, source = limits.pin.count, "pin"
-        checks.append(
-            ScalingCheck(target == len(s.there), f"pinned to {target}", limits.pin.reason)
-        )
+        is_met = target == len(s.there)
+        checks.append(ScalingCheck(is_met, f"pinned to {target}", limits.pin.reason))
     if target > limits.high:
         # `stay` and `grow` report what was wanted beyond the maximum.
-        target, source = (
-            limits.high,
-            "max" if len(s.there) > limits.high or source == "policy" else source,
-        )
-    return DesiredCount(target, source, wish, tuple(checks))
+        target = limits.high
+        if len(s.there) > limits.high or source == "policy":
+            source = "max"
+    return DesiredCount(target, source, policy_target, tuple(checks))
 
 
 def describe_window(window: str) -> str:
@@ -113,88 +99,58 @@ def describe_window(window: str) -> str:
 
 
 def stay(s: Snapshot, aim: DesiredCount) -> ScalingDecision:
-    wanted = aim.wish.target - len(s.there)
+    wanted = aim.policy_target.target - len(s.there)
+    code, words = aim.source, aim.policy_target.reason
     if wanted > 0 and s.limits.pin is None:
-        check = ScalingCheck(
-            False,
-            f"{len(s.members)} + {signed(wanted).lstrip('+')} ≤ {s.limits.high}",
-            f"maximum{describe_window(s.limits.window)}",
-        )
-        return ScalingDecision(
-            0,
-            "blocked",
-            "max",
-            f"{sentence(aim.wish.reason)}, but {full(s)}",
-            wanted,
-            (*aim.checks, check),
-        )
-    if wanted < 0 and aim.source in ("min", "floor"):
-        why = (
-            f"{s.limits.low} is the minimum"
-            if aim.source == "min"
-            else f"{plural(s.reserved, 'reservation')} keep {s.floor}"
-        )
-        return ScalingDecision(
-            0, "hold", aim.source, f"{sentence(aim.wish.reason)}, but {why}", checks=aim.checks
-        )
-    if aim.source == "pin" and s.limits.pin is not None:
-        return ScalingDecision(
-            0,
-            "hold",
-            "pin",
-            f"Pinned to {s.limits.pin.count}{with_reason(s.limits.pin.reason)}",
-            checks=aim.checks,
-        )
-    return ScalingDecision(0, "hold", aim.wish.code, sentence(aim.wish.reason), checks=aim.checks)
+        checks = (*aim.checks, check_room(s, wanted))
+        return ScalingDecision(0, "blocked", "max", f"{words}, but {full(s)}", wanted, checks)
+    if wanted < 0 and code == "min":
+        words = f"{words}, but {s.limits.low} is the minimum"
+    elif wanted < 0 and code == "floor":
+        words = f"{words}, but {plural(s.reserved, 'reservation')} keep {s.floor}"
+    elif code == "pin" and s.limits.pin is not None:
+        words = f"pinned to {s.limits.pin.count}{with_reason(s.limits.pin.reason)}"
+    else:
+        code = aim.policy_target.code
+    return ScalingDecision(0, "hold", code, words, checks=aim.checks)
 
 
 def grow(s: Snapshot, policy: Policy, aim: DesiredCount, delta: int) -> ScalingDecision:
-    pace, checks, count = policy.pace, list(aim.checks), delta
-    if aim.is_wish:
+    pace, checks, count, words = policy.pace, aim.checks, delta, reason_of(s, aim)
+    if aim.follows_pace:
         count = min(delta, pace.step_up) if pace.step_up else delta
         if pace.up:
-            is_cool = s.since_up is None or s.since_up >= pace.up
-            checks.append(
-                ScalingCheck(is_cool, f"{span(pace.up)} since the last +", ago(s.since_up))
-            )
-            if not is_cool:
-                words = f"{sentence(aim.wish.reason)}, but the last + was {ago(s.since_up)}"
+            cooled = check_pause(s.since_up, pace.up, "+")
+            checks = (*checks, cooled)
+            if not cooled.is_met:
+                words = f"{aim.policy_target.reason}, but the last + was {ago(s.since_up)}"
                 return ScalingDecision(
-                    0, "hold", f"{aim.wish.code}-cooling", words, checks=tuple(checks)
+                    0, "hold", f"{aim.policy_target.code}-cooling", words, checks=checks
                 )
     room = s.limits.high - len(s.members)
-    checks.append(
-        ScalingCheck(
-            room >= count,
-            f"{len(s.members)} + {count} ≤ {s.limits.high}",
-            f"maximum{describe_window(s.limits.window)}",
-        )
-    )
+    checks = (*checks, check_room(s, count))
     if room <= 0:
-        return ScalingDecision(
-            0,
-            "blocked",
-            "max",
-            f"{sentence(reason_of(s, aim))}, but {full(s)}",
-            count,
-            tuple(checks),
-        )
-    made = min(count, room)
-    return ScalingDecision(
-        made, "grow", code_of(aim), sentence(reason_of(s, aim)), count, tuple(checks)
-    )
+        return ScalingDecision(0, "blocked", "max", f"{words}, but {full(s)}", count, checks)
+    return ScalingDecision(min(count, room), "grow", code_of(aim), words, count, checks)
+
+
+def check_room(s: Snapshot, count: int) -> ScalingCheck:
+    """Whether the maximum leaves room for so many more members."""
+    there, high = len(s.members), s.limits.high
+    note = f"maximum{describe_window(s.limits.window)}"
+    return ScalingCheck(there + count <= high, f"{there} + {count} ≤ {high}", note)
+
+
+def check_pause(since: float | None, needed: float, change: str) -> ScalingCheck:
+    """Whether the last increase (+) or decrease (−) is long enough ago."""
+    is_met = since is None or since >= needed
+    return ScalingCheck(is_met, f"{span(needed)} since the last {change}", ago(since))
 
 
 def shrink(s: Snapshot, policy: Policy, aim: DesiredCount, surplus: int) -> ScalingDecision:
-    pace, checks, count = policy.pace, list(aim.checks), surplus
-    guards = [
-        ScalingCheck(
-            s.is_fresh,
-            "the provider was looked at",
-            "never" if s.seen is None else f"{ago(s.seen)}",
-        )
-    ]
-    quiet = 0.0
+    pace, count, quiet = policy.pace, surplus, 0.0
+    code, words = code_of(aim), reason_of(s, aim)
+    guards = [check_look(s)]
     # Guards and pace apply unless an operator's order or the maximum demands the removal.
     is_own = aim.source in ("policy", "min", "floor")
     if is_own:
@@ -203,73 +159,36 @@ def shrink(s: Snapshot, policy: Policy, aim: DesiredCount, surplus: int) -> Scal
         guards.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"))
         guards.append(ScalingCheck(not s.creating, f"{s.creating} being created", "must be 0"))
         if pace.down:
-            for since, what in ((s.since_down, "−"), (s.since_up, "+")):
-                guards.append(
-                    ScalingCheck(
-                        since is None or since >= pace.down,
-                        f"{span(pace.down)} since the last {what}",
-                        ago(since),
-                    )
-                )
-    checks += [guard for guard in guards if guard not in checks]
-    if failed := [guard for guard in guards if not guard.is_met]:
-        words = f"{sentence(reason_of(s, aim))}, but {describe_check(failed[0])}"
-        return ScalingDecision(
-            0, "hold", f"{code_of(aim)}-{slug(failed[0])}", words, -count, tuple(checks)
-        )
+            guards.append(check_pause(s.since_down, pace.down, "−"))
+            guards.append(check_pause(s.since_up, pace.down, "+"))
+    checks = tuple(dict.fromkeys((*aim.checks, *guards)))
+    if failed := next((guard for guard in guards if not guard.is_met), None):
+        words = f"{words}, but {describe_check(failed)}"
+        return ScalingDecision(0, "hold", f"{code}-{slug(failed)}", words, -count, checks)
     # Only the roll removes the member that it created.
     candidates = [m for m in s.members if m.id != s.surge]
     chosen, spared, more = choose(candidates, count, may_be_new=not is_own, quiet=quiet)
     if not chosen:
-        words = f"{sentence(reason_of(s, aim))}, but each member is in use or kept"
-        return ScalingDecision(
-            0, "hold", f"{code_of(aim)}-nobody", words, -count, tuple(checks), (), spared, more
-        )
+        words = f"{words}, but each member is in use or kept"
+        return ScalingDecision(0, "hold", f"{code}-nobody", words, -count, checks, (), spared, more)
     return ScalingDecision(
-        -len(chosen),
-        "shrink",
-        code_of(aim),
-        sentence(reason_of(s, aim)),
-        -count,
-        tuple(checks),
-        chosen,
-        spared,
-        more,
+        -len(chosen), "shrink", code, words, -count, checks, chosen, spared, more
     )
 
 
 def freeze(s: Snapshot) -> ScalingDecision:
     """Remove idle members. Members that are held or reserved stay (P17)."""
-    checks = (
-        ScalingCheck(False, "no freeze", s.limits.frozen),
-        ScalingCheck(s.is_fresh, "the provider was looked at", ago(s.seen)),
-    )
-    words = f"Frozen: {s.limits.frozen}"
+    checks = (ScalingCheck(False, "no freeze", s.limits.frozen), check_look(s))
+    words = f"Frozen: {s.limits.frozen}. "
     chosen, spared, more = choose(s.members, len(s.members), may_be_new=True)
     if chosen and s.is_fresh:
+        words += "Idle members are removed, busy ones stay"
+        delta = -len(chosen)
         return ScalingDecision(
-            -len(chosen),
-            "shrink",
-            "freeze",
-            f"{words}. Idle members are removed, busy ones stay",
-            -len(chosen),
-            checks,
-            chosen,
-            spared,
-            more,
+            delta, "shrink", "freeze", words, delta, checks, chosen, spared, more
         )
-    stays = len(s.there)
-    return ScalingDecision(
-        0,
-        "frozen",
-        "freeze",
-        f"{words}. {plural(stays, 'member stays', 'members stay')}",
-        0,
-        checks,
-        (),
-        spared,
-        more,
-    )
+    words += plural(len(s.there), "member stays", "members stay")
+    return ScalingDecision(0, "frozen", "freeze", words, 0, checks, (), spared, more)
 
 
 def finish(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
@@ -299,16 +218,16 @@ def reason_of(s: Snapshot, aim: DesiredCount) -> str:
         case "max" if len(s.there) > s.limits.high:
             return f"{s.limits.high} is the maximum{window}, {len(s.there)} there"
         case _:
-            return aim.wish.reason
+            return aim.policy_target.reason
 
 
 def code_of(aim: DesiredCount) -> str:
-    return aim.wish.code if aim.source == "policy" else aim.source
+    return aim.policy_target.code if aim.source == "policy" else aim.source
 
 
 def full(s: Snapshot) -> str:
     going = sum(m.is_going or m.is_lost for m in s.members)
-    more = f", {going} of them on the way out or lost" if going else ""
+    more = f", {going} of them being removed or lost" if going else ""
     return f"{len(s.members)} of {s.limits.high} members exist{more}"
 
 
@@ -321,13 +240,6 @@ def slug(check: ScalingCheck) -> str:
     return "".join(c for c in check.text if c.isalpha() or c in "+−")[:24]
 
 
-def ago(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{span(seconds)} ago"
-
-
 def with_reason(reason: str) -> str:
-    return f", “{reason}”" if reason else ""
-
-
-def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """Without quotation marks: an event quotes the whole sentence."""
+    return f": {reason}" if reason else ""

@@ -150,6 +150,8 @@ class Snapshot:
     since_down: float | None = None
     seen: float | None = None  # seconds since the provider's last full look
     fresh: float = 60.0  # seconds for which a look counts
+    # Seconds since the controller started that carries out the decision; None: a dry run.
+    runs_for: float | None = None
     blocked: int = 0  # claims behind a lock or a predecessor, for the record
     hopeless: int = 0  # claims that no member could ever serve, for the record
     roll: Roll = Roll()
@@ -246,7 +248,13 @@ class Snapshot:
 
     @property
     def is_fresh(self) -> bool:
-        return self.seen is not None and self.seen <= self.fresh
+        """The provider was looked at recently, and since this controller started."""
+        return self.seen is not None and self.seen <= self.fresh and not self.is_seen_earlier
+
+    @property
+    def is_seen_earlier(self) -> bool:
+        """The last look began before this controller started."""
+        return self.seen is not None and self.runs_for is not None and self.seen > self.runs_for
 
     @cached_property
     def unmet(self) -> tuple[DemandQueue, ...]:
@@ -380,6 +388,22 @@ def record_inputs(s: Snapshot) -> dict[str, object]:
         "outdated": sum(m.is_outdated and not m.is_going for m in s.members),
         "surge": "" if s.extra is None else s.extra.name,
     }
+
+
+def check_look(s: Snapshot) -> ScalingCheck:
+    """A member is removed only after a recent look at the provider, since this controller
+    started.
+    """
+    note = ago(s.seen) + (", before this controller started" if s.is_seen_earlier else "")
+    return ScalingCheck(s.is_fresh, "the provider was looked at", note)
+
+
+def ago(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{span(seconds)} ago"
+
+
+def capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def plural(count: int, one: str, many: str = "") -> str:

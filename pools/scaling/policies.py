@@ -1,12 +1,12 @@
 """The scaling policies. Each pool has one policy, which returns the wanted number of members and a
 reason for a snapshot. Limits, guards and the choice of members are shared (`decide.py`).
 
-An installation may add policies: a class with `pace` and `wish(snapshot)`, named in
+An installation may add policies: a class with `pace` and `find_target(snapshot)`, named in
 settings.BERTH_SCALING_POLICIES.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from .model import Gauge, ScalingCheck, ScalingPace, ScalingTarget, Snapshot, plural
 from .victims import find_blocker, order
@@ -22,7 +22,19 @@ class Policy(Protocol):
     @property
     def pace(self) -> ScalingPace: ...
 
-    def wish(self, s: Snapshot) -> ScalingTarget: ...
+    def find_target(self, s: Snapshot) -> ScalingTarget: ...
+
+
+class RenamedPolicy:
+    """A custom policy whose method has its earlier name, `wish`."""
+
+    def __init__(self, policy: Any) -> None:
+        self.pace: ScalingPace = policy.pace
+        self._policy = policy
+
+    def find_target(self, s: Snapshot) -> ScalingTarget:
+        target: ScalingTarget = self._policy.wish(s)
+        return target
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +44,11 @@ class Fixed:
     size: int = 1
     pace: ScalingPace = EVERYTHING_AT_ONCE
 
-    def wish(self, s: Snapshot) -> ScalingTarget:
+    def find_target(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
-        check = ScalingCheck(count == self.size, f"{count} of {self.size}", "the size that is set")
-        return ScalingTarget(
-            self.size, "fixed", f"{plural(self.size, 'member')} wanted, {count} there", (check,)
-        )
+        check = ScalingCheck(count == self.size, f"{count} of {self.size}", "configured size")
+        words = f"{plural(self.size, 'member')} wanted, {count} there"
+        return ScalingTarget(self.size, "fixed", words, (check,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,75 +60,55 @@ class Utilisation:
     idle_members: bool = False  # True: idle members may go while slots of other members are in use
     pace: ScalingPace = ONE_BY_ONE
 
-    def wish(self, s: Snapshot) -> ScalingTarget:
-        count = len(s.there)
+    def find_target(self, s: Snapshot) -> ScalingTarget:
         if early := start(s):
             return early
         share = 100 * s.used / s.total if s.total else 0.0
         gauge = Gauge(round(share, 1), self.shrink_below, self.grow_above)
-        percent = f"{share:.1f} %"
+        return self._target_at(s, share)._replace(gauge=gauge)
+
+    def _target_at(self, s: Snapshot, share: float) -> ScalingTarget:
+        """The target at this share of slots in use, in per cent."""
+        count, percent = len(s.there), f"{share:.1f} %"
+        above, below = f"{share:.1f} > {self.grow_above:g}", f"{share:.1f} < {self.shrink_below:g}"
         if share > self.grow_above:
-            check = ScalingCheck(True, f"{share:.1f} > {self.grow_above:g}", "grow wanted")
-            return ScalingTarget(
-                count + 1,
-                "busy",
-                f"{percent} of {plural(s.total, 'slot')} in use",
-                (check,),
-                gauge=gauge,
-            )
+            check = ScalingCheck(True, above, "grow wanted")
+            words = f"{percent} of {plural(s.total, 'slot')} in use"
+            return ScalingTarget(count + 1, "busy", words, (check,))
         if s.members_for(s.unmet):
             slots = sum(line.slots for line in s.unmet)
             check = ScalingCheck(True, f"{slots} wanted that no free slot serves", "grow wanted")
             words = f"{percent} in use, but {plural(slots, 'slot')} wanted that no free slot serves"
-            return ScalingTarget(count + 1, "waiting", words, (check,), gauge=gauge)
+            return ScalingTarget(count + 1, "waiting", words, (check,))
         if share >= self.shrink_below:
             checks = (
-                ScalingCheck(False, f"{share:.1f} > {self.grow_above:g}", "to grow"),
-                ScalingCheck(False, f"{share:.1f} < {self.shrink_below:g}", "to shrink"),
+                ScalingCheck(False, above, "to grow"),
+                ScalingCheck(False, below, "to shrink"),
             )
             words = f"{percent}, between {self.shrink_below:g} and {self.grow_above:g} %"
-            return ScalingTarget(count, "between", words, checks, gauge=gauge)
-        return self._fewer(s, share, gauge)
+            return ScalingTarget(count, "between", words, checks)
+        return self._fewer(s, percent, ScalingCheck(True, below, "shrink wanted"))
 
-    def _fewer(self, s: Snapshot, share: float, gauge: Gauge) -> ScalingTarget:
-        count, percent = len(s.there), f"{share:.1f} %"
-        checks = [ScalingCheck(True, f"{share:.1f} < {self.shrink_below:g}", "shrink wanted")]
+    def _fewer(self, s: Snapshot, percent: str, below: ScalingCheck) -> ScalingTarget:
+        count, checks = len(s.there), [below]
         if not self.idle_members:
             checks.append(ScalingCheck(not s.running, f"{s.running} running", "must be 0"))
             checks.append(ScalingCheck(not s.reserved, f"{s.reserved} reserved", "must be 0"))
         checks.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"))
         if failed := [check for check in checks if not check.is_met]:
             unmet = " and ".join(check.text for check in failed)
-            return ScalingTarget(
-                count,
-                "kept",
-                f"{percent} is below {self.shrink_below:g} %, but {unmet}",
-                tuple(checks),
-                gauge=gauge,
-            )
+            words = f"{percent} is below {self.shrink_below:g} %, but {unmet}"
+            return ScalingTarget(count, "kept", words, tuple(checks))
         if not count:
-            return ScalingTarget(0, "empty", "no member exists and no claim waits", gauge=gauge)
+            return ScalingTarget(0, "empty", "no member exists and no claim waits for a slot")
         first = next((m for m in order(s.there) if not find_blocker(m)), None)
         if first is not None and 100 * s.used > self.grow_above * (s.total - first.usable):
-            checks.append(
-                ScalingCheck(
-                    False, f"without {first.name} above {self.grow_above:g} %", "it would come back"
-                )
-            )
-            return ScalingTarget(
-                count,
-                "needed",
-                f"{percent}, but without {first.name} it would grow again",
-                tuple(checks),
-                gauge=gauge,
-            )
-        return ScalingTarget(
-            count - 1,
-            "idle",
-            f"{percent} of {plural(s.total, 'slot')} in use",
-            tuple(checks),
-            gauge=gauge,
-        )
+            text = f"without {first.name} above {self.grow_above:g} %"
+            words = f"{percent}, but without {first.name} it would grow again"
+            checks.append(ScalingCheck(False, text, "removal would cause growth"))
+            return ScalingTarget(count, "needed", words, tuple(checks))
+        words = f"{percent} of {plural(s.total, 'slot')} in use"
+        return ScalingTarget(count - 1, "idle", words, tuple(checks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +118,7 @@ class Warm:
     max_idle: int = 1
     pace: ScalingPace = WARM
 
-    def wish(self, s: Snapshot) -> ScalingTarget:
+    def find_target(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
         used = sum(m.occupied > 0 for m in s.there)
         pending = s.members_for(s.lines)
@@ -146,57 +137,43 @@ class OnDemand:
     idle_for: float | None = 600.0  # None: no member is removed
     pace: ScalingPace = ON_DEMAND
 
-    def wish(self, s: Snapshot) -> ScalingTarget:
+    def find_target(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
         if early := start(s):
             return early
         unmet = sum(line.slots for line in s.unmet)
-        if needed := s.members_for(s.unmet):
+        needed = s.members_for(s.unmet)
+        check = ScalingCheck(bool(needed), f"{unmet} > 0", "slots missing")
+        if needed:
             words = f"{plural(unmet, 'slot')} wanted that no free or coming slot serves"
-            return ScalingTarget(
-                count + needed,
-                "waiting",
-                words,
-                (ScalingCheck(True, f"{unmet} > 0", "slots missing"),),
-            )
+            return ScalingTarget(count + needed, "waiting", words, (check,))
         if self.idle_for is None or s.claims:
-            words = "every waiting claim is being served" if s.claims else "no claim waits"
-            return ScalingTarget(
-                count, "served", words, (ScalingCheck(False, f"{unmet} > 0", "slots missing"),)
-            )
-        long = [m for m in s.there if not find_blocker(m) and m.quiet_for >= self.idle_for]
-        check = ScalingCheck(
-            bool(long), f"{len(long)} idle for {self.idle_for / 60:g} min", "to shrink"
-        )
-        if long:
             words = (
-                f"no claim waits and {plural(len(long), 'member has', 'members have')} "
-                "been idle for long"
+                "every waiting claim is being served" if s.claims else "no claim waits for a slot"
             )
+            return ScalingTarget(count, "served", words, (check,))
+        long = sum(not find_blocker(m) and m.quiet_for >= self.idle_for for m in s.there)
+        check = ScalingCheck(bool(long), f"{long} idle for {self.idle_for / 60:g} min", "to shrink")
+        if long:
+            have = plural(long, "member has", "members have")
+            words = f"no claim waits for a slot and {have} been idle for long"
             return ScalingTarget(count - 1, "idle", words, (check,))
-        return ScalingTarget(
-            count, "content", "no claim waits and no member has been idle for long", (check,)
-        )
+        words = "no claim waits for a slot and no member has been idle for long"
+        return ScalingTarget(count, "content", words, (check,))
 
 
 def start(s: Snapshot) -> ScalingTarget | None:
-    """The wishes that take effect without a cool-down: the first member (S9), and a slot for plans
+    """The targets that take effect without a cool-down: the first member (S9), and a slot for plans
     that people review or have approved (S11). None: neither is needed.
     """
     if not s.there and s.members_for(s.lines):
-        target = max(s.limits.low, 1)
-        return ScalingTarget(
-            target,
-            "first",
-            f"no member is there and {plural(s.claims, 'claim')} waits",
-            is_urgent=True,
-        )
+        words = f"no member is there and {plural(s.claims, 'claim waits', 'claims wait')}"
+        return ScalingTarget(max(s.limits.low, 1), "first", words, is_urgent=True)
     urgent = [line for line in s.unmet if line.urgent and line.wants_new]
     if urgent and s.members_for(urgent):
         slots = sum(line.urgent for line in urgent)
-        check = ScalingCheck(
-            True, f"{slots} without a place", "plans that wait for people or are approved"
-        )
+        note = "plans that wait for people or are approved"
+        check = ScalingCheck(True, f"{plural(slots, 'plan')} without a slot", note)
         words = f"{plural(slots, 'plan')} without a slot, and no free slot fits"
         return ScalingTarget(len(s.there) + 1, "urgent", words, (check,), is_urgent=True)
     return None

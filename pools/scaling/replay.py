@@ -60,6 +60,13 @@ class ReplayResult:
     most: int = 0
     every: float = 0.0  # seconds between two decisions
 
+    def add(self, point: Point, seconds: float) -> None:
+        """Count what held for so many seconds."""
+        self.points.append(point)
+        self.member_hours += point.members * seconds / 3600
+        self.waiting_hours += point.waiting * seconds / 3600
+        self.most = max(self.most, point.members)
+
     def wait(self, share: float) -> float:
         ordered = sorted(self.waits)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
@@ -181,7 +188,7 @@ class _Clock:
         self.seen = found
         return True
 
-    def note(self, delta: int, now: float) -> None:
+    def record_change(self, delta: int, now: float) -> None:
         if delta:
             self.seen = None
             self.up, self.down = (now, self.down) if delta > 0 else (self.up, now)
@@ -213,7 +220,7 @@ def replay(
         limits = limits_at(datetime.fromtimestamp(now, UTC))
         if clock.is_due(world, moment, limits, now):
             decision = decide(world.see(moment, now, limits, clock.up, clock.down), policy)
-            clock.note(decision.delta, now)
+            clock.record_change(decision.delta, now)
             outcome.created += max(0, decision.delta)
             for _ in range(decision.delta):
                 world.add(now, now + ready_after)
@@ -222,9 +229,8 @@ def replay(
                 outcome.removed += len(gone)
                 world.machines = [m for m in world.machines if m.number not in gone]
         members = len(world.machines)
-        _add_point(
-            outcome, now, members, members * world.each, moment.wanted, len(world.queue), every
-        )
+        slots, waiting = members * world.each, len(world.queue)
+        outcome.add(Point(now, members, slots, moment.wanted, waiting), every)
         now += every
     outcome.still_waiting = len(world.queue)
     return outcome
@@ -241,9 +247,8 @@ def as_it_was(moments: Sequence[DemandSample], *, each: int) -> ReplayResult:
         _follow_slots(world, moment, outcome)
         # A gap in the record must not count as hours of waiting.
         length = min(until - moment.at, 10 * MINUTE)
-        _add_point(
-            outcome, moment.at, moment.members, moment.slots, moment.wanted, moment.waiting, length
-        )
+        point = Point(moment.at, moment.members, moment.slots, moment.wanted, moment.waiting)
+        outcome.add(point, length)
     outcome.still_waiting = len(world.queue)
     return outcome
 
@@ -267,18 +272,3 @@ def pace_of(moments: Sequence[DemandSample], every: float) -> float:
     length = moments[-1].at - moments[0].at + MINUTE
     busiest = max(max(m.members for m in moments), 10)
     return max(every, length * busiest / MOST_WORK)
-
-
-def _add_point(
-    outcome: ReplayResult,
-    at: float,
-    members: int,
-    slots: int,
-    wanted: int,
-    waiting: int,
-    seconds: float,
-) -> None:
-    outcome.points.append(Point(at, members, slots, wanted, waiting))
-    outcome.member_hours += members * seconds / 3600
-    outcome.waiting_hours += waiting * seconds / 3600
-    outcome.most = max(outcome.most, members)

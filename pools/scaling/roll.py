@@ -16,12 +16,12 @@ from .model import (
     ScalingCheck,
     ScalingDecision,
     Snapshot,
+    capitalise,
+    check_look,
     plural,
     span,
 )
 from .victims import find_blocker, order
-
-SEEN = "the provider was looked at"
 
 
 def decide_roll(s: Snapshot) -> ScalingDecision | None:
@@ -41,7 +41,7 @@ def decide_roll(s: Snapshot) -> ScalingDecision | None:
         return wait("stopped", f"{outdated(old)}, the roll has stopped: {s.roll.stopped}")
     if (gate := find_gate(s)) is not None:
         return gate
-    return step(s, old) if s.extra is None else swap(s, old)
+    return step(s, old) if s.extra is None else swap(s, old, s.extra)
 
 
 def add_roll(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
@@ -52,10 +52,9 @@ def add_roll(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
         return decision
     if found.is_done:
         return replace(found, gauge=decision.gauge, checks=(*found.checks, *decision.checks))
-    reason = f"{decision.reason}. {found.reason}"
     return replace(
         decision,
-        reason=reason,
+        reason=f"{decision.reason}. {found.reason}",
         code=f"{decision.code}+{found.code}",
         checks=(*decision.checks, *found.checks),
     )
@@ -69,29 +68,19 @@ def find_gate(s: Snapshot) -> ScalingDecision | None:
     for member in new:
         if member.is_lost or (member.state != "ready" and member.state_for >= s.roll.ready_within):
             why = "has vanished" if member.is_lost and member.state == "ready" else "is not ready"
-            words = f"{member.name} {why} after {span(member.state_for)}{provider_reason(member)}"
-            check = ScalingCheck(
-                False,
-                f"{member.name} ready within {span(s.roll.ready_within)}",
-                span(member.state_for),
-            )
+            after, name = span(member.state_for), member.name
+            words = f"The roll stops: {name} {why} after {after}{provider_reason(member)}"
+            check = ScalingCheck(False, f"{name} ready within {span(s.roll.ready_within)}", after)
             return ScalingDecision(
-                0,
-                "stopped",
-                "roll-stopped",
-                f"The roll stops: {words}",
-                checks=(check,),
-                step="stop",
+                0, "stopped", "roll-stopped", words, checks=(check,), step="stop"
             )
-    if late := [m for m in new if m.state != "ready"]:
-        return wait(
-            "unready",
-            f"the roll waits for {late[0].name} to be ready{provider_reason(late[0])}",
-            ScalingCheck(False, f"{late[0].name} ready", late[0].state),
-        )
-    if fresh := [m for m in new if m.state_for < s.roll.settle]:
-        check = ScalingCheck(False, f"ready for {span(s.roll.settle)}", fresh[0].name)
-        return wait("unready", f"the roll waits for {fresh[0].name} to stay ready", check)
+    if late := next((m for m in new if m.state != "ready"), None):
+        check = ScalingCheck(False, f"{late.name} ready", late.state)
+        words = f"the roll waits for {late.name} to be ready{provider_reason(late)}"
+        return wait("unready", words, check)
+    if fresh := next((m for m in new if m.state_for < s.roll.settle), None):
+        check = ScalingCheck(False, f"ready for {span(s.roll.settle)}", fresh.name)
+        return wait("unready", f"the roll waits for {fresh.name} to stay ready", check)
     return None
 
 
@@ -101,14 +90,10 @@ def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     """
     idle = idle_of(old)
     if not idle:
-        return wait("busy", f"{outdated(old)}, each of them in use or kept")
-    if useless := [m for m in idle if m.state != "ready"]:
-        return rebuild(
-            s,
-            useless[0],
-            old,
-            ScalingCheck(True, f"{useless[0].name} is not ready", useless[0].state),
-        )
+        return wait("busy", in_use(old))
+    if useless := next((m for m in idle if m.state != "ready"), None):
+        check = ScalingCheck(True, f"{useless.name} is not ready", useless.state)
+        return rebuild(s, useless, old, check)
     room = s.limits.high - len(s.members)
     check = ScalingCheck(room > 0, f"{len(s.members)} + 1 ≤ {s.limits.high}", "room for one more")
     if room > 0 and s.roll.may_surge:
@@ -117,27 +102,15 @@ def step(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     if going := [m for m in s.members if m.is_going]:
         return wait("going", f"the roll waits until {going[0].name} is gone", check)
     if s.claims:
-        return wait(
-            "claims",
-            (
-                f"{outdated(old)}, not renewed in their places while "
-                f"{plural(s.claims, 'claim waits', 'claims wait')}"
-            ),
-            check,
-        )
+        waiting = plural(s.claims, "claim waits", "claims wait")
+        words = f"{outdated(old)}, not renewed in their places while {waiting}"
+        return wait("claims", words, check)
     ready, low = count_ready(s), least_in_place(s)
     least = ScalingCheck(ready - 1 >= low, f"{ready} − 1 ≥ {low}", "ready meanwhile")
     if not least.is_met:
         window = f" ({s.limits.window})" if s.limits.window else ""
-        return wait(
-            "least",
-            (
-                f"{outdated(old)}, but {low} of {len(s.members)} have to be ready during a "
-                f"rebuild{window}"
-            ),
-            check,
-            least,
-        )
+        needed = f"{low} of {len(s.members)} have to be ready during a rebuild{window}"
+        return wait("least", f"{outdated(old)}, but {needed}", check, least)
     return rebuild(s, idle[0], old, check, least)
 
 
@@ -146,20 +119,19 @@ def rebuild(
 ) -> ScalingDecision:
     if not s.is_fresh:
         return unseen(s, old)
-    chosen = (RemovalCandidate(member.id, member.name, "wholly idle, outdated"),)
+    chosen = (RemovalCandidate(member.id, member.name, "idle, outdated"),)
     words = f"Roll: {outdated(old)}, {member.name} is rebuilt in its place"
     return ScalingDecision(
         0, "rebuild", f"roll-{member.id}", words, checks=checks, chosen=chosen, step="rebuild"
     )
 
 
-def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
+def swap(s: Snapshot, old: Sequence[ScaledMember], extra: ScaledMember) -> ScalingDecision:
     """The step while the surge is ready: remove an outdated member."""
     idle = idle_of(old)
     if not idle:
-        return wait(
-            "busy", f"{outdated(old)}, each of them in use or kept; {name_of(s)} is ready for one"
-        )
+        words = f"{in_use(old)}; {extra.name} is ready for one"
+        return wait("busy", words)
     if not s.is_fresh:
         return unseen(s, old)
     victim = idle[0]
@@ -169,8 +141,8 @@ def swap(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
     least = ScalingCheck(ready >= low or not is_of_use, f"{ready} ≥ {low}", "ready afterwards")
     if not least.is_met:
         return wait("least", f"{outdated(old)}, but {low} have to be ready", least)
-    chosen = (RemovalCandidate(victim.id, victim.name, "wholly idle, outdated"),)
-    words = f"Roll: {outdated(old)}, {name_of(s)} is ready"
+    chosen = (RemovalCandidate(victim.id, victim.name, "idle, outdated"),)
+    words = f"Roll: {outdated(old)}, {extra.name} is ready"
     return ScalingDecision(-1, "shrink", "roll", words, -1, (least,), chosen, step="swap")
 
 
@@ -184,24 +156,22 @@ def end_surge(s: Snapshot, extra: ScaledMember) -> ScalingDecision:
         return wait("extra", f"{what}, the surplus member is removed once it is idle")
     if not s.is_fresh:
         return unseen(s, ())
-    chosen = (RemovalCandidate(free[0].id, free[0].name, "wholly idle, surplus"),)
+    chosen = (RemovalCandidate(free[0].id, free[0].name, "idle, surplus"),)
     words = f"Roll: {what}, a surplus member is removed"
     return ScalingDecision(-1, "shrink", "roll-over", words, -1, (), chosen, step="over")
 
 
 def wait(code: str, words: str, *checks: ScalingCheck) -> ScalingDecision:
-    return ScalingDecision(0, "hold", f"roll-{code}", words[:1].upper() + words[1:], checks=checks)
+    return ScalingDecision(0, "hold", f"roll-{code}", capitalise(words), checks=checks)
 
 
 def unseen(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
-    check = ScalingCheck(False, SEEN, "never" if s.seen is None else f"{span(s.seen)} ago")
-    return wait(
-        "unseen",
-        "the roll waits for a look at the provider"
-        if not old
-        else f"{outdated(old)}, not looked at lately",
-        check,
+    words = (
+        f"{outdated(old)}, the last provider check is too old"
+        if old
+        else "the roll waits for a provider check"
     )
+    return wait("unseen", words, check_look(s))
 
 
 def idle_of(members: Sequence[ScaledMember]) -> list[ScaledMember]:
@@ -232,9 +202,10 @@ def provider_reason(member: ScaledMember) -> str:
     return f": {member.outside.rstrip('.')}" if member.outside else ""
 
 
+def in_use(members: Sequence[ScaledMember]) -> str:
+    """The reason why none of these members is renewed now."""
+    return f"{outdated(members)}, {'each of them ' if len(members) > 1 else ''}in use or kept"
+
+
 def outdated(members: Sequence[ScaledMember]) -> str:
-    return f"{plural(len(members), 'member')} {'is' if len(members) == 1 else 'are'} outdated"
-
-
-def name_of(s: Snapshot) -> str:
-    return s.extra.name if s.extra is not None else ""
+    return plural(len(members), "member is outdated", "members are outdated")

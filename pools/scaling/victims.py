@@ -33,7 +33,7 @@ def order(members: Sequence[ScaledMember]) -> list[ScaledMember]:
 def find_blocker(member: ScaledMember, *, may_be_new: bool = False) -> str:
     """Why this member must not be removed. Empty: it may be."""
     if member.is_going:
-        return "on its way out"
+        return "being removed"
     if not member.is_owned:
         return "not created by Berth"
     if member.occupied:
@@ -78,20 +78,20 @@ def choose(
 
 
 def reason_for(member: ScaledMember) -> str:
-    what = {UNKNOWN: "silent and empty", COMING: "not there yet"}.get(rank(member), "wholly idle")
+    what = {UNKNOWN: "offline, no claims", COMING: "being created"}.get(rank(member), "idle")
     return f"{what}{', outdated' if member.is_outdated else ''}, cost {member.cost}, newest"
 
 
 def reason_against(member: ScaledMember, last: ScaledMember | None) -> str:
     """Why the member comes after the last chosen one."""
     if last is None or rank(member) != rank(last):
-        return "wholly idle" if last is None else "idle: a member that is not ready goes first"
+        return "idle" if last is None else "idle; members that are not ready are removed first"
     if last.is_outdated and not member.is_outdated:
-        return "wholly idle, not outdated"
+        return "idle, not outdated"
     if member.cost != last.cost:
         return f"deletion cost {member.cost}"
     older = last.created - member.created
-    return f"wholly idle, {span(older)} older" if older >= 1 else "wholly idle, a little older"
+    return f"idle, {span(older) if older >= 1 else 'less than 1 s'} older"
 
 
 def list_next(members: Sequence[ScaledMember]) -> list[tuple[ScaledMember, str]]:

@@ -10,23 +10,22 @@ from pools.access.permissions import require
 from pools.http.endpoint import REASON, Endpoint, describe, pages_of, read_body, read_text
 from pools.lifecycle.selectors import get_pool
 from pools.models import Pool
-from pools.secrets.services import LONGEST, SecretView, delete_secret, list_secrets, set_secret
-from project.kernel.http.api_base import StrictSerializer
+from pools.secrets.services import MAX_SECRET_LENGTH, delete_secret, list_secrets, set_secret
+from project.kernel.http.api_base import StrictSerializer, TextInput
 from project.kernel.validation import LONGEST_REASON
 
 TAG = "secrets"
 
 
 class SecretBody(StrictSerializer):
-    value = serializers.CharField(
-        max_length=LONGEST,
+    value = TextInput(
+        max_length=MAX_SECRET_LENGTH,
         trim_whitespace=False,
         help_text="The value for tasks. No answer of the API contains it.",
         write_only=True,
     )
-    reason = serializers.CharField(
+    reason = TextInput(
         max_length=LONGEST_REASON,
-        required=False,
         allow_blank=True,
         default="",
         help_text="Shown in events.",
@@ -53,7 +52,7 @@ class SecretList(SecretEndpoint):
         """
         pool = self.find(pool_name)
         return Response(
-            {"results": [show(secret) for secret in list_secrets(pool.pk)], "next": None}
+            {"results": SecretAnswer(list_secrets(pool.pk), many=True).data, "next": None}
         )
 
 
@@ -75,7 +74,7 @@ class SecretDetail(SecretEndpoint):
         secret, is_new = set_secret(
             pool_id=pool.pk, name=secret_name, value=body["value"], reason=body["reason"]
         )
-        return Response(show(secret), status=201 if is_new else 200)
+        return Response(SecretAnswer(secret).data, status=201 if is_new else 200)
 
     @describe("Delete a secret", {204: None}, query=[REASON], name="delete_secret", tag=TAG)
     def delete(self, request: Request, pool_name: str, secret_name: str) -> Response:
@@ -85,7 +84,3 @@ class SecretDetail(SecretEndpoint):
             pool_id=pool.pk, name=secret_name, reason=read_text(request, "reason", LONGEST_REASON)
         )
         return Response(status=204)
-
-
-def show(secret: SecretView) -> dict[str, object]:
-    return {"name": secret.name, "changed_at": secret.changed_at}

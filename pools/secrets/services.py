@@ -6,15 +6,17 @@ No event, error or log contains a value; they name the secret.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from pools.access.permissions import no_such_pool
+from pools.config.parsing import Faults
 from pools.config.task_spec import OURS
+from pools.lifecycle.selectors import lock_pool
 from pools.models import Pool, Secret
-from project.kernel.errors import Conflict, FieldError, Invalid, NotFound
+from project.kernel.errors import Conflict, NotFound
 from project.kernel.events.log import record
 from project.kernel.security.encryption import key_id, seal, unseal
 
@@ -23,47 +25,37 @@ NAME_RULE = (
     "Use up to 63 letters, digits and underscores, with no digit first: the name becomes an "
     "environment variable."
 )
-LONGEST = 32_000  # characters of a value: a key, a certificate with its chain
-MOST = 200  # in one pool
+MAX_SECRET_LENGTH = 32_000  # characters of a value: a key, a certificate with its chain
+MAX_SECRETS = 200  # in one pool
 
 
-@dataclass(frozen=True, slots=True)
-class SecretView:
-    name: str
-    changed_at: datetime
+def list_secrets(pool_id: int) -> QuerySet[Secret]:
+    """The secrets by name, without their values."""
+    return Secret.objects.filter(pool_id=pool_id).defer("ciphertext").order_by("name")
 
 
-def list_secrets(pool_id: int) -> list[SecretView]:
-    return [
-        SecretView(row.name, row.changed_at)
-        for row in Secret.objects.filter(pool_id=pool_id).order_by("name")
-    ]
-
-
-def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tuple[SecretView, bool]:
+def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tuple[Secret, bool]:
     """Create a secret (True) or change its value (False). Tasks that start from now on receive
     the value.
     """
-    if faults := list_faults(name, value):
-        raise Invalid(fields=faults)
-    sealed, number = seal(value.encode()), key_id()
+    check_fields(name, value)
     with transaction.atomic():
         pool = _lock_pool(pool_id)
-        row = Secret.objects.filter(pool=pool, name=name).first()
-        if row is None and Secret.objects.filter(pool=pool).count() >= MOST:
+        if Secret.objects.filter(pool=pool).exclude(name=name).count() >= MAX_SECRETS:
             raise Conflict(
-                f"This pool has {MOST} secrets.",
+                f"This pool has {MAX_SECRETS} secrets.",
                 code="too_many_secrets",
                 way_out="Delete a secret that no task uses.",
             )
-        if row is None:
-            row = Secret.objects.create(pool=pool, name=name, ciphertext=sealed, key_id=number)
-            is_new = True
-        else:
-            Secret.objects.filter(pk=row.pk).update(
-                ciphertext=sealed, key_id=number, changed_at=Now()
-            )
-            is_new = False
+        row, is_new = Secret.objects.update_or_create(
+            pool=pool,
+            name=name,
+            defaults={
+                "ciphertext": seal(value.encode()),
+                "key_id": key_id(),
+                "changed_at": Now(),
+            },
+        )
         row.refresh_from_db(fields=["changed_at"])
         record(
             "set_secret",
@@ -72,7 +64,7 @@ def set_secret(*, pool_id: int, name: str, value: str, reason: str = "") -> tupl
             reason=reason.strip(),
             data={"secret": name},
         )
-    return SecretView(name, row.changed_at), is_new
+    return row, is_new
 
 
 def delete_secret(*, pool_id: int, name: str, reason: str = "") -> None:
@@ -99,33 +91,24 @@ def read_secrets(pool_id: int, names: Iterable[str]) -> dict[str, str | None]:
     }
 
 
-def list_faults(name: str, value: object) -> list[FieldError]:
-    faults = []
+def check_fields(name: str, value: str) -> None:
+    """Raises Invalid with every fault."""
+    faults = Faults()
     if not NAME.fullmatch(name):
-        faults.append(FieldError("name", "This is not a valid name of a secret.", NAME_RULE))
+        faults.add("name", "This is not a valid name of a secret.", NAME_RULE)
     elif name.startswith(OURS):
-        faults.append(
-            FieldError(
-                "name", f"Names with {OURS} at the start are reserved.", "Choose another name."
-            )
+        faults.add("name", f"Names with {OURS} at the start are reserved.", "Choose another name.")
+    if not value or len(value) > MAX_SECRET_LENGTH or "\x00" in value:
+        faults.add(
+            "value",
+            f"A value has 1 to {MAX_SECRET_LENGTH} characters, and no NUL.",
+            "Put a longer value into a file of the source.",
         )
-    if not isinstance(value, str):
-        faults.append(FieldError("value", "This is not a text.", "Put it in quotes."))
-    elif not value or len(value) > LONGEST or "\x00" in value:
-        faults.append(
-            FieldError(
-                "value",
-                f"A value has 1 to {LONGEST} characters, and no NUL.",
-                "Put a longer value into a file of the source.",
-            )
-        )
-    return faults
+    faults.raise_if_any()
 
 
 def _lock_pool(pool_id: int) -> Pool:
-    pool = (
-        Pool.objects.select_for_update(no_key=True).filter(pk=pool_id).exclude(state="gone").first()
-    )
-    if pool is None:
-        raise NotFound("There is no such pool.", way_out="Look at the list of pools.")
+    pool = lock_pool(pool_id)
+    if pool.state == "gone":
+        raise no_such_pool(pool.name)
     return pool

@@ -2,17 +2,58 @@
 actions that are off, so that a viewer sees which role they need.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from django.urls import reverse
 
 from pools.access.permissions import Identity
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
-from pools.pages.base import why_not
+from pools.pages.base import explain_missing_role
 from pools.providers.base import has_agents, known_providers
 from project.kernel.ui import formatting
 from slots.pages.dashboard_queries import MemberCard, count_members
+
+NO_CLAIM = "No claim holds a slot of this member."
+# Orders of operators to the scaler: the word on the page of the pool, the word on the page Scaling,
+# and the effect.
+ORDERS = {
+    "grow": (
+        "+1 now…",
+        "+1…",
+        "Creates one member at once; the policy may remove it later.",
+    ),
+    "pin": (
+        "Pin…",
+        "Pin…",
+        "Keeps a fixed number of members for a while, whatever the policy decides.",
+    ),
+    "unpin": ("Unpin…", "Unpin…", "The policy decides again."),
+    "resume": ("Resume scaler…", "Resume…", "The scaler decides again at once."),
+    "pause": (
+        "Pause scaler…",
+        "Pause…",
+        "No member is created or removed; claims are bound as usual.",
+    ),
+    "unfreeze": (
+        "Lift freeze…",
+        "Lift freeze…",
+        "Only this time, until the window ends.",
+    ),
+    "roll": (
+        "Renew members…",
+        "Renew members…",
+        "Renews outdated members one by one, each once it is idle.",
+    ),
+    "resume-roll": ("Resume roll…", "Resume roll…", "Renews outdated members again."),
+    "pause-roll": (
+        "Pause roll…",
+        "Pause roll…",
+        "No member is renewed; scaling continues.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +66,46 @@ class Action:
     is_page: bool = False  # leads to a page instead of a dialog
 
 
+def scaling_orders(
+    pool: Pool, orders: Mapping[str, str], *, is_brief: bool = False
+) -> list[Action]:
+    """`orders`: by the name of the order the reason why it is off, or an empty text."""
+    found = []
+    for name, why in orders.items():
+        word, brief, text = ORDERS[name]
+        if is_brief:
+            word, text = brief, ""
+        href = reverse(f"scaling-{name}", args=[pool.name])
+        found.append(Action(word, href, text, why, is_dangerous=name == "unfreeze"))
+    return found
+
+
+def describe_full(there: int, most: int) -> str:
+    """Why no member can be added; empty: the maximum leaves room."""
+    if there < most:
+        return ""
+    return f"The pool has {there} of {most} members. Raise the maximum first."
+
+
 def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
     def at(name: str) -> str:
         return reverse(name, args=[pool.name])
 
     leaving = "The pool is being deleted." if pool.state == "deleting" else ""
     counts = count_members([pool.pk])[pool.pk]
-    is_full = counts.there >= pool.max_members
-    full = (
-        f"The pool has {counts.there} of {pool.max_members} members. Raise the maximum first."
-        if is_full
-        else ""
-    )
+    full = describe_full(counts.there, pool.max_members)
     found = [
         Action(
             "New claim…",
             f"{reverse('claim-new')}?pool={pool.name}",
             "binds a slot or queues",
-            why=why_not(identity, "claim", pool.pk) or leaving,
+            why=explain_missing_role(identity, "claim", pool.pk) or leaving,
         ),
         Action(
             "Add members…",
             at("members-add"),
             f"{counts.there:,} of {pool.max_members:,} exist",
-            why=why_not(identity, "add_member", pool.pk) or leaving or full,
+            why=explain_missing_role(identity, "add_member", pool.pk) or leaving or full,
         ),
     ]
     if counts.there > 1:
@@ -57,11 +114,11 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
                 "Drain members…",
                 at("members-drain"),
                 "shows the affected claims first",
-                why=why_not(identity, "drain", pool.pk) or leaving,
+                why=explain_missing_role(identity, "drain", pool.pk) or leaving,
             )
         )
-    pause = why_not(identity, "pause", pool.pk)
-    configure = why_not(identity, "configure", pool.pk) or leaving
+    pause = explain_missing_role(identity, "pause", pool.pk)
+    configure = explain_missing_role(identity, "configure", pool.pk) or leaving
     if pool.paused_until is not None:
         found.append(Action("Resume…", at("pool-resume"), "claims are bound again", why=pause))
     else:
@@ -75,157 +132,105 @@ def pool_actions(identity: Identity, pool: Pool) -> list[Action]:
     ]
 
 
-def member_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Action]:
-    def at(name: str) -> str:
-        return reverse(name, args=[board.id])
+def member_action(
+    card: MemberCard, word: str, name: str, text: str, why: str, *, is_dangerous: bool = False
+) -> Action:
+    return Action(word, reverse(f"member-{name}", args=[card.id]), text, why, is_dangerous)
 
-    if board.state in ("deleting", "gone"):
+
+def member_actions(identity: Identity, pool: Pool, card: MemberCard) -> list[Action]:
+    if card.state in ("deleting", "gone"):
         return []
-    held = len({cell.claim_id for cell in board.held})
-    stay = (
-        f"{formatting.plural(held, 'claim stays', 'claims stay')}." if held else "No claim is here."
-    )
-    cordon, remove = (
-        why_not(identity, "cordon", pool.pk),
-        why_not(identity, "remove_member", pool.pk),
-    )
+    held = len({cell.claim_id for cell in card.held})
+    stays = formatting.plural(held, "claim stays", "claims stay")
+    stay = f"{stays}." if held else NO_CLAIM
     closing = "The pool is being deleted." if pool.state == "deleting" else ""
-    may_drain = why_not(identity, "drain", pool.pk) or closing
-    force = Action(
-        "Force drain…",
-        at("member-force-drain"),
-        describe_force_drain(board),
-        why=may_drain,
-        is_dangerous=True,
+    may_drain = explain_missing_role(identity, "drain", pool.pk) or closing
+    remove = explain_missing_role(identity, "remove_member", pool.pk) or closing
+    agent = agent_actions(identity, pool, card)
+    act = partial(member_action, card)
+    force = act(
+        "Force drain…", "force-drain", describe_force_drain(card), may_drain, is_dangerous=True
     )
-    if board.is_draining:
-        force = replace(
-            force, why=may_drain or ("" if board.held else "No claim holds a slot here.")
-        )
-        leaves = "It is already being removed." if board.is_leaving else remove or closing
+    if card.is_draining:
+        no_claim = "" if card.held else NO_CLAIM
+        leaves = "It is already being removed." if card.is_leaving else remove
         deadline = (
-            f"{board.drain_until:%d %b %H:%M} UTC"
-            if board.drain_until
-            else "None: the drain ends with the last claim"
+            f"{card.drain_until:%d %b %H:%M} UTC"
+            if card.drain_until
+            else "No deadline; the drain ends when the last claim ends"
         )
-        by = f", set by {board.drain_by}" if board.drain_by else ""
-        back = "Stays cordoned" if board.stays_cordoned else "Takes new claims again"
+        by = f", set by {card.drain_by}" if card.drain_by else ""
+        back = "Stays cordoned" if card.stays_cordoned else "Takes new claims again"
+        text = f"Removed once it is empty. {stay}"
         return [
-            Action(
-                "Undrain…",
-                at("member-undrain"),
-                f"{back}. Claims here are not affected.",
-                why=may_drain,
-            ),
-            Action(
-                "Change deadline…",
-                at("member-drain"),
-                f"{deadline}{by}: “{board.note}”.",
-                why=may_drain,
-            ),
-            force,
-            *agent_actions(identity, pool, board),
-            Action(
-                "Remove…",
-                at("member-remove"),
-                f"Removed once it is empty. {stay}",
-                why=leaves,
-                is_dangerous=not leaves,
-            ),
+            act("Undrain…", "undrain", f"{back}. Claims here are not affected.", may_drain),
+            act("Change deadline…", "drain", f"{deadline}{by}: “{card.note}”.", may_drain),
+            replace(force, why=may_drain or no_claim),
+            *agent,
+            act("Remove…", "remove", text, leaves, is_dangerous=not leaves),
         ]
-    until = f"No new claims; emptied by a deadline. {stay if held else ''}".strip()
-    drain = Action("Drain…", at("member-drain"), until, why=may_drain)
-    if board.is_cordoned:
-        first = Action("Uncordon…", at("member-uncordon"), "Takes new claims again.", why=cordon)
+    cordon = explain_missing_role(identity, "cordon", pool.pk)
+    if card.is_cordoned:
+        first = act("Uncordon…", "uncordon", "Takes new claims again.", cordon)
     else:
-        first = Action("Cordon…", at("member-cordon"), f"No new claims. {stay}", why=cordon)
-    text = (
-        (
-            "Takes no new claims and is removed after "
-            f"{formatting.plural(held, 'claim has', 'claims have')} ended."
-        )
-        if held
-        else "No claim is here: the member is removed at once."
-    )
+        first = act("Cordon…", "cordon", f"No new claims. {stay}", cordon)
+    until = f"No new claims; emptied by a deadline. {stay if held else ''}".strip()
+    text = f"{NO_CLAIM} The member is removed at once."
+    if held:
+        ended = formatting.plural(held, "claim has", "claims have")
+        text = f"Takes no new claims and is removed after {ended} ended."
     return [
         first,
-        drain,
+        act("Drain…", "drain", until, may_drain),
         *([force] if held else []),
-        *agent_actions(identity, pool, board),
-        Action("Remove…", at("member-remove"), text, why=remove or closing, is_dangerous=True),
+        *agent,
+        act("Remove…", "remove", text, remove, is_dangerous=True),
     ]
 
 
-def describe_force_drain(board: MemberCard) -> str:
+def describe_force_drain(card: MemberCard) -> str:
     """The effect of a force drain on the claims that the member has now."""
-    held = {cell.claim_id: cell.state for cell in board.held}
-    running, waiting = (
-        sum(state == "held" for state in held.values()),
-        sum(state == "reserved" for state in held.values()),
-    )
-    ends = (
-        f"Ends {formatting.plural(running, 'claim')} here: plans are queued again, applies are lost."  # noqa: E501
-        if running
-        else ""
-    )
-    loses = (
-        (
-            f"{formatting.plural(waiting, 'reserved plan loses its slot', 'reserved plans lose their slots')}"  # noqa: E501
-            "."
+    held = {cell.claim_id: cell.state for cell in card.held}
+    found = []
+    if running := sum(state == "held" for state in held.values()):
+        claims = formatting.plural(running, "claim")
+        found.append(
+            f"Ends {claims} here: running plans return to the queue; the outcome of running "
+            "applies becomes unknown."
         )
-        if waiting
-        else ""
-    )
-    return (
-        " ".join(part for part in (ends, loses) if part)
-        or "No claim is here: the member is removed at once."
-    )
+    if waiting := sum(state == "reserved" for state in held.values()):
+        loses = "reserved plan loses its slot", "reserved plans lose their slots"
+        found.append(f"{formatting.plural(waiting, *loses)}.")
+    return " ".join(found) or f"{NO_CLAIM} The member is removed at once."
 
 
-def agent_actions(identity: Identity, pool: Pool, board: MemberCard) -> list[Action]:
+def agent_actions(identity: Identity, pool: Pool, card: MemberCard) -> list[Action]:
     """Actions on the agent of a member: restart and rotate the token where Berth starts the agent,
     create a token where an operator starts it.
     """
     provider, spec = known_providers().get(pool.provider), spec_of(pool)
-    may_edit = why_not(identity, "edit_member", pool.pk)
-    token = Action(
-        "Token…",
-        reverse("member-token", args=[board.id]),
-        "Creates the token for the member’s heartbeat.",
-        why=may_edit,
-        is_page=True,
+    may_edit, act = (
+        explain_missing_role(identity, "edit_member", pool.pk),
+        partial(member_action, card),
     )
+    token = act("Token…", "token", "Creates the token for the member’s heartbeat.", may_edit)
+    token = replace(token, is_page=True)
     heartbeat = [] if has_agents(spec) or spec.liveness is None else [token]
     if provider is None or not provider.has_agents:
         return heartbeat
     if not provider.is_owner:
         return [replace(token, text="Creates a token and shows the commands that start the agent.")]
-    running = (
-        "A task may be running here."
-        if board.state != "creating" and any(c.state == "held" for c in board.cells)
-        else ""
-    )
-    leaving = "The member is being removed." if board.is_leaving else ""
-    why = why_not(identity, "cordon", pool.pk) or running or leaving
+    why = explain_missing_role(identity, "cordon", pool.pk)
+    if not why and card.state != "creating" and any(c.state == "held" for c in card.cells):
+        why = "A task may be running here."
+    if not why and card.is_leaving:
+        why = "The member is being removed."
     process = "agent process" if has_agents(spec) else "pod or machine"
-    found = [
-        Action(
-            "Restart…",
-            reverse("member-restart", args=[board.id]),
-            f"Starts a new {process}; reserved slots stay reserved.",
-            why=why,
-        ),
-        *heartbeat,
-    ]
+    text = f"Starts a new {process}; reserved slots stay reserved."
+    found = [act("Restart…", "restart", text, why), *heartbeat]
     if has_agents(spec) and provider.rotates:
-        away = "" if board.state == "ready" else "The agent gets a new token at its next start."
+        away = "" if card.state == "ready" else "The agent gets a new token at its next start."
         text = "Gives the agent a new token; running tasks continue."
-        found.append(
-            Action(
-                "Rotate token…",
-                reverse("member-rotate", args=[board.id]),
-                text,
-                why=may_edit or away,
-            )
-        )
+        found.append(act("Rotate token…", "rotate", text, may_edit or away))
     return found

@@ -13,6 +13,7 @@ P = TypeVar("P", bound=tuple[Any, ...])  # a sample; its first item is the momen
 WIDTH, HEIGHT, TOP = 80.0, 20.0, 2.0
 HOURS = 6
 MOST_POINTS = 180
+LABEL_GAP = 12.0  # per cent of the height between two labels, at least
 # Two samples farther apart than this are not connected, because the time between is unknown.
 GAP = timedelta(minutes=3)
 
@@ -32,7 +33,6 @@ class Label:
 
     text: str
     y: float  # per cent from below
-    is_strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +117,15 @@ def draw_charts(pool_id: int, now: datetime, present: Present | None = None) -> 
         ("reserved", "held", "edge", "wanted_area", "wanted_line", "capacity"), ""
     )
     for part in parts:
-        low = [(x(at), 100 * held / slots if slots else 0.0) for at, slots, held, _, _ in part]
-        top = [
-            (x(at), 100 * (held + reserved) / slots if slots else 0.0)
-            for at, slots, held, reserved, _ in part
-        ]
-        wanted = [
-            (x(at), scale * (held + reserved + waiting)) for at, _, held, reserved, waiting in part
-        ]
-        capacity: list[tuple[float, float]] = []
-        for at, slots, *_ in part:
-            capacity += [(x(at), capacity[-1][1])] if capacity else []
-            capacity.append((x(at), scale * slots))
+        low, top, wanted, capacity = (list[tuple[float, float]]() for _ in range(4))
+        for at, slots, held, reserved, waiting in part:
+            place, used = x(at), held + reserved
+            low.append((place, 100 * held / slots if slots else 0.0))
+            top.append((place, 100 * used / slots if slots else 0.0))
+            wanted.append((place, scale * (used + waiting)))
+            if capacity:  # a step, because the slots change at once
+                capacity.append((place, capacity[-1][1]))
+            capacity.append((place, scale * slots))
         ground = f"{low[-1][0]:.0f},100 {low[0][0]:.0f},100Z"
         paths["reserved"] += f"M{outline(top)} {outline(reversed(low))}Z"
         paths["held"] += f"M{outline(low)} {ground}"
@@ -159,16 +156,13 @@ def path(line: str) -> str:
     return f"M{line}" if " " in line else f"M{line}h1"
 
 
-def spread(one: float, other: float, least: float = 12.0) -> tuple[float, float]:
-    """Positions of two labels that are at least `least` apart."""
-    if abs(one - other) >= least:
+def spread(one: float, other: float) -> tuple[float, float]:
+    """Positions of two labels that are at least `LABEL_GAP` apart."""
+    if abs(one - other) >= LABEL_GAP:
         return one, other
-    middle = min(100 - least, max(least / 2, (one + other) / 2))
-    return (
-        (middle + least / 2, middle - least / 2)
-        if one >= other
-        else (middle - least / 2, middle + least / 2)
-    )
+    half = LABEL_GAP / 2
+    middle = min(100 - LABEL_GAP, max(half, (one + other) / 2))
+    return (middle + half, middle - half) if one >= other else (middle - half, middle + half)
 
 
 def thin_parts(points: Sequence[P], most: int) -> list[list[P]]:

@@ -32,44 +32,34 @@ def show_events(request: PageRequest) -> HttpResponse:
     typed, by = request.GET.get("q", "")[:250], request.GET.get("by", "")
     by = by if by in dict(BY) else ""
     at = read_moment(request.GET.get("at", ""), now)
-    before = request.GET.get("before", "")
+    before = read_id(request.GET.get("before", ""))
     kept = {key: value for key, value in (("q", typed), ("by", by)) if value}
-    argument = urlencode(kept | ({"before": before} if before.isdecimal() else {}))
+    held, when = request.GET.get("held", "")[:120], at or now
     context: dict[str, Any] = {
         "query": typed,
         "by": by,
         "kept": kept,
         "kept_query": "".join(f"{key}={quote(value)}&" for key, value in kept.items()),
-        "argument": argument,
+        "argument": urlencode(kept | ({} if before is None else {"before": before})),
         "at_moment": at,
         "is_live": at is None,
         "bys": links(kept, at),
+        "picture": busy(filter_of(identity, typed, by), now - DAY, now),
+        "ticks": ticks(now),
+        "minute": minute_of(when, now),
+        "steps": [(word, (when + timedelta(seconds=s)).isoformat()) for word, s in STEPS],
+        "when": when,
+        "now": now,
     }
-    held, when = request.GET.get("held", "")[:120], at or now
     visible = identity.visible_pools()
     if held:
         found = find_hold_at(held, when, visible)
         answer = {"problem": found} if isinstance(found, str) else found
         context |= {"held": held, "answer": answer}
-    wanted = filter_of(identity, typed, by)
-    context |= {
-        "picture": busy(wanted, now - DAY, now),
-        "ticks": ticks(now),
-        "minute": 1440 if at is None else minute_of(at, now),
-    }
-    context |= {
-        "steps": [(word, (when + timedelta(seconds=s)).isoformat()) for word, s in STEPS],
-        "when": when,
-        "now": now,
-    }
     if at is not None:
         pools = {pool.pk: pool for pool in list_pools(visible)}
         pictures = pools_at(pools, at)
-        lines, more = list_lines(
-            filter_of(identity, typed, by, at),
-            limit=LINES,
-            before_id=int(before) if before.isdecimal() else None,
-        )
+        lines, more = list_lines(filter_of(identity, typed, by, at), limit=LINES, before_id=before)
         context |= {
             "pictures": [(pools[p.pool_id], p) for p in pictures if p.total]
             if pictures is not None
@@ -80,6 +70,10 @@ def show_events(request: PageRequest) -> HttpResponse:
             "more": more,
         }
     return page(request, "dashboard/events_page.html", "events", **context)
+
+
+def read_id(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
 
 
 def read_moment(text: str, now: datetime) -> datetime | None:
@@ -106,12 +100,9 @@ def ticks(now: datetime) -> list[datetime]:
 def links(kept: dict[str, str], at: datetime | None) -> list[tuple[str, str, str, bool]]:
     found = []
     for name, word in BY:
-        query = (
-            {k: v for k, v in kept.items() if k != "by"}
-            | ({"by": name} if name else {})
-            | ({"at": at.isoformat()} if at else {})
-        )
-        found.append((name, word, urlencode(query), kept.get("by", "") == name))
+        query = kept | {"by": name} | ({"at": at.isoformat()} if at else {})
+        given = urlencode({key: value for key, value in query.items() if value})
+        found.append((name, word, given, kept.get("by", "") == name))
     return found
 
 
@@ -121,21 +112,20 @@ def filter_of(
     """The filter of a query like "pool:env-test member:env-eu-1 claim:88 actor:ana verb:cordon". An
     unknown pool or member matches no event.
     """
-    keys = dict(
-        word.partition(":")[::2] for word in typed.split() if word.partition(":")[0] in KEYS
-    )
+    words = [word.partition(":") for word in typed.split()]
+    keys = {key: value for key, _, value in words if key in KEYS}
+    text = " ".join("".join(parts) for parts in words if parts[0] not in KEYS)
     visible = identity.visible_pools()
-    pool = (
-        Pool.objects.filter(name=keys["pool"]).order_by("-id").first() if "pool" in keys else None
-    )
+    pool = None
+    if "pool" in keys:
+        pool = Pool.objects.filter(name=keys["pool"]).order_by("-id").first()
     member_id = None
     if "member" in keys:
         found = Member.objects.filter(name=keys["member"])
         row = (found.filter(pool=pool) if pool else found).order_by("-id").first()
         member_id = row.pk if row else 0
-    text = " ".join(word for word in typed.split() if word.partition(":")[0] not in KEYS)
     return Filter(
-        pools=None if visible is None else frozenset(visible),
+        pools=visible,
         reader=identity.requester,
         is_admin=ADMIN in identity.everywhere,
         pool_id=(pool.pk if pool else 0) if "pool" in keys else None,
@@ -158,7 +148,7 @@ def number(text: str | None) -> int | None:
 @region("events")
 def open_events(identity: Identity, argument: str) -> OpenedRegion | None:
     query = {key: values[0] for key, values in parse_qs(argument).items()}
-    before = int(query["before"]) if query.get("before", "").isdecimal() else None
+    before = read_id(query.get("before", ""))
     subjects, scope = scope_of(identity)
 
     def render() -> str:

@@ -14,8 +14,9 @@ from pools.providers.base import explain_not_allowed, list_allowed
 from project.kernel.doctor.health import check_expected_loops
 from project.kernel.models import Operation
 from project.kernel.ui import formatting
-from slots.members.drain import StuckDrain, list_stuck
-from slots.members.token_rotation import OldToken, list_old_tokens
+from slots.members.drain import list_stuck
+from slots.members.members_sql import OldTokensRow, StuckDrainsRow
+from slots.members.token_rotation import list_old_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def list_problems(visible: Collection[int] | None = None) -> list[InstallationPr
         found.append(
             InstallationProblem(
                 f"{member.name} in {member.pool.name}:",
-                f"{tries} failed, Berth does not start it again",
+                f"{tries} failed; automatic restarts stopped",
             )
         )
     for pool in pools.filter(roll_stopped_at__isnull=False).order_by("roll_stopped_at")[:50]:
@@ -105,7 +106,7 @@ def list_problems(visible: Collection[int] | None = None) -> list[InstallationPr
     ]
 
 
-def describe_stuck_drain(stuck: StuckDrain) -> str:
+def describe_stuck_drain(stuck: StuckDrainsRow) -> str:
     what = [formatting.plural(stuck.held, "slot") + " held"] * bool(stuck.held)
     what += [formatting.plural(stuck.draining, "slot") + " still being cleaned"] * bool(
         stuck.draining
@@ -116,7 +117,7 @@ def describe_stuck_drain(stuck: StuckDrain) -> str:
     )
 
 
-def describe_old_token(old: OldToken) -> str:
+def describe_old_token(old: OldTokensRow) -> str:
     if old.is_untaken:
         return (
             f"its agent does not use the token that was created {formatting.coarse(old.age)} ago; "
@@ -128,9 +129,9 @@ def describe_old_token(old: OldToken) -> str:
             "and a worker run"
         )
     when = (
-        f"is due in {formatting.coarse(old.left)}"
-        if old.left > 0
-        else f"was due {formatting.coarse(-old.left)} ago"
+        f"is due in {formatting.coarse(old.remaining)}"
+        if old.remaining > 0
+        else f"was due {formatting.coarse(-old.remaining)} ago"
     )
     return (
         f"a new token for its agent {when}: create the token on the member’s page and put it where "

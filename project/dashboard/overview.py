@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from claims.lifecycle.dashboard_queries import (
     Queue,
@@ -21,7 +22,7 @@ from claims.scaling.overview import list_latest
 from claims.tasks.plans.selectors import PendingPlan, count_pending, list_pending
 from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
-from pools.lifecycle.selectors import list_pools
+from pools.lifecycle.selectors import layout_of, list_pools
 from pools.models import Pool
 from pools.pages.base import PageRequest, page, signed_in
 from project.dashboard.charts import Sparkline, list_sparklines
@@ -40,6 +41,7 @@ from slots.pages.dashboard_queries import (
     count_slots,
 )
 from slots.pages.display import bar_parts, pool_class
+from slots.sync.drift import list_drift
 
 LINES = 14
 MOST_PENDING = 200  # plans in which deletions are counted
@@ -181,13 +183,8 @@ def attention(identity: Identity, argument: str) -> Context:
             ),
             _lost(pools, slots),
             _errors(identity.visible_pools()),
-            AttentionCard(
-                0,
-                "drift",
-                "external drift",
-                "Providers and Berth agree on what exists",
-            ),
-            _paused([pool for pool in pools if closed_until(pool, now)], queues, now),
+            _drift(pools),
+            _paused(pools, queues, now),
         ]
     }
 
@@ -200,10 +197,10 @@ def _approvals(pending: list[PendingPlan], count: int, queues: dict[str, Queue])
     first = pending[0]
     holding = sorted({p.pool for p in pending if p.member})
     waiting = sum(queues.get(name, Queue()).count for name in holding)
-    destroying = sum(p.destroys for p in pending)
+    destroying = sum(p.plan.destroys for p in pending)
     texts = [f"{first.workspace or first.claim_id} in {first.pool}"]
     if destroying and count <= MOST_PENDING:
-        texts.append(f"{formatting.plural(destroying, 'plan destroys', 'plans destroy')} something")
+        texts.append(f"{formatting.plural(destroying, 'plan destroys', 'plans destroy')} resources")
     if waiting:
         texts.append(
             f"{formatting.plural(waiting, 'claim waits', 'claims wait')} in "
@@ -230,11 +227,13 @@ def _lost(pools: Iterable[Pool], slots: dict[int, ShownSlotCounts]) -> Attention
         return AttentionCard(0, "lost", "slots lost", "No member with claims was lost")
     where_lost = formatting.sentence([f"{n} in {pool.name}" for pool, n in lost[:3]])
     more = f", and {len(lost) - 3} more pools" if len(lost) > 3 else ""
+    number = sum(n for _, n in lost)
+    whose = "Its claim has" if number == 1 else "Each of their claims has"
     return AttentionCard(
-        sum(n for _, n in lost),
+        number,
         "lost",
         "slots lost",
-        f"{where_lost}{more}. Each of their claims has ended or is queued again",
+        f"{where_lost}{more}. {whose} ended or is queued again",
         href="/claims/?q=state:lost",
     )
 
@@ -253,42 +252,56 @@ def _errors(visible: set[int] | None) -> AttentionCard:
     )
 
 
-def closed_until(pool: Pool, now: datetime) -> datetime | None:
-    """The end of a pause or a freeze."""
-    return pool.paused_until if pool.paused_until and pool.paused_until > now else pool.frozen_until
+def _drift(pools: list[Pool]) -> AttentionCard:
+    """What the last looks found outside that differs from the rows."""
+    found = list_drift(pools)
+    if not found:
+        return AttentionCard(
+            0, "drift", "external drift", "The last look at each pool found no difference"
+        )
+    first = found[0]
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    has_tab = any(pool.name == first.pool and layout_of(pool).ports is not None for pool in pools)
+    return AttentionCard(
+        len(found),
+        "drift",
+        "differences outside" if len(found) > 1 else "difference outside",
+        f"{first.sentence}{more}. The doctor lists them all (I19, I42)",
+        href=f"/pools/{first.pool}/{'?tab=ports' if has_tab else ''}",
+    )
 
 
-def _paused(paused: list[Pool], queues: dict[str, Queue], now: datetime) -> AttentionCard:
-    if not paused:
+def find_closure(pool: Pool, now: datetime) -> tuple[datetime, str, str] | None:
+    """The end of a pause or a freeze, its word and its reason."""
+    if pool.paused_until and pool.paused_until > now:
+        return pool.paused_until, "paused", f"“{pool.pause_reason}”"
+    if pool.frozen_until:
+        return pool.frozen_until, "frozen", capfirst(pool.freeze_reason)
+    return None
+
+
+def _paused(pools: list[Pool], queues: dict[str, Queue], now: datetime) -> AttentionCard:
+    closed = [(pool, *found) for pool in pools if (found := find_closure(pool, now))]
+    if not closed:
         return AttentionCard(
             0, "frozen", "pools paused or frozen", "Every pool allocates its free slots"
         )
-    first = min(paused, key=lambda pool: closed_until(pool, now) or now)
-    is_paused = first.paused_until is not None and first.paused_until > now
-    kinds = {
-        "paused" if pool.paused_until and pool.paused_until > now else "frozen" for pool in paused
-    }
-    waiting = sum(queues.get(pool.name, Queue()).count for pool in paused)
-    more = f", and {len(paused) - 1} more" if len(paused) > 1 else ""
-    wait = (
-        (
-            f"{formatting.plural(waiting, 'claim waits', 'claims wait')} for "
-            f"{'it' if len(paused) == 1 else 'them'}"
-        )
-        if waiting
-        else "No claim waits for it"
-    )
+    first, until, _, reason = min(closed, key=lambda each: each[1])
+    kinds = " or ".join(sorted({kind for _, _, kind, _ in closed}, reverse=True))
+    waiting = sum(queues.get(pool.name, Queue()).count for pool, *_ in closed)
+    more = f", and {len(closed) - 1} more" if len(closed) > 1 else ""
+    wait = "No claim waits for it"
+    if waiting:
+        which = "it" if len(closed) == 1 else "them"
+        wait = f"{formatting.plural(waiting, 'claim waits', 'claims wait')} for {which}"
     return AttentionCard(
-        len(paused),
+        len(closed),
         "frozen",
-        f"{'pool' if len(paused) == 1 else 'pools'} {' or '.join(sorted(kinds, reverse=True))}",
-        (
-            f"{f'“{first.pause_reason}”' if is_paused else first.freeze_reason[:1].upper() + first.freeze_reason[1:]}"  # noqa: E501
-            f"{more}. {wait}"
-        ),
+        f"{'pool' if len(closed) == 1 else 'pools'} {kinds}",
+        f"{reason}{more}. {wait}",
         lead=f"{first.name} until",
         href=f"/pools/{first.name}/",
-        until=closed_until(first, now),
+        until=until,
     )
 
 
@@ -349,7 +362,7 @@ def build_legend(names: set[str]) -> list[tuple[str, str]]:
 def latest(identity: Identity, argument: str) -> Context:
     pools = identity.visible_pools()
     wanted = Filter(
-        pools=None if pools is None else frozenset(pools),
+        pools=pools,
         reader=identity.requester,
         is_admin=ADMIN in identity.everywhere,
         without_routine=True,

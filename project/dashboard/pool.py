@@ -3,13 +3,14 @@
 import os.path
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-import yaml
 from django.http import HttpResponse
 from django.template.loader import render_to_string
 from django.utils import timezone
 
+from claims.allocation.requests.claim_request import SERIAL
 from claims.allocation.selectors import count_live_claims
 from claims.lifecycle.dashboard_queries import Queue, count_waiting
 from claims.lifecycle.drain_report import DrainBlocker, list_blockers
@@ -18,46 +19,58 @@ from claims.tasks.plans.selectors import deadlines_of
 from claims.timeline.queries import Filter, list_lines, owners_of
 from pools.access.claimants import list_claimants
 from pools.access.permissions import ADMIN, Identity
-from pools.config.layout import as_config
+from pools.config.layout import as_config, kinds
 from pools.config.placement import PLACEMENTS
 from pools.config.spec import LeaseSpec
 from pools.config.task_spec import TASK
-from pools.lifecycle.provider_errors import find_trouble
-from pools.lifecycle.selectors import config_of, spec_of
+from pools.lifecycle.provider_errors import find_error
+from pools.lifecycle.selectors import spec_of
 from pools.models import Member, Pool
-from pools.pages.base import PageRequest, page, signed_in, visible_pool, why_not
+from pools.pages.base import (
+    PageRequest,
+    explain_missing_role,
+    find_visible_pool,
+    page,
+    signed_in,
+    visible_pool,
+)
+from pools.pages.views import as_file
 from pools.providers.base import has_agents, known_providers
 from pools.providers.local.protection import describe, find_protection
 from project.dashboard.actions import member_actions, pool_actions
 from project.dashboard.charts import draw_charts
 from project.dashboard.member_words import describe_member
+from project.dashboard.pool_ports import is_shown as has_ports
+from project.dashboard.pool_ports import ports_context
 from project.dashboard.pool_scaling import is_shown as is_scaled
 from project.dashboard.pool_scaling import scaling_context, summarise_decision
-from project.dashboard.regions import Context, find_visible_pool, pool_region
+from project.dashboard.regions import Context, pool_region
 from project.dashboard.upcoming import upcoming
 from project.kernel.live.regions import OpenedRegion, region
 from project.kernel.ui import formatting
 from slots.members.selectors import count_pools
 from slots.pages.dashboard_queries import (
+    MEMBER_CELLS,
     MemberCard,
     count_members,
     count_slots,
-    get_board,
+    get_member_card,
     is_dense,
     is_wide,
-    list_boards,
+    list_member_cards,
 )
 from slots.pages.display import BarPart, bar_parts, pool_class
 
 TABS = (
     ("members", "Members"),
+    ("ports", "Ports"),
     ("queue", "Queue"),
     ("scaling", "Scaling"),
     ("policy", "Policy"),
     ("events", "Events"),
 )
 LINES = 40
-MOST_DRAINS, MOST_KEEPERS = 50, 12  # on the tab of members
+MOST_DRAINS, MOST_BLOCKERS = 50, 12  # on the tab of members
 LONGEST_SHORT = 10  # characters of a name beside a row of the dense form
 
 
@@ -66,7 +79,8 @@ def show_pool(request: PageRequest, name: str) -> HttpResponse:
     identity = request.identity
     pool = visible_pool(identity, name)
     tab = request.GET.get("tab", "members")
-    tabs = [(key, word) for key, word in TABS if key != "scaling" or is_scaled(pool)]
+    hidden = {"scaling": not is_scaled(pool), "ports": not has_ports(pool)}
+    tabs = [(key, word) for key, word in TABS if not hidden.get(key)]
     tab = tab if tab in dict(tabs) else "members"
     context: dict[str, Any] = {
         "pool": pool,
@@ -75,12 +89,12 @@ def show_pool(request: PageRequest, name: str) -> HttpResponse:
         "show": request.GET.get("show", ""),
     }
     if tab == "members":
-        boards = list_boards(pool.pk)
+        cards = list_member_cards(pool.pk)
         wanted = request.GET.get("member", "")
-        chosen = next(
-            (board for board in boards if board.name == wanted), boards[0] if boards else None
-        )
-        context |= {"is_dense": is_dense(boards), "chosen": chosen}
+        chosen = next((card for card in cards if card.name == wanted), cards[0] if cards else None)
+        context |= {"is_dense": is_dense(cards), "chosen": chosen}
+    if tab == "ports":
+        context |= ports_context(pool, request.GET)
     if tab == "scaling":
         context |= scaling_context(identity, pool, request.GET)
     return page(request, "dashboard/pool_page.html", "overview", **context)
@@ -102,7 +116,14 @@ def open_cells(identity: Identity, argument: str) -> OpenedRegion | None:
     pool = find_visible_pool(identity, argument)
     if pool is None:
         return None
-    return OpenedRegion(f"cells:{argument}", f"cells:{pool.pk}", frozenset(), None, pool_id=pool.pk)
+    return OpenedRegion(
+        f"cells:{argument}",
+        f"cells:{pool.pk}",
+        frozenset(),
+        None,
+        pool_id=pool.pk,
+        view=MEMBER_CELLS,
+    )
 
 
 def header_context(identity: Identity, pool: Pool) -> Context:
@@ -114,13 +135,13 @@ def header_context(identity: Identity, pool: Pool) -> Context:
             now=timezone.now(),
             frozen_until=pool.frozen_until,
         ),
-        "group": spec.group or "Pools",
+        "group": spec.group,
         "spec": spec,
         "layout": describe_layout(pool),
-        "has_agents": has_agents(spec),
+        "takes_applies": has_agents(spec) and SERIAL in kinds(spec.layout),
         "members": count_members([pool.pk])[pool.pk],
         "actions": pool_actions(identity, pool),
-        "trouble": find_trouble(pool),
+        "trouble": find_error(pool),
         "protection": protection_of(pool),
         "lease": lease_terms(spec.lease),
         "decision_hold": spec.approval.expires
@@ -154,7 +175,7 @@ def protection_of(pool: Pool) -> Context | None:
 
 
 def current_context(identity: Identity, pool: Pool) -> Context:
-    queue = count_waiting().get(pool.name, Queue())
+    queue = queue_of(pool)
     card = list_latest([pool.pk]).get(pool.pk) if is_scaled(pool) else None
     return {
         "slots": count_slots([pool.pk])[pool.pk],
@@ -164,6 +185,10 @@ def current_context(identity: Identity, pool: Pool) -> Context:
         "decided": summarise_decision(card) if card else "",
         "because": card.reason if card else "",
     }
+
+
+def queue_of(pool: Pool) -> Queue:
+    return count_waiting().get(pool.name, Queue())
 
 
 def open_lanes(pool: Pool) -> str:
@@ -184,20 +209,20 @@ def shorten(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Zone:
+class ZoneSection:
     """A group of members in the dense form."""
 
     name: str
-    boards: list[MemberCard]
+    cards: list[MemberCard]
 
     @property
     def rows(self) -> list[tuple[str, MemberCard]]:
         """The members with short names: a common prefix of the names is left out."""
-        names = [board.name for board in self.boards]
+        names = [card.name for card in self.cards]
         common = len(os.path.commonprefix(names)) if len(names) > 1 else 0  # noqa: RUF071
         while common and names[0][common - 1].isalnum() and not names[0][common - 1].isalpha():
             common -= 1  # keep numbers whole
-        return [(shorten(board.name[common:] or board.name), board) for board in self.boards]
+        return [(shorten(card.name[common:] or card.name), card) for card in self.cards]
 
     @property
     def width(self) -> int:
@@ -206,96 +231,97 @@ class Zone:
 
     @property
     def parts(self) -> list[BarPart]:
-        return bar_parts(Counter(cell.name for board in self.boards for cell in board.cells))
+        return bar_parts(Counter(cell.name for card in self.cards for cell in card.cells))
 
     @property
     def open(self) -> int:
-        return sum(board.open_count for board in self.boards)
+        return sum(card.open_count for card in self.cards)
 
     @property
     def troubled(self) -> list[MemberCard]:
-        return [board for board in self.boards if board.css != "ready"]
+        return [card for card in self.cards if card.css != "ready"]
 
 
 def members(identity: Identity, pool: Pool) -> Context:
-    boards = list_boards(pool.pk)
-    owners = (
-        owners_of(cell.claim_id for board in boards for cell in board.cells if cell.claim_id)
-        if not is_dense(boards)
-        else {}
-    )
+    cards = list_member_cards(pool.pk)
+    is_short = is_dense(cards)
+    claims = (cell.claim_id for card in cards for cell in card.cells if cell.claim_id)
     other_agents = [
-        board for board in boards if board.version_state and board.state in ("ready", "offline")
+        card for card in cards if card.version_state and card.state in ("ready", "offline")
     ]
     return {
-        "boards": boards,
-        "is_dense": is_dense(boards),
-        "is_wide": is_wide(boards),
-        "zones": group_by_zone(boards) if is_dense(boards) else [],
-        "owners": owners,
-        "deadlines": deadlines_of(pool.pk)
-        if any(cell.state == "reserved" for board in boards for cell in board.cells)
-        else {},
+        "cards": cards,
+        "is_dense": is_short,
+        "is_wide": is_wide(cards),
+        "zones": group_by_zone(cards) if is_short else [],
+        "owners": {} if is_short else owners_of(claims),
+        "deadlines": find_deadlines(pool, cards),
         "parts": count_slots([pool.pk])[pool.pk].parts,
         "layout": describe_layout(pool),
-        "drains": list_drains(boards),
+        "drains": list_drains(cards),
         "other_agents": other_agents,
         "other_versions": "\n".join(
-            f"{board.name}: {board.version}, {board.version_mark}" for board in other_agents[:20]
+            f"{card.name}: {card.version}, {card.version_mark}" for card in other_agents[:20]
         ),
     }
+
+
+def find_deadlines(pool: Pool, cards: list[MemberCard]) -> dict[int, datetime]:
+    """Decision deadlines by claim, read only if a slot is reserved."""
+    is_any = any(cell.state == "reserved" for card in cards for cell in card.cells)
+    return deadlines_of(pool.pk) if is_any else {}
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRow:
     """A draining member, and the claims that keep it."""
 
-    board: MemberCard
-    keepers: list[DrainBlocker]
+    card: MemberCard
+    blockers: list[DrainBlocker]
 
     @property
     def shown(self) -> list[DrainBlocker]:
-        return self.keepers[:MOST_KEEPERS]
+        return self.blockers[:MOST_BLOCKERS]
 
     @property
     def more(self) -> int:
-        return max(0, len(self.keepers) - MOST_KEEPERS)
+        return max(0, len(self.blockers) - MOST_BLOCKERS)
 
     @property
     def also(self) -> str:
         """What keeps the member besides the shown claims."""
         text = f" and {formatting.number(self.more)} more" if self.more else ""
-        if self.board.unclean:
+        if self.card.unclean:
             text += (
-                f"{', ' if self.keepers else ''}{formatting.plural(len(self.board.unclean), 'slot')} "  # noqa: E501
+                f"{', ' if self.blockers else ''}{formatting.plural(len(self.card.unclean), 'slot')} "  # noqa: E501
                 "still being cleaned"
             )
         return text
 
 
-def list_drains(boards: list[MemberCard]) -> list[DrainRow]:
+def list_drains(cards: list[MemberCard]) -> list[DrainRow]:
     """Draining members by deadline; members without a deadline come last."""
     draining = [
-        board for board in boards if board.is_draining and board.state not in ("deleting", "gone")
+        card for card in cards if card.is_draining and card.state not in ("deleting", "gone")
     ]
-    keepers = list_blockers([board.id for board in draining]) if draining else {}
+    blockers = list_blockers([card.id for card in draining]) if draining else {}
     draining.sort(
-        key=lambda board: (
-            board.drain_until is None,
-            board.drain_until or board.created_at,
-            board.name,
+        key=lambda card: (
+            card.drain_until is None,
+            card.drain_until or card.created_at,
+            card.name,
         )
     )
-    return [DrainRow(board, keepers[board.id]) for board in draining[:MOST_DRAINS]]
+    return [DrainRow(card, blockers[card.id]) for card in draining[:MOST_DRAINS]]
 
 
-def group_by_zone(boards: list[MemberCard]) -> list[Zone]:
+def group_by_zone(cards: list[MemberCard]) -> list[ZoneSection]:
     """Members by their label `zone`."""
     found: dict[str, list[MemberCard]] = {}
-    for board in boards:
-        found.setdefault(board.zone, []).append(board)
+    for card in cards:
+        found.setdefault(card.zone, []).append(card)
     return [
-        Zone(name or ("without a zone" if len(found) > 1 else "All members"), rows)
+        ZoneSection(name or ("without a zone" if len(found) > 1 else "All members"), rows)
         for name, rows in sorted(found.items())
     ]
 
@@ -321,33 +347,31 @@ def describe_layout(pool: Pool) -> str:
 
 
 def charts(identity: Identity, pool: Pool) -> Context:
-    slots, queue = count_slots([pool.pk])[pool.pk], count_waiting().get(pool.name, Queue())
-    return {
-        "charts": draw_charts(
-            pool.pk, timezone.now(), (slots.total, slots.held, slots.reserved, queue.count)
-        )
-    }
+    slots = count_slots([pool.pk])[pool.pk]
+    present = slots.total, slots.held, slots.reserved, queue_of(pool).count
+    return {"charts": draw_charts(pool.pk, timezone.now(), present)}
 
 
 def policy(identity: Identity, pool: Pool) -> Context:
-    config, spec = config_of(pool), spec_of(pool)
+    spec = spec_of(pool)
     return {
         "spec": spec,
         "placement": PLACEMENTS[spec.placement],
         "layout": describe_layout(pool),
         "has_agents": has_agents(spec),
         "task": TASK.write(spec.task),
-        "file": yaml.safe_dump(
-            config, sort_keys=False, allow_unicode=True, width=90, default_flow_style=None
-        ),
-        "why_not": why_not(identity, "configure", pool.pk),
+        "file": as_file(pool),
+        "why_not": explain_missing_role(identity, "configure", pool.pk),
         "members": count_members([pool.pk])[pool.pk].there,
     }
 
 
 def recent_events_context(identity: Identity, pool: Pool) -> Context:
     wanted = Filter(
-        pool_id=pool.pk, is_admin=ADMIN in identity.roles_in(pool.pk), reader=identity.requester
+        pool_id=pool.pk,
+        is_admin=ADMIN in identity.roles_in(pool.pk),
+        reader=identity.requester,
+        without_routine=True,
     )
     lines, _ = list_lines(wanted, limit=2 * LINES)
     return {"lines": lines[:LINES]}
@@ -364,7 +388,7 @@ pool_region(
 pool_region(
     "pool.queue.count",
     "ui/number.html",
-    lambda identity, pool: {"count": count_waiting().get(pool.name, Queue()).count},
+    lambda identity, pool: {"count": queue_of(pool).count},
     1.0,
 )
 pool_region("pool.members", "dashboard/pool_members.html", members, 0.5)
@@ -376,11 +400,9 @@ pool_region("pool.events", "dashboard/pool_events.html", recent_events_context, 
 
 @region("member")
 def open_member(identity: Identity, argument: str) -> OpenedRegion | None:
-    member = (
-        Member.objects.filter(pk=int(argument)).select_related("pool").first()
-        if argument.isdecimal()
-        else None
-    )
+    if not argument.isdecimal():
+        return None
+    member = Member.objects.filter(pk=int(argument)).select_related("pool").first()
     if member is None or not identity.may("read", member.pool_id):
         return None
     roles = ",".join(sorted(identity.roles_in(member.pool_id)))
@@ -395,21 +417,19 @@ def open_member(identity: Identity, argument: str) -> OpenedRegion | None:
 
 
 def panel(identity: Identity, pool: Pool, member_id: int) -> Context:
-    board = get_board(pool.pk, member_id)
-    if board is None:
-        return {"board": None, "pool": pool}
-    owners = owners_of(cell.claim_id for cell in board.cells if cell.claim_id)
+    card = get_member_card(pool.pk, member_id)
+    if card is None:
+        return {"card": None, "pool": pool}
+    owners = owners_of(cell.claim_id for cell in card.cells if cell.claim_id)
     return {
         "pool": pool,
-        "board": board,
-        "state_words": describe_member(board, pool.provider, spec_of(pool).liveness),
-        "rows": [(cell, owners.get(cell.claim_id or 0, "")) for cell in board.cells],
-        "deadlines": deadlines_of(pool.pk)
-        if any(cell.state == "reserved" for cell in board.cells)
-        else {},
-        "actions": member_actions(identity, pool, board),
+        "card": card,
+        "state_words": describe_member(card, pool.provider, spec_of(pool).liveness),
+        "rows": [(cell, owners.get(cell.claim_id or 0, "")) for cell in card.cells],
+        "deadlines": find_deadlines(pool, [card]),
+        "actions": member_actions(identity, pool, card),
         "now": timezone.now(),
-        "why_not_claim": why_not(identity, "claim_slot", pool.pk),
+        "why_not_claim": explain_missing_role(identity, "claim_slot", pool.pk),
         "liveness": spec_of(pool).liveness,
-        "keepers": list_blockers([board.id])[board.id] if board.is_draining else [],
+        "blockers": list_blockers([card.id])[card.id] if card.is_draining else [],
     }

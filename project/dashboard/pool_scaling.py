@@ -9,19 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils import timezone
 
-from claims.scaling.decision_cards import CHANGES, Card, ScalingBoard, read_board, try_changes
+from claims.scaling.decision_cards import (
+    CHANGES,
+    Card,
+    ScalingOverview,
+    read_scaling_overview,
+    try_changes,
+)
 from claims.scaling.replay import Replay, outcomes_of, replay_pool, table_of
 from pools.access.permissions import Identity
 from pools.lifecycle.selectors import LIVE, spec_of
 from pools.models import Pool
-from pools.pages.base import why_not
+from pools.pages.base import explain_missing_role, find_visible_pool
 from pools.scaling.replay import Point
-from project.dashboard.actions import Action
+from project.dashboard.actions import Action, describe_full, scaling_orders
 from project.dashboard.charts import GAP
-from project.dashboard.regions import Context, find_visible_pool, pool_region
+from project.dashboard.regions import Context, pool_region
 from project.kernel.db.guards import reporting
 from project.kernel.db.sql import run
 from project.kernel.errors import BerthError
@@ -73,10 +78,10 @@ def summarise_decision(card: Card) -> str:
     """Short form of a decision: hold, 20–80 %; +1; +1 blocked: max is 12."""
     if card.verdict == "hold" and card.gauge is not None:
         return f"{card.words}, {card.gauge['low']:g}–{card.gauge['high']:g} %"
-    code = str(card.inputs.get("key", "")).split(":")[1:2]
+    code = str(card.inputs.get("key", "")).split(":")[1:2]  # a waiting roll adds its own: max+roll
     return (
         f"{card.words}: max is {card.inputs['max']}"
-        if card.verdict == "blocked" and code == ["max"]
+        if card.verdict == "blocked" and code and code[0].partition("+")[0] == "max"
         else card.words
     )
 
@@ -88,7 +93,7 @@ def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) ->
         if query.get("hours", "").isdecimal() and int(query["hours"]) in HOURS
         else 6
     )
-    board = read_board(pool, limit=1)
+    overview = read_scaling_overview(pool, limit=1)
     context: Context = {
         "hours": hours,
         "hours_text": str(hours),
@@ -96,11 +101,11 @@ def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) ->
         "trials": [],
         "is_tried": False,
     }
-    if board.subject is None or board.subject.spec.scaling is None:
+    if overview.subject is None or overview.subject.spec.scaling is None:
         return context
-    limits = board.subject.snapshot.limits
+    limits = overview.subject.snapshot.limits
     usual = {"max": f"{limits.high}"} | {
-        name: f"{value:g}" for name, value in board.options.items() if name in CHANGES
+        name: f"{value:g}" for name, value in overview.options.items() if name in CHANGES
     }
     given = {
         name: text
@@ -110,8 +115,8 @@ def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) ->
     context["trials"] = [
         Trial(name, LABELS[name], given.get(name, value)) for name, value in usual.items()
     ]
-    context["policy"] = board.subject.spec.scaling.policy
-    context |= preview_changes(board, given)
+    context["policy"] = overview.subject.spec.scaling.policy
+    context |= preview_changes(overview, given)
     if query.get("replay", "") in DAYS and "trial_problem" not in context:
         context |= replay_context(pool, DAYS[query["replay"]], given)
     return context
@@ -178,129 +183,45 @@ def draw_replay(found: Replay) -> Context:
     }
 
 
-def preview_changes(board: ScalingBoard, given: Mapping[str, str]) -> Context:
-    assert board.subject is not None  # `scaling_context` checks it
+def preview_changes(overview: ScalingOverview, given: Mapping[str, str]) -> Context:
+    assert overview.subject is not None  # `scaling_context` checks it
     wrong = next((name for name, text in given.items() if not NUMBER.fullmatch(text)), None)
     if wrong is not None:
         problem = f"{LABELS[wrong]}: {given[wrong][:20]} is not a number."
         return {"is_tried": True, "trial_problem": problem}
     if not given:
-        return {"trial": board.now}
+        return {"trial": overview.now}
     try:
-        trial = try_changes(board.subject, read_numbers(given))
+        trial = try_changes(overview.subject, read_numbers(given))
     except BerthError as error:
         return {"is_tried": True, "trial_problem": describe_error(error)}
     return {"is_tried": True, "trial": trial}
 
 
-def orders(identity: Identity, pool: Pool, board: ScalingBoard) -> list[Action]:
+def orders(identity: Identity, pool: Pool, overview: ScalingOverview) -> list[Action]:
     """Orders of operators. An action that is off gives the reason."""
-
-    def at(name: str) -> str:
-        return reverse(f"scaling-{name}", args=[pool.name])
-
-    role = why_not(identity, "scale", pool.pk)
-    limits = board.subject.snapshot.limits if board.subject else None
-    there = len(board.subject.snapshot.members) if board.subject else 0
-    is_paused = pool.scaling_paused_until is not None and pool.scaling_paused_until > timezone.now()
-    frozen = f"Frozen: {limits.frozen}. Lift it first." if limits and limits.frozen else ""
-    full = (
-        f"The pool has {there} of {limits.high} members. Raise the maximum first."
-        if limits and there >= limits.high
-        else ""
-    )
-    found = [
-        Action(
-            "+1 now…",
-            at("grow"),
-            "Creates one member at once; the policy may remove it later.",
-            why=role or frozen or full,
-        )
-    ]
-    if pool.pin_count is None:
-        found.append(
-            Action(
-                "Pin…",
-                at("pin"),
-                "Keeps a fixed number of members for a while, whatever the policy decides.",
-                why=role,
-            )
-        )
-    else:
-        found.append(Action("Unpin…", at("unpin"), "The policy decides again.", why=role))
-    if is_paused:
-        found.append(
-            Action(
-                "Resume the scaler…", at("resume"), "The scaler decides again at once.", why=role
-            )
-        )
-    else:
-        found.append(
-            Action(
-                "Pause the scaler…",
-                at("pause"),
-                "No member is created or removed; claims are bound as usual.",
-                why=role,
-            )
-        )
-    if limits and limits.frozen:
-        found.append(
-            Action(
-                "Lift the freeze…",
-                at("unfreeze"),
-                "Only this time, until the window ends.",
-                why=role,
-                is_dangerous=True,
-            )
-        )
-    return found + roll_orders(pool, board, role)
-
-
-def roll_orders(pool: Pool, board: ScalingBoard, role: str) -> list[Action]:
-    """Orders for the roll; none if no member is outdated."""
-
-    def at(name: str) -> str:
-        return reverse(f"scaling-{name}", args=[pool.name])
-
-    if board.roll is None or not (
-        board.roll.members or board.roll.is_under_way or pool.roll_stopped_at
-    ):
-        return []
-    found = []
-    is_going = (
-        board.subject is not None
-        and board.subject.snapshot.roll.is_wanted
-        and not pool.roll_stopped_at
-        and not pool.roll_paused_until
-    )
-    why = "The roll is running: each member is renewed once it is idle." if is_going else ""
-    found.append(
-        Action(
-            "Roll now…",
-            at("roll"),
-            "Renews outdated members one by one, each once it is idle.",
-            why=role or why,
-        )
-    )
-    if pool.roll_paused_until is not None and pool.roll_paused_until > timezone.now():
-        found.append(
-            Action(
-                "Resume the roll…",
-                at("resume-roll"),
-                "Renews outdated members again.",
-                why=role,
-            )
-        )
-    else:
-        found.append(
-            Action(
-                "Pause the roll…",
-                at("pause-roll"),
-                "No member is renewed; scaling continues.",
-                why=role,
-            )
-        )
-    return found
+    role, now = explain_missing_role(identity, "scale", pool.pk), timezone.now()
+    frozen = full = going = ""
+    if overview.subject is not None:
+        snapshot, limits = overview.subject.snapshot, overview.subject.snapshot.limits
+        frozen = f"Frozen: {limits.frozen}. Lift it first." if limits.frozen else ""
+        full = describe_full(len(snapshot.members), limits.high)
+        if snapshot.roll.is_wanted and not pool.roll_stopped_at and not pool.roll_paused_until:
+            going = "The roll is running: each member is renewed once it is idle."
+    is_paused = pool.scaling_paused_until is not None and pool.scaling_paused_until > now
+    found = {
+        "grow": role or frozen or full,
+        "pin" if pool.pin_count is None else "unpin": role,
+        "resume" if is_paused else "pause": role,
+    }
+    if frozen:
+        found["unfreeze"] = role
+    roll = overview.roll
+    if roll is not None and (roll.members or roll.is_under_way or pool.roll_stopped_at):
+        is_paused = pool.roll_paused_until is not None and pool.roll_paused_until > now
+        found["roll"] = role or going
+        found["resume-roll" if is_paused else "pause-roll"] = role
+    return scaling_orders(pool, found)
 
 
 def draw_scaling_chart(pool: Pool, hours: int) -> Context:
@@ -349,8 +270,8 @@ def series_of(rows: Sequence[Any], gap: float) -> dict[str, list[Any]]:
 
 
 def board_context(identity: Identity, pool: Pool) -> Context:
-    board = read_board(pool)
-    return {"board": board, "orders": orders(identity, pool, board)}
+    overview = read_scaling_overview(pool)
+    return {"overview": overview, "orders": orders(identity, pool, overview)}
 
 
 pool_region("pool.scaling", "dashboard/pool_scaling.html", board_context, 1.0, by_role=True)

@@ -9,14 +9,10 @@ from django.utils import timezone
 from pools.access.permissions import Identity
 from pools.lifecycle.selectors import LIVE, list_pools
 from pools.models import Pool
+from pools.pages.base import find_visible_pool
 from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
 
 Context = dict[str, object]
-
-
-def find_visible_pool(identity: Identity, name: str) -> Pool | None:
-    pool = Pool.objects.filter(LIVE, name=name).first()
-    return pool if pool is not None and identity.may("read", pool.pk) else None
 
 
 def pool_region(

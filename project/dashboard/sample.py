@@ -33,7 +33,6 @@ def remove(request: PageRequest) -> HttpResponse:
     question = Question(
         title="Remove the sample",
         verb="Remove the sample",
-        href=request.path,
         intro=(
             "Its driver stops, its claims are cancelled and its pools are deleted. Other pools "
             "are not affected."

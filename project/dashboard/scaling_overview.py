@@ -16,6 +16,7 @@ from django.utils import timezone
 from claims.models import Lift
 from claims.scaling.overview import (
     FILTERS,
+    Filter,
     PoolScalingRow,
     PoolWindows,
     list_scaling_rows,
@@ -24,18 +25,28 @@ from claims.scaling.overview import (
 )
 from pools.access.permissions import ACTIONS, Identity
 from pools.models import Pool
-from pools.pages.base import PageRequest, page, signed_in, why_not
+from pools.pages.base import PageRequest, explain_missing_role, page, signed_in
 from pools.scaling import Occurrence
-from project.dashboard.actions import Action
+from project.dashboard.actions import Action, describe_full, scaling_orders
 from project.dashboard.regions import Context, pools_region, visible_pools
+from project.kernel.ui.formatting import plural
 
 VIEWS = {"pools": "Pools", "freezes": "Freezes"}
+# What one pool, and what several pools of each filter have in common.
+COUNTED: dict[Filter, tuple[str, str]] = {
+    "attention": ("needs attention", "need attention"),
+    "blocked": ("is blocked", "are blocked"),
+    "orders": ("is pinned or paused", "are pinned or paused"),
+    "frozen": ("is frozen", "are frozen"),
+    "outdated": ("has outdated members", "have outdated members"),
+}
 WEEKS = 3  # weeks on the page
 FARTHEST = 52  # weeks ahead
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
 SOUGHT = re.compile(r"[a-z0-9._-]{0,63}")
 SHOWN = 300  # lines; a search finds further pools
 NEXT = 30
+LABELLED = 5.0  # per cent of the week
 MOMENT = "%a %-d %b %H:%M"
 
 
@@ -92,9 +103,9 @@ def facts(identity: Identity, argument: str) -> Context:
         "grown": sum(line.grown for line in lines),
         "shrunk": sum(line.shrunk for line in lines),
         "counts": [
-            (FILTERS[name], n)
-            for name in FILTERS
-            if name != "all" and (n := sum(line.fits(name) for line in lines))
+            f"{plural(n, 'pool')} {one if n == 1 else several}"
+            for name, (one, several) in COUNTED.items()
+            if (n := sum(line.fits(name) for line in lines))
         ],
     }
 
@@ -124,43 +135,22 @@ def pools(identity: Identity, argument: str) -> Context:
 
 def quick_actions(identity: Identity, line: PoolScalingRow) -> list[Action]:
     """Orders of operators for a pool. An action that is off gives the reason."""
-
-    def at(name: str) -> str:
-        return reverse(f"scaling-{name}", args=[line.pool.name])
-
-    role = why_not(identity, "scale", line.pool.pk)
-    found: list[Action] = []
+    pool, role = line.pool, explain_missing_role(identity, "scale", line.pool.pk)
+    found: dict[str, str] = {}
     if line.policy:
         frozen = "The pool is frozen. Lift the freeze first." if line.is_frozen else ""
-        full = (
-            f"The pool has {line.members.there} of {line.high} members. Raise the maximum first."
-            if line.members.there >= line.high
-            else ""
-        )
-        found.append(Action("+1…", at("grow"), why=role or frozen or full))
-        found.append(
-            Action("Unpin…", at("unpin"), why=role)
-            if line.is_pinned
-            else Action("Pin…", at("pin"), why=role)
-        )
-        is_paused = (
-            line.pool.scaling_paused_until is not None and line.pool.scaling_paused_until > line.now
-        )
-        found.append(
-            Action("Resume…", at("resume"), why=role)
-            if is_paused
-            else Action("Pause…", at("pause"), why=role)
-        )
+        is_paused = pool.scaling_paused_until is not None and pool.scaling_paused_until > line.now
+        found = {
+            "grow": role or frozen or describe_full(line.members.there, line.high),
+            "unpin" if line.is_pinned else "pin": role,
+            "resume" if is_paused else "pause": role,
+        }
     if line.is_frozen:
-        found.append(Action("Lift the freeze…", at("unfreeze"), why=role, is_dangerous=True))
-    if line.outdated or line.pool.surge_id is not None or line.pool.roll_stopped_at is not None:
-        found.append(Action("Roll now…", at("roll"), why=role))
-        found.append(
-            Action("Resume roll…", at("resume-roll"), why=role)
-            if line.is_roll_paused
-            else Action("Pause roll…", at("pause-roll"), why=role)
-        )
-    return found
+        found["unfreeze"] = role
+    if line.outdated or pool.surge_id is not None or pool.roll_stopped_at is not None:
+        found["roll"] = role
+        found["resume-roll" if line.is_roll_paused else "pause-roll"] = role
+    return scaling_orders(pool, found, is_brief=True)
 
 
 # -- freezes ---------------------------------------------------------------------------------------
@@ -176,6 +166,11 @@ class Bar:
     width: float
     is_open: bool
     is_lifted: bool
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the bar shows its label, not only the title."""
+        return self.width >= LABELLED
 
     @property
     def limits(self) -> tuple[int | str, int | str]:
@@ -314,7 +309,7 @@ def list_upcoming_freezes(
             reverse("scaling-refreeze" if is_lifted else "scaling-unfreeze", args=[pool.name])
             + named
         )
-        why = why_not(identity, "scale", pool.pk)
+        why = explain_missing_role(identity, "scale", pool.pk)
         action: Action | None = Action("Restore freeze…", href, why=why)
         if not is_lifted:  # no action while the scaler has not applied an open freeze yet
             is_to_act = (

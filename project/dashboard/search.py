@@ -4,19 +4,19 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
+from django.db.models import Q
 from django.http import HttpResponse
 from django.urls import reverse
 
 from claims.allocation.api.permissions import may_see
 from claims.allocation.selectors import ClaimFilter, list_claims
-from claims.display import claim_class, claim_word
-from claims.lifecycle.dashboard_queries import count_waiting
+from claims.lifecycle.dashboard_queries import Queue, count_waiting
 from pools.access.permissions import Identity
 from pools.lifecycle.selectors import LIVE, list_pools
 from pools.models import Member, Pool
 from pools.pages.base import PageRequest, page, signed_in
-from project.dashboard.actions import member_actions, pool_actions
-from slots.pages.dashboard_queries import count_slots, get_board
+from project.dashboard.actions import Action, member_actions, pool_actions
+from slots.pages.dashboard_queries import count_slots, get_member_card
 from slots.pages.display import MEMBER_WORDS, member_class
 
 EACH = 5
@@ -77,12 +77,12 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[SearchHit]:
     hits = [
         SearchHit(word, href, keys=keys)
         for word, href, keys in pages
-        if (text and text.lower() in word.lower()) or not text
+        if text.lower() in word.lower()
     ]
     queues = count_waiting()
     slots = count_slots(pool.pk for pool in pools)
     for pool in pools:
-        waiting = queues[pool.name].count if pool.name in queues else 0
+        waiting = queues.get(pool.name, Queue()).count
         hits.append(
             SearchHit(
                 f"Pool {pool.name}",
@@ -95,13 +95,10 @@ def go_to(identity: Identity, text: str, pools: list[Pool]) -> list[SearchHit]:
 
 def members(identity: Identity, text: str) -> list[SearchHit]:
     visible = identity.visible_pools()
-    found = (
-        Member.objects.filter(LIVE, name__icontains=text).select_related("pool").order_by("name")
-    )
-    if visible is not None:
-        found = found.filter(pool_id__in=visible)
+    of_pool = Q() if visible is None else Q(pool_id__in=visible)
+    found = Member.objects.filter(LIVE, of_pool, name__icontains=text).select_related("pool")
     hits = []
-    for member in found[:EACH]:
+    for member in found.order_by("name")[:EACH]:
         css = member_class(
             member.state,
             is_cordoned=member.is_cordoned,
@@ -121,19 +118,12 @@ def members(identity: Identity, text: str) -> list[SearchHit]:
 
 
 def claims(identity: Identity, text: str) -> list[SearchHit]:
-    visible = identity.visible_pools()
-    scope = None if visible is None else frozenset(visible)
     hits = []
-    for claim in list_claims(ClaimFilter(visible=scope, text=text), limit=EACH):
+    for claim in list_claims(ClaimFilter(visible=identity.visible_pools(), text=text), limit=EACH):
         if len(claim.pools) > 1 and not may_see(identity, claim):
             continue
-        state = (
-            claim_class(claim.state, outcome=claim.outcome, step=claim.step),
-            claim_word(claim.state, outcome=claim.outcome, step=claim.step),
-        )
-        hits.append(
-            SearchHit(f"Claim {claim.id} {claim.owner}", f"/claims/{claim.id}/", state=state)
-        )
+        title, state = f"Claim {claim.id} {claim.owner}", (claim.css, claim.word)
+        hits.append(SearchHit(title, f"/claims/{claim.id}/", state=state))
     return hits
 
 
@@ -141,63 +131,50 @@ def find_actions(identity: Identity, text: str, pools: list[Pool]) -> list[Found
     """Actions on the pool or member that the text names without doubt, and general actions. Actions
     that are off for the caller are left out.
     """
-    found = []
+    named: list[tuple[str, list[Action]]] = []
     if (text and len(pools) == 1) or (pools and pools[0].name == text):
-        pool = pools[0]
-        hits = [
-            SearchHit(a.word, a.href, a.text, is_question=not a.is_page)
-            for a in pool_actions(identity, pool)
-            if not a.why
-        ]
-        found.append(Found(f"Actions for {pool.name}", hits))
-    visible = identity.visible_pools()
+        named.append((pools[0].name, pool_actions(identity, pools[0])))
     exact = list(Member.objects.filter(LIVE, name=text).select_related("pool")[:2]) if text else []
-    if len(exact) == 1 and (visible is None or exact[0].pool_id in visible):
-        board = get_board(exact[0].pool_id, exact[0].pk)
-        if board is not None:
-            hits = [
-                SearchHit(a.word, a.href, a.text, is_question=True)
-                for a in member_actions(identity, exact[0].pool, board)
+    if len(exact) == 1 and identity.may("read", exact[0].pool_id):
+        card = get_member_card(exact[0].pool_id, exact[0].pk)
+        if card is not None:
+            named.append((card.name, member_actions(identity, exact[0].pool, card)))
+    found = [
+        Found(
+            f"Actions for {name}",
+            [
+                SearchHit(a.word, a.href, a.text, is_question=not a.is_page)
+                for a in actions
                 if not a.why
-            ]
-            found.append(Found(f"Actions for {board.name}", hits))
-    general = []
-    if identity.may_anywhere("claim") and (not text or text.lower() in "new claim"):
-        general.append(SearchHit("New claim…", reverse("claim-new"), is_question=True))
-    if identity.may_anywhere("claim") and (not text or text.lower() in "run a plan"):
-        general.append(SearchHit("Run a plan", reverse("claim-run")))
-    if identity.may("configure", None) and (not text or text.lower() in "new pool"):
-        general.append(SearchHit("New pool", reverse("pool-new")))
+            ],
+        )
+        for name, actions in named
+    ]
+    may_claim, may_configure = identity.may_anywhere("claim"), identity.may("configure", None)
+    general = [
+        hit
+        for is_allowed, hit in (
+            (may_claim, SearchHit("New claim…", reverse("claim-new"), is_question=True)),
+            (may_claim, SearchHit("Run a plan", reverse("claim-run"))),
+            (may_configure, SearchHit("New pool", reverse("pool-new"))),
+        )
+        if is_allowed and text.lower() in hit.text.lower()
+    ]
     return [*found, Found("Act", general)]
 
 
 def questions(text: str, pools: list[Pool]) -> list[SearchHit]:
     if not text:
         return []
-    hits = [
-        SearchHit(f"Who waits for {pool.name}, and why?", f"/pools/{pool.name}/?tab=queue")
-        for pool in pools[:1]
-    ]
-    hits += [
-        SearchHit(f"What happened in {pool.name}?", f"{reverse('events')}?q=pool:{pool.name}")
-        for pool in pools[:1]
-    ]
+    hits, events = list[SearchHit](), f"{reverse('events')}?"
+    if pools:
+        name = pools[0].name
+        hits.append(SearchHit(f"Who waits for {name}, and why?", f"/pools/{name}/?tab=queue"))
+        hits.append(SearchHit(f"What happened in {name}?", f"{events}q=pool:{name}"))
     if any(character.isdigit() for character in text):
-        hits.append(
-            SearchHit(
-                f"Who held “{text}” at…",
-                f"{reverse('events')}?{urlencode({'at': 'now', 'held': text})}",
-                "opens Events as of a time",
-            )
-        )
-    for name in (
-        User.objects.filter(username__istartswith=text)
-        .order_by("username")
-        .values_list("username", flat=True)[:2]
-    ):
-        hits.append(
-            SearchHit(
-                f"What did {name} do?", f"{reverse('events')}?{urlencode({'q': f'actor:{name}'})}"
-            )
-        )
+        href = events + urlencode({"at": "now", "held": text})
+        hits.append(SearchHit(f"Who held “{text}” at…", href, "opens Events as of a time"))
+    users = User.objects.filter(username__istartswith=text).order_by("username")
+    for name in users.values_list("username", flat=True)[:2]:
+        hits.append(SearchHit(f"What did {name} do?", events + urlencode({"q": f"actor:{name}"})))
     return hits

@@ -28,6 +28,11 @@ class Upcoming:
     href: str = ""
     until: datetime | None = None  # with `at` a range: probability 50 % to 90 %
 
+    @property
+    def is_range(self) -> bool:
+        """The two times differ as they are shown, in minutes."""
+        return self.until is not None and to_minute(self.until) != to_minute(self.at)
+
 
 def upcoming(identity: Identity, pool: Pool) -> dict[str, object]:
     now = timezone.now()
@@ -111,6 +116,10 @@ def list_claim_starts(claims: Iterable[ClaimView], now: datetime) -> list[Upcomi
                 )
             )
     return found
+
+
+def to_minute(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)
 
 
 def claim_link(claim_id: int) -> tuple[str, str]:

@@ -3,7 +3,16 @@
 from django.urls import path
 
 import pools.http.converters  # noqa: F401  (registers them)
-from project.dashboard import events, overview, pool, sample, scaling_overview, search, session
+from project.dashboard import (
+    events,
+    overview,
+    pool,
+    pool_ports,
+    sample,
+    scaling_overview,
+    search,
+    session,
+)
 
 urlpatterns = [
     path("", overview.show_overview, name="overview"),
@@ -16,4 +25,5 @@ urlpatterns = [
     path("logout/", session.sign_out, name="sign-out"),
     path("pools/<str:name>/", pool.show_pool, name="pool"),
     path("pools/<str:name>/members/<id:member_id>/", pool.show_panel, name="pool-member"),
+    path("pools/<str:name>/ports/<id:slot_id>/", pool_ports.show_port, name="pool-port"),
 ]

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 _actor: ContextVar[str] = ContextVar("actor", default="system")
 
-LONGEST = 80  # length of the event's column
+MAX_ACTOR_LENGTH = 80  # length of the event's column
 
 
 def current_actor() -> str:
@@ -15,7 +15,7 @@ def current_actor() -> str:
 
 @contextmanager
 def acting_as(name: str) -> Iterator[None]:
-    token = _actor.set(name[:LONGEST])
+    token = _actor.set(name[:MAX_ACTOR_LENGTH])
     try:
         yield
     finally:

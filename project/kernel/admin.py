@@ -17,7 +17,7 @@ from .events.log import record
 from .models import Beat, Budget, Event, Operation
 from .outbox.operations import acknowledge_operation, retry_operation
 from .ui.admin_actions import service_action
-from .ui.admin_base import ReadAdmin, as_json, link_list
+from .ui.admin_base import ReadAdmin, as_json, link_list, shown_column
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -108,9 +108,7 @@ class OperationAdmin(ReadAdmin):
     def error_start(self, operation: Operation) -> str:
         return operation.error[:80]
 
-    @admin.display(description="body")
-    def body_shown(self, operation: Operation) -> SafeString:
-        return as_json(operation.body)
+    body_shown = shown_column(as_json, "body")
 
     @admin.display(description="events")
     def events(self, operation: Operation) -> SafeString | str:

@@ -1,7 +1,7 @@
 """Errors for callers: state, reason and way out. `http/problems.py` maps them to HTTP."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -29,12 +29,6 @@ def cap_fields(fields: Iterable[FieldError]) -> tuple[FieldError, ...]:
 
 
 def _shorten(error: FieldError) -> FieldError:
-    if (
-        len(error.field) <= LONGEST_NAME
-        and len(error.message) <= LONGEST_TEXT
-        and len(error.way_out) <= LONGEST_TEXT
-    ):
-        return error
     return FieldError(
         error.field[:LONGEST_NAME], error.message[:LONGEST_TEXT], error.way_out[:LONGEST_TEXT]
     )
@@ -44,6 +38,7 @@ class BerthError(Exception):
     """Base of all expected errors. `code` is stable and meant for programs, `detail` for people."""
 
     code = "refused"
+    retry_after: float | None = None  # seconds until the same call may succeed
 
     def __init__(
         self,
@@ -52,23 +47,17 @@ class BerthError(Exception):
         code: str = "",
         way_out: str = "",
         fields: Iterable[FieldError] = (),
+        retry_after: float | None = None,
         **data: object,
     ) -> None:
+        if retry_after is not None:
+            self.retry_after = retry_after
         self.fields = cap_fields(fields)
         self.detail = detail or _summary(self.fields) or type(self).__name__
         self.code = code or type(self).code
         self.way_out = way_out
         self.data = data  # further members of the answer, such as the current generation
         super().__init__(self.detail)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "code": self.code,
-            "detail": self.detail,
-            "way_out": self.way_out,
-            "errors": [asdict(e) for e in self.fields],
-            **self.data,
-        }
 
 
 class Invalid(BerthError):
@@ -122,27 +111,16 @@ class TooLarge(BerthError):
 
 
 class OutOfSpace(BerthError):
-    """A disk of the server has too little space. The call stored no data. `retry_after` is in
-    seconds.
-    """
+    """A disk of the server has too little space. The call stored no data."""
 
     code = "out_of_space"
 
-    def __init__(
-        self, detail: str = "", *, retry_after: float | None = None, **kwargs: Any
-    ) -> None:
-        self.retry_after = retry_after
-        super().__init__(detail, **kwargs)
-
 
 class TooMany(BerthError):
-    """The caller exceeds its rate limit. `retry_after` is in seconds."""
+    """The caller exceeds its rate limit."""
 
     code = "too_many"
-
-    def __init__(self, detail: str = "", *, retry_after: float = 1.0, **kwargs: Any) -> None:
-        self.retry_after = retry_after
-        super().__init__(detail, **kwargs)
+    retry_after = 1.0
 
 
 class SlowClient(BerthError):
@@ -155,10 +133,7 @@ class Unavailable(BerthError):
     """A part of the server is busy or down. The caller may send the same call again."""
 
     code = "unavailable"
-
-    def __init__(self, detail: str = "", *, retry_after: float = 1.0, **kwargs: Any) -> None:
-        self.retry_after = retry_after
-        super().__init__(detail, **kwargs)
+    retry_after = 1.0
 
 
 def _summary(fields: tuple[FieldError, ...]) -> str:

@@ -52,6 +52,10 @@ class Document:
     spec: Spec
     place: str  # "pools.yaml:12"
 
+    def at_place(self, faults: Iterable[FieldError]) -> list[FieldError]:
+        head = f"{self.place}: {self.kind.name} {self.name}"
+        return [FieldError(f"{head}: {e.field}", e.message, e.way_out) for e in faults]
+
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
@@ -89,10 +93,7 @@ def read_files(files: Iterable[tuple[str, str]]) -> list[Document]:
                 )
             )
     for d in found:
-        faults += [
-            FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out)
-            for e in d.kind.validate(d.name, d.spec)
-        ]
+        faults += d.at_place(d.kind.validate(d.name, d.spec))
     if faults:
         raise Invalid(fields=faults)
     # Sorted, so that all runs lock rows in one order.
@@ -122,11 +123,7 @@ def diff_documents(documents: Iterable[Document]) -> list[ApplyResult]:
 
 def preflight_documents(documents: Iterable[Document]) -> None:
     """Raises Invalid with all faults that outside systems find. Called without a transaction."""
-    faults = [
-        FieldError(f"{d.place}: {d.kind.name} {d.name}: {e.field}", e.message, e.way_out)
-        for d in documents
-        for e in d.kind.ask(d.name, d.spec)
-    ]
+    faults = [fault for d in documents for fault in d.at_place(d.kind.ask(d.name, d.spec))]
     if faults:
         raise Invalid(fields=faults)
 

@@ -91,7 +91,7 @@ REGISTRY.register(_FromDatabase())
 
 def may_read(authorization: str, *, is_local: bool) -> bool:
     """With BERTH_METRICS_TOKEN set, metrics need the token; without it, a loopback address."""
-    token = getattr(settings, "BERTH_METRICS_TOKEN", "")
+    token: str = settings.BERTH_METRICS_TOKEN
     if not token:
         return is_local
     kind, _, given = authorization.partition(" ")

@@ -18,7 +18,6 @@ class RetryDecision:
     delay: float  # seconds until the operation is due again
     is_permanent: bool  # the operation stays visible until a person retries it
     stops_lane: bool  # other operations of the lane would fail in the same way
-    reason: str
 
 
 # A due time that no timer reaches; an infinite time does not fit into a datetime.
@@ -50,19 +49,9 @@ def decide_retry(
 ) -> RetryDecision:
     """Waits at least the provider's `retry_after`, and at most an hour."""
     if code == "permanent":
-        return RetryDecision(
-            FOREVER,
-            True,
-            False,
-            "The operation cannot succeed now. Fix the cause, then retry it by hand.",
-        )
+        return RetryDecision(FOREVER, is_permanent=True, stops_lane=False)
     backoff = BACKOFF.get(code, BACKOFF["unexpected"])
     delay = delay_after(attempts, backoff, draw)
     if retry_after is not None:
         delay = min(max(delay, retry_after), 3600.0)
-    return RetryDecision(
-        delay,
-        False,
-        code in STOPS_LANE,
-        f"Attempt {attempts} failed, the next is in {delay:.0f} s.",
-    )
+    return RetryDecision(delay, is_permanent=False, stops_lane=code in STOPS_LANE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-LONGEST = 200_000  # characters of a text in a form; PyYAML reads about 100,000 per second
+MAX_TEXT_LENGTH = 200_000  # characters of a text in a form; PyYAML reads about 100,000 per second
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -44,8 +44,8 @@ def load_yaml(text: str) -> Any:
     """The only document of a text; None for an empty text. Raises yaml.YAMLError for
     invalid YAML.
     """
-    if len(text) > LONGEST:
-        raise yaml.MarkedYAMLError(problem=f"the text is longer than {LONGEST} characters")
+    if len(text) > MAX_TEXT_LENGTH:
+        raise yaml.MarkedYAMLError(problem=f"the text is longer than {MAX_TEXT_LENGTH} characters")
     try:
         return yaml.load(text, Loader=StrictLoader)  # noqa: S506  (a SafeLoader)
     except RecursionError:

@@ -22,6 +22,7 @@ class SampleUnauthorised(Exception):
 class SampleAnswer:
     status: int
     body: Any
+    etag: str = ""
 
     @property
     def is_success(self) -> bool:
@@ -38,14 +39,16 @@ class SampleClient:
         self.connection: http.client.HTTPConnection | None = None
         self.is_away = False
 
-    def call(self, method: str, path: str, body: object = None, key: str = "") -> SampleAnswer:
+    def call(
+        self, method: str, path: str, body: object = None, key: str = "", etag: str = ""
+    ) -> SampleAnswer:
         """Send a request until the server answers it. Only for requests that may be repeated:
-        reads, calls with a generation, and creates with a key.
+        reads, calls with a generation or an ETag, and creates with a key.
         """
         failures = 0
         while True:
             try:
-                answer, wait = self._once(method, path, body, key)
+                answer, wait = self._once(method, path, body, key, etag)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self.close()
                 answer, wait = SampleAnswer(0, str(error) or type(error).__name__), 0.0
@@ -55,20 +58,24 @@ class SampleClient:
             if answer.status == 401:
                 raise SampleUnauthorised(answer.body)
             if answer.status and answer.status != 429 and answer.status < 500:
-                self._say_back()
+                self._log_back()
                 return answer
             if answer.status != 429:
-                self._say_away(answer)
+                self._log_away(answer)
             time.sleep(max(wait, min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE)))
             failures += 1
 
-    def _once(self, method: str, path: str, body: object, key: str) -> tuple[SampleAnswer, float]:
+    def _once(
+        self, method: str, path: str, body: object, key: str, etag: str
+    ) -> tuple[SampleAnswer, float]:
         if self.connection is None:
             kind = http.client.HTTPSConnection if self.is_https else http.client.HTTPConnection
             self.connection = kind(self.host, self.port, timeout=TIMEOUT)
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
         if key:
             headers["Idempotency-Key"] = key
+        if etag:
+            headers["If-Match"] = etag
         if body is not None:
             headers["Content-Type"] = "application/json"
         self.connection.request(
@@ -80,21 +87,21 @@ class SampleClient:
         is_json = "json" in (response.getheader("Content-Type") or "")
         found = json.loads(text) if text and is_json else None
         wait = float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 0.0
-        return SampleAnswer(response.status, found), wait
+        return SampleAnswer(response.status, found, response.getheader("ETag") or ""), wait
 
     def close(self) -> None:
         if self.connection is not None:
             self.connection.close()
         self.connection = None
 
-    def _say_away(self, answer: SampleAnswer) -> None:
+    def _log_away(self, answer: SampleAnswer) -> None:
         if not self.is_away:
             log_line(
                 f"the server does not answer ({answer.status or answer.body}); trying until it does"
             )
         self.is_away = True
 
-    def _say_back(self) -> None:
+    def _log_back(self) -> None:
         if self.is_away:
             log_line("the server answers again")
         self.is_away = False

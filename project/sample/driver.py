@@ -24,6 +24,7 @@ from urllib.parse import urlencode
 
 from project.sample.client import SampleClient, SampleUnauthorised, log_line
 from project.sample.planner import Planner
+from project.sample.rollouts import Rollouts
 from project.sample.scenario import (
     TEAMS,
     SampleClaim,
@@ -36,10 +37,11 @@ from project.sample.scenario import (
 )
 from project.settings import environment as env
 
-LOOK = 20.0  # seconds between two reads of all claims of the driver
-LOOK_QUEUE = 4.0  # the same while a claim waits
+READ_INTERVAL = 20.0  # seconds between two reads of all claims of the driver
+READ_INTERVAL_QUEUE = 4.0  # the same while a claim waits
 RUSH = 15.0  # seconds in which the first claims of a team come
 TOKEN_FILE, APPROVER_FILE = "sample-token", "sample-approver-token"  # in BERTH_HOME
+RELEASER_FILE = "sample-releaser-token"
 STATES = "waiting,blocked,bound,reserved,parked"
 
 
@@ -48,6 +50,7 @@ class Driver:
         self,
         client: SampleClient,
         approver: SampleClient | None = None,
+        releaser: SampleClient | None = None,
         *,
         chance: Random | None = None,
         teams: tuple[SampleTeam, ...] = TEAMS,
@@ -61,10 +64,11 @@ class Driver:
         self.pool_of: dict[int, str] = {}
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []
         self.tie = itertools.count()
-        self.look_at = 0.0
+        self.read_at = 0.0
         self.planner = (
             None if approver is None else Planner(client, approver, self.after, self.chance)
         )
+        self.rollouts = None if releaser is None else Rollouts(releaser, self.after)
 
     # -- time -----------------------------------------------------------------
     def after(self, seconds: float, call: Callable[[], None]) -> None:
@@ -72,7 +76,8 @@ class Driver:
 
     def run(self) -> None:
         self.user = self.client.call("GET", "me/").body["username"]
-        self.look()
+        self.skip_missing_pools()
+        self.read_claims()
         tasks = len(self.planner.known) if self.planner else 0
         log_line(
             f"drives {len(self.teams) + bool(self.planner)} pools; found {len(self.known) + tasks} "
@@ -81,20 +86,27 @@ class Driver:
         for team in self.teams:
             if team.pool not in self.pool_of.values():
                 for _ in range(count_opening_claims(team)):
-                    self.after(self.chance.uniform(0.0, RUSH), partial(self.ask, team))
+                    self.after(self.chance.uniform(0.0, RUSH), partial(self.create_claim, team))
             self.after(self.chance.uniform(0.1, 2.0), partial(self.arrive, team))
         if self.planner:
             self.planner.begin()
+        if self.rollouts:
+            self.rollouts.begin()
         while True:
-            due = min(self.look_at, self.agenda[0][0]) if self.agenda else self.look_at
+            due = min(self.read_at, self.agenda[0][0]) if self.agenda else self.read_at
             time.sleep(max(0.0, due - time.monotonic()))
             if self.agenda and self.agenda[0][0] <= time.monotonic():
                 heapq.heappop(self.agenda)[2]()
-            elif self.look_at <= time.monotonic():
-                self.look()
+            elif self.read_at <= time.monotonic():
+                self.read_claims()
+
+    def skip_missing_pools(self) -> None:
+        """A sample that an earlier version of Berth loaded has fewer pools."""
+        pools = {pool["name"] for pool in self.client.call("GET", "pools/").body["results"]}
+        self.teams = tuple(team for team in self.teams if team.pool in pools)
 
     # -- all claims -----------------------------------------------------------
-    def look(self) -> None:
+    def read_claims(self) -> None:
         """Read all live claims of the driver: start the work of newly bound claims, and forget
         claims that ended.
         """
@@ -107,19 +119,19 @@ class Driver:
         for gone in self.known.keys() - found.keys():
             self.forget(gone)
         for claim in found.values():
-            self.take_in(claim)
+            self.track_claim(claim)
         if self.planner:
             for gone in self.planner.known.keys() - found.keys():
                 self.planner.forget(gone)
         is_queue = self.planner is not None or any(
             state != "bound" for state in self.known.values()
         )
-        self.look_at = time.monotonic() + (LOOK_QUEUE if is_queue else LOOK)
+        self.read_at = time.monotonic() + (READ_INTERVAL_QUEUE if is_queue else READ_INTERVAL)
 
-    def take_in(self, claim: dict[str, Any]) -> None:
+    def track_claim(self, claim: dict[str, Any]) -> None:
         key = claim["key"] or ""
         if self.planner and (task := task_of(key)) is not None:
-            self.planner.take_in(claim, task)
+            self.planner.track_claim(claim, task)
         if (work := work_of(key)) is None or self.known.get(claim["id"]) == claim["state"]:
             return
         self.known[claim["id"]] = claim["state"]
@@ -141,20 +153,20 @@ class Driver:
             for claim, pool in self.pool_of.items()
         )
         if queue < team.longest_queue:  # a long pause of the pool must not collect thousands
-            self.ask(team)
+            self.create_claim(team)
         self.after(
             pause_before_next(team, time.time(), self.chance.random()), lambda: self.arrive(team)
         )
 
-    def ask(self, team: SampleTeam) -> None:
+    def create_claim(self, team: SampleTeam) -> None:
         key = key_of(team.pool, secrets.token_hex(6))
         work = work_of(key)
         assert work is not None
         answer = self.client.call("POST", "claims/", work.body(team.pool), key)
         if answer.is_success:
-            self.take_in(answer.body)
+            self.track_claim(answer.body)
             if answer.body["state"] != "bound":
-                self.look_at = min(self.look_at, time.monotonic() + LOOK_QUEUE)
+                self.read_at = min(self.read_at, time.monotonic() + READ_INTERVAL_QUEUE)
         else:
             log_line(
                 f"{team.pool} rejects a claim ({answer.status}): {describe_problem(answer.body)}"
@@ -168,15 +180,16 @@ class Driver:
             )
         if work.beat:
             self.after(
-                self.chance.uniform(0.2, 1.0) * work.beat, lambda: self.keep(number, work.beat)
+                self.chance.uniform(0.2, 1.0) * work.beat,
+                lambda: self.send_heartbeat(number, work.beat),
             )
         self.after(work.hold - age(claim["bound_at"]), lambda: self.release(number))
 
-    def keep(self, claim: int, beat: float) -> None:
+    def send_heartbeat(self, claim: int, beat: float) -> None:
         if self.known.get(claim) != "bound":
             return
         if self.act(claim, "keep"):
-            self.after(beat, lambda: self.keep(claim, beat))
+            self.after(beat, lambda: self.send_heartbeat(claim, beat))
 
     def release(self, claim: int) -> None:
         if self.known.get(claim) == "bound":
@@ -184,7 +197,7 @@ class Driver:
             self.forget(claim)
 
     def give_up(self, claim: int) -> None:
-        """Cancel a claim that still waits. If it was bound meanwhile, the next look finds it."""
+        """Cancel a claim that still waits. If it was bound meanwhile, the next read finds it."""
         if (
             self.known.get(claim, "bound") != "bound"
             and self.client.call(
@@ -234,7 +247,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # safe, because the driver has no state
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     url, file, pause = (sys.argv[1:] or [find_url()])[0], env.home() / TOKEN_FILE, 1.0
-    approver = env.home() / APPROVER_FILE
+    approver, releaser = env.home() / APPROVER_FILE, env.home() / RELEASER_FILE
     if not read_token(file):
         log_line(f"No sample is loaded ({file} is missing). Load it: manage.py sample load")
         return 1
@@ -243,8 +256,9 @@ def main() -> int:
             with (
                 closing(SampleClient(url, token)) as client,
                 closing(SampleClient(url, read_token(approver))) as ben,
+                closing(SampleClient(url, read_token(releaser))) as vera,
             ):
-                Driver(client, ben if ben.token else None).run()
+                Driver(client, ben if ben.token else None, vera if vera.token else None).run()
         except SampleUnauthorised:
             log_line(f"{url} rejects the token of the sample; trying again in {pause:g} s")
             time.sleep(pause)

@@ -3,12 +3,21 @@ approves or rejects plans. Some plans are left for people.
 """
 
 import secrets
+import time
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from project.sample.client import SampleClient, log_line
-from project.sample.scenario import HARBOUR, MOST_TASKS, VISITORS, TaskWork, key_of, task_of
+from project.sample.scenario import (
+    HARBOUR,
+    TASKS,
+    VISITORS,
+    TaskWork,
+    count_tasks_at,
+    key_of,
+    task_of,
+)
 from project.settings import environment as env
 
 PROGRAM = env.ROOT / "examples" / "hello" / "hello.py"
@@ -34,20 +43,20 @@ class Planner:
         self.visitors: set[int] = set()
 
     def begin(self) -> None:
-        for n in range(MOST_TASKS - len(self.known)):
-            self.after(0.4 * n, self.ask)
+        for n in range(max(TASKS) - len(self.known)):
+            self.after(0.4 * n, self.create_claim)
         self.after(self.chance.uniform(*PAUSE), self.arrive)
 
     def arrive(self) -> None:
-        if len(self.known) < MOST_TASKS:
-            self.ask()
+        if len(self.known) < count_tasks_at(time.time()):
+            self.create_claim()
         self.after(self.chance.uniform(*PAUSE), self.arrive)
 
-    def ask(self) -> None:
+    def create_claim(self) -> None:
         key, work = self.draw()
         answer = self.client.call("POST", "claims/", work.body(self.program), key)
         if answer.is_success:
-            self.take_in(answer.body, work)
+            self.track_claim(answer.body, work)
         else:
             log_line(f"{HARBOUR} rejects a task ({answer.status}): {answer.body}")
 
@@ -64,7 +73,7 @@ class Planner:
                 return key, work
             tries -= 1
 
-    def take_in(self, claim: dict[str, Any], work: TaskWork) -> None:
+    def track_claim(self, claim: dict[str, Any], work: TaskWork) -> None:
         number, state = claim["id"], claim["state"]
         if self.known.get(number) == state:
             return

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+RUNNERS = "runners"  # the pool whose number of members follows the demand
 LONG = (15 * 60.0, 25 * 60.0)  # seconds of the few long holds
 
 
@@ -18,7 +19,7 @@ class SampleTeam:
     """The claims of one pool. Their demand rises above the capacity and falls again."""
 
     pool: str
-    capacity: int  # slots
+    capacity: int  # slots of as many members as the pool may have
     period: float  # seconds from one peak to the next
     low: float  # demand at its lowest and highest, as a share of the capacity
     high: float
@@ -92,7 +93,7 @@ TEAMS = (
         capacity=64,
         period=540.0,
         low=0.3,
-        high=0.8,
+        high=1.3,
         hold=(20.0, 150.0),
         owners=("service:mqtt-bridge-{n}", "service:turn-{n}", "session:debug-{n}"),
         requests=(
@@ -105,6 +106,22 @@ TEAMS = (
         phase=0.7,
         long_share=0.02,
         urgent_share=0.0,
+    ),
+    SampleTeam(
+        pool=RUNNERS,
+        capacity=8,
+        period=720.0,
+        low=0.1,
+        high=1.25,
+        hold=(60.0, 150.0),
+        owners=("build:api-{n}", "build:web-{n}", "build:mobile-{n}"),
+        requests=(
+            {"kind": "build"},
+            {"kind": "build"},
+            {"kind": "build", "size": 2, "on_one_member": True},
+        ),
+        patience=150.0,
+        long_share=0.0,
     ),
 )
 BY_POOL = {team.pool: team for team in TEAMS}
@@ -162,7 +179,8 @@ SHIPS = (
     "tern",
 )
 CARGO = ("coffee", "timber", "mail", "grain", "machines", "passengers", "nothing")
-MOST_TASKS = 9  # live at once
+TASKS = (4, 9)  # live at once: at the lowest and at the highest demand, and after the start
+TASK_PERIOD = 600.0  # seconds from one peak to the next
 VISITORS = 2  # plans left for people
 COMMENTS = ("as agreed with the harbour office", "looks right", "the pilot knows", "fine with me")
 OBJECTIONS = ("not before the ferry has left", "that berth is too shallow")
@@ -236,8 +254,19 @@ def demand_at(team: SampleTeam, now: float) -> float:
     """Wanted slots at a moment of wall-clock time, so that a restarted driver continues the same
     wave.
     """
-    wave = (1 + math.sin(2 * math.pi * (now / team.period + team.phase))) / 2
+    wave = wave_at(now / team.period + team.phase)
     return team.capacity * (team.low + (team.high - team.low) * wave)
+
+
+def count_tasks_at(now: float) -> int:
+    """How many tasks may be live at a moment of wall-clock time."""
+    low, high = TASKS
+    return round(low + (high - low) * wave_at(now / TASK_PERIOD))
+
+
+def wave_at(periods: float) -> float:
+    """Between 0 and 1, with one peak in each period."""
+    return (1 + math.sin(2 * math.pi * periods)) / 2
 
 
 def pause_before_next(team: SampleTeam, now: float, draw: float) -> float:

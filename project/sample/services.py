@@ -7,6 +7,7 @@ missing pools. Each load creates new tokens, because the secrets are only in the
 import hashlib
 import os
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils import timezone
 
 from claims.lifecycle.pool_deletion import delete_pool
 from pools.access.tokens import create_token, revoke_token
@@ -22,18 +24,22 @@ from pools.lifecycle.services import create_pool
 from pools.models import Grant, Pool, Token
 from pools.providers.base import has_agents
 from pools.roles.services import create_grant
+from pools.scaling.schedule import DAYS
 from project.kernel.db.locks import SAMPLE, lock_in_transaction
-from project.kernel.embedded.process import write_private
 from project.kernel.errors import Conflict
+from project.kernel.security.private_files import write_private
+from project.sample.scenario import HARBOUR, RUNNERS
 from project.settings import environment as env
 
 POOLS = Path(__file__).with_name("pools.yaml")
 GROUP = "Sample"
 USER = "sample"
 APPROVER = "ben"  # approves or rejects some plans, so that the sample shows whole tasks
+RELEASER = "vera"  # changes a label of the runners, so that the sample shows outdated members
 TOKEN = "driver"  # noqa: S105  its name
-ROLES = {USER: "claimant", APPROVER: "approver"}
+ROLES = {USER: "claimant", APPROVER: "approver", RELEASER: "admin"}
 REASON = "the sample"
+FREEZE_AHEAD, FREEZE_LENGTH = timedelta(hours=12), timedelta(hours=4)
 
 
 def load_sample() -> list[str]:
@@ -48,8 +54,10 @@ def load_sample() -> list[str]:
             pools.append(pool)
             lines.append(f"pool {pool.name} {'is created' if is_new else 'exists already'}")
         secret = _make_token(USER, pools)
-        approver = _make_token(APPROVER, [pool for pool in pools if has_agents(spec_of(pool))])
+        approver = _make_token(APPROVER, [pool for pool in pools if pool.name == HARBOUR])
+        releaser = _make_token(RELEASER, [pool for pool in pools if pool.name == RUNNERS])
     write_private(approver_file(), f"{approver}\n")
+    write_private(releaser_file(), f"{releaser}\n")
     write_private(token_file(), f"{secret}\n")
     return [*lines, f"the driver's token is in {token_file()}"]
 
@@ -58,7 +66,7 @@ def remove_sample() -> list[str]:
     """Stop the driver, and delete each pool with its claims. Events stay. Returns sentences on what
     was done.
     """
-    for file in (token_file(), approver_file()):
+    for file in (token_file(), approver_file(), releaser_file()):
         file.unlink(missing_ok=True)
     with transaction.atomic():
         lock_in_transaction(SAMPLE, "sample")
@@ -96,6 +104,10 @@ def approver_file() -> Path:
     return Path(settings.BERTH_HOME) / "sample-approver-token"
 
 
+def releaser_file() -> Path:
+    return Path(settings.BERTH_HOME) / "sample-releaser-token"
+
+
 def site_folder() -> Path:
     """The folder that the sample's tasks write to. Where Berth runs as root, tasks run as other
     users, who cannot enter a private home.
@@ -105,6 +117,14 @@ def site_folder() -> Path:
         return home / "sample-site"
     digest = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]
     return env.work() / f"berth-sample-{digest}"  # `_make_site` checks its owner
+
+
+def find_freeze(now: datetime) -> dict[str, object]:
+    """The window of the weekly freeze: near, but not while a newcomer looks at the sample."""
+    start = now.astimezone(UTC) + FREEZE_AHEAD
+    end = start + FREEZE_LENGTH
+    days = [DAYS[start.weekday()]]
+    return {"days": days, "from": f"{start:%H}:00", "to": f"{end:%H}:00", "zone": "UTC"}
 
 
 def read_configs() -> list[dict[str, Any]]:
@@ -130,6 +150,8 @@ def _make_pool(config: dict[str, Any]) -> tuple[Pool, bool]:
     pool = Pool.objects.filter(LIVE, name=config["name"]).first()
     if "env" in config.get("task", {}):
         config["task"]["env"]["HELLO_TARGET"] = str(_make_site())
+    for freeze in config.get("scaling", {}).get("freeze", ()):
+        freeze |= find_freeze(timezone.now())
     if pool is None:
         return create_pool(config, reason=REASON), True
     if pool.spec.get("group") != GROUP:

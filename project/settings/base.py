@@ -175,6 +175,8 @@ BERTH_HEAD_BYTES = 65_536
 # Trusted proxies, which may set X-Forwarded-For and X-Forwarded-Proto: addresses and networks,
 # comma-separated.
 BERTH_TRUSTED_PROXIES = read_proxies("BERTH_TRUSTED_PROXIES", "")
+# Seconds after its bind in which a claim is not lost with its member.
+BERTH_LOST_GRACE = 10.0
 # Calls that the event loop answers if it can (project.kernel.http.deferred).
 BERTH_SHORT_CALLS = {"/api/v1/claims/": "POST"}
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4_000_000
@@ -218,7 +220,6 @@ BERTH_DISK_RESERVE = read_bytes("BERTH_DISK_RESERVE", "500MB")
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
-USE_TZ = True
 DATETIME_FORMAT = "Y-m-d H:i:s"
 DATE_FORMAT = "Y-m-d"
 
@@ -259,6 +260,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "project.schema.add_pool_config",
+        "project.schema_links.add_links",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
@@ -279,10 +281,7 @@ CHANNEL_LAYERS = {
 }
 
 CELERY_BROKER_URL = REDIS_URL or "redis://127.0.0.1:1/0"
-CELERY_RESULT_BACKEND = None
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_SERIALIZER = "json"
-CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
@@ -332,13 +331,16 @@ BERTH_PROVIDERS = env.list_providers()
 # Kinds of providers that new pools and new members may have, like static,kubernetes. Empty: all
 # of BERTH_PROVIDERS.
 BERTH_ALLOWED_PROVIDERS = env.list_words("BERTH_ALLOWED_PROVIDERS")
+# Addresses on which forwarders listen, and networks from which each gets an address of its own.
+# Empty: 127.0.0.1 and ::1 (pools/providers/forwarder/addresses.py).
+BERTH_FORWARDER_BIND = env.list_words("BERTH_FORWARDER_BIND")
 # All claimants are trusted: tasks on this machine may read Berth's own passwords and keys
 # (pools.providers.local.protection).
 BERTH_TRUST_CLAIMANTS = env.is_on("BERTH_TRUST_CLAIMANTS")
 # Folders that tasks in namespaces may write to, besides their own.
 BERTH_TASK_FOLDERS = env.list_words("BERTH_TASK_FOLDERS")
 # Users of the sample's driver. They do not count as people unless they have a password.
-BERTH_PROGRAM_USERS = ("sample", "ben")
+BERTH_PROGRAM_USERS = ("sample", "ben", "vera")
 BERTH_IS_LOOPBACK = False  # whether Berth listens on loopback alone
 # The name that marks objects of this installation in outside systems; empty: a random name in the
 # database. A copy of a database needs a different name.

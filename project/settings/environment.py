@@ -4,11 +4,11 @@ without Django.
 
 import json
 import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from project.kernel.security.private_files import read_secret
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_PROVIDERS = ("static", "local", "agents")  # in the form of a new pool
@@ -88,19 +88,9 @@ def redis_url() -> str:
     return os.environ.get("REDIS_URL") or running().get("REDIS_URL", "")
 
 
-def secret(name: str, size: int = 48) -> str:
+def secret(name: str) -> str:
     """A random secret of this installation, stored in the state folder for its owner only."""
-    file = home() / name
-    if not file.exists():
-        home().mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = file.with_name(f"{name}.{os.getpid()}")
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
-            new.write(secrets.token_urlsafe(size))
-        # If several processes start at once, the first file counts. The link makes it appear whole.
-        with suppress(FileExistsError):
-            os.link(scratch, file)
-        scratch.unlink()
-    return file.read_text().strip()
+    return read_secret(home() / name, 48)
 
 
 def libpq(url: str) -> dict[str, str]:

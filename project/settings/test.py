@@ -9,3 +9,4 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True
 WHITENOISE_USE_FINDERS = True
 BERTH_IS_LOOPBACK = True
+BERTH_LOST_GRACE = 0.0  # tests of the grace set it

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Callable, Sequence
 
 from .common.errors import Unusable
-from .common.log import Journal
+from .common.log import AgentLog
 from .common.state import State
 from .earlier_runs import Leftovers
 from .loop import Agent, Message
 from .processes.init import Init
 from .processes.isolation import Isolation
-from .processes.namespaces import why_not
+from .processes.namespaces import find_obstacle
 from .processes.process_table import children
 from .processes.users import TaskUsers, end_strays
 from .runner import Context
@@ -157,7 +157,7 @@ def start(options: argparse.Namespace) -> int:
         code = Init().split()
         if code is not None:
             return code
-    journal = Journal()
+    log = AgentLog()
     try:
         if not options.state:
             raise Unusable("Give the state folder of the agent in --state.")
@@ -175,7 +175,7 @@ def start(options: argparse.Namespace) -> int:
         base = choose_base(state.folder, options.work, users.is_separate)
         isolation = read_isolation(options, state, base)
         if not users.is_separate and isolation is None:
-            journal.note(
+            log.info(
                 "tasks run as the agent's user and can read its token: run the agent as root, or "
                 "on a separate machine"
             )
@@ -187,7 +187,7 @@ def start(options: argparse.Namespace) -> int:
             users,
             secrets.token_hex(8),
             state.identify(),
-            journal,
+            log,
             lambda: inbox.put(("wake", None)),
         )
         context.isolation = isolation
@@ -197,7 +197,7 @@ def start(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: inbox.put(("signal", int(number))))
     children.adopt()
-    journal.note("starts", version=name_version(), url=options.url, state=state.folder, work=base)
+    log.info("starts", version=name_version(), url=options.url, state=state.folder, work=base)
     return Agent(context, options.exit_when_away, options.give_up, inbox, options.end_within).run()
 
 
@@ -210,7 +210,7 @@ def read_isolation(options: argparse.Namespace, state: State, base: Path) -> Iso
             "have separate users."
         )
     with tempfile.TemporaryDirectory(dir=str(base)) as scratch:
-        if why := why_not(scratch):
+        if why := find_obstacle(scratch):
             raise Unusable(f"--isolation namespaces is not possible here. {why}")
     hidden = [str(state.folder), str(base), str(Path(options.token_file).absolute()), *options.hide]
     return Isolation(tuple(hidden), tuple(options.writable))

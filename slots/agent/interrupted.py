@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EVERY = 2.0  # seconds between two checks
 MOST_NAMED = 20
-LONGEST = 300
+MAX_TEXT_LENGTH = 300
 
 
 class InterruptReport(threading.Thread):
@@ -44,9 +44,9 @@ class InterruptReport(threading.Thread):
 
     def _send(self, waits_for: list[str]) -> bool:
         left = max(0, math.ceil(self.until - time.monotonic()))
-        named = [self.job.clean(each)[:LONGEST] for each in waits_for[:MOST_NAMED]]
+        named = [self.job.clean(each)[:MAX_TEXT_LENGTH] for each in waits_for[:MOST_NAMED]]
         body = {
-            "why": self.job.clean(self.why)[:LONGEST],
+            "why": self.job.clean(self.why)[:MAX_TEXT_LENGTH],
             "wait_s": left,
             "waits_for": named,
             "more": len(waits_for) - len(named),

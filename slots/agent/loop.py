@@ -16,7 +16,7 @@ from typing import Any, Callable, Tuple, TypeVar
 
 from .common.errors import AgentError, TokenRejected
 from .common.json_types import Json
-from .common.log import Journal
+from .common.log import AgentLog
 from .common.state import ACCEPTED, FINISHED, LOST, REPORTED, Record, write_whole
 from .earlier_runs import Leftovers
 from .executors.outcome import name_platform
@@ -77,8 +77,8 @@ class Agent:
         self.poller = Poller(context, self.inbox.put, self.hello)
 
     @property
-    def journal(self) -> Journal:
-        return self.context.journal
+    def log(self) -> AgentLog:
+        return self.context.log
 
     # Start
 
@@ -88,15 +88,15 @@ class Agent:
         """
         context = self.context
         for name in context.state.load():
-            self.journal.error("unreadable record, its run counts as lost", file=name)
+            self.log.error("unreadable record, its run counts as lost", file=name)
         self.leftovers.find()
         if not self.leftovers.end_unattended(LEFT_OVER_GRACE):
-            self.journal.error("processes of earlier tasks cannot be ended")
+            self.log.error("processes of earlier tasks cannot be ended")
         for record in context.state.list_records():
             if record.phase == FINISHED:
                 self._report(record)
             elif record in self.leftovers.ending:
-                self.journal.note("still ended by its reaper", run=record.name, stage=record.stage)
+                self.log.info("still ended by its reaper", run=record.name, stage=record.stage)
             elif record.phase != REPORTED and not self._lose(record):
                 self.leftovers.ending.append(record)
         self._try(self._sweep)
@@ -109,7 +109,7 @@ class Agent:
         rescue_state(state, record)
         if is_left_behind(state, record):
             if not record.extra.get("is_left_behind"):
-                self.journal.error(
+                self.log.error(
                     "the state of the apply cannot be copied: free some space",
                     run=record.name,
                     folder=rescued_folder(state),
@@ -118,7 +118,7 @@ class Agent:
             return False
         record.status = record.fate
         self.lost.append(record)
-        self.journal.note(
+        self.log.info(
             "left by an earlier start",
             run=record.name,
             phase=record.phase,
@@ -151,9 +151,9 @@ class Agent:
             for record in state.list_records()
             if record.phase == FINISHED
         }
-        for folder in [*self.context.base.iterdir(), *state.spools.iterdir()]:
+        for folder in [*self.context.base.iterdir(), *state.log_folders.iterdir()]:
             if folder.name not in known and not remove(folder):
-                self.journal.error("folder cannot be removed", folder=folder)
+                self.log.error("folder cannot be removed", folder=folder)
 
     # Reports to the server
 
@@ -191,7 +191,7 @@ class Agent:
         answer = read_hello(self.context.client.post("hello/", body))
         self.context.limits, self.context.grace_s = answer.limits, answer.grace_s
         self.inbox.put(("reported", lost))
-        self.journal.note("hello", member=answer.member, pool=answer.pool, runs=len(runs))
+        self.log.info("hello", member=answer.member, pool=answer.pool, runs=len(runs))
         return answer
 
     def load(self) -> Json:
@@ -247,7 +247,7 @@ class Agent:
         try:
             return step(*given)
         except Exception as error:
-            self.journal.trace(f"{step.__name__.strip('_')} failed", error)
+            self.log.trace(f"{step.__name__.strip('_')} failed", error)
             return None
 
     def _handle_message(self, message: Message) -> int | None:
@@ -275,7 +275,7 @@ class Agent:
         if any(run.is_executing for run in self.runs.values()):
             return None
         if self.refused_since is not None and now - self.refused_since > self.give_up:
-            self.journal.error(
+            self.log.error(
                 "the server has refused this agent's token for too long: replace the token",
                 url=self.context.client.host,
             )
@@ -285,15 +285,13 @@ class Agent:
             and self.is_away_since is not None
             and now - self.is_away_since > self.exit_when_away
         ):
-            self.journal.note("the server is away and no task runs: this agent ends")
+            self.log.info("the server is away and no task runs: this agent ends")
             return 0
         return None
 
     def _handle_signal(self, number: int) -> None:
         if not self.is_ending:
-            self.journal.note(
-                "ends when its tasks have ended", signal=number, running=len(self.runs)
-            )
+            self.log.info("ends when its tasks have ended", signal=number, running=len(self.runs))
             self.is_ending = self.poller.is_ending = True
             self.end_asked_at = time.monotonic()
             if number != 2:  # SIGINT does not wait
@@ -304,7 +302,7 @@ class Agent:
     def _end_all(self, why: str) -> None:
         for run in list(self.runs.values()):
             if run.is_executing and not run.stop.event.is_set():
-                self.journal.note("ended here", run=run.record.name, why=why)
+                self.log.info("ended here", run=run.record.name, why=why)
                 run.stop.order(why, is_quit=True)
 
     def _end_in_time(self) -> None:
@@ -367,7 +365,7 @@ class Agent:
         }
         for record in self.context.state.sweep(claims):
             if not remove(self.context.base / record.name):
-                self.journal.error("folder cannot be removed", folder=record.name)
+                self.log.error("folder cannot be removed", folder=record.name)
 
     def _reconcile(self) -> None:
         """Start and stop runs so that they equal the last orders, which may be repeated."""
@@ -420,7 +418,7 @@ class Agent:
                 remove(self.context.base / record.name)
                 with contextlib.suppress(OSError):
                     self.context.state.save(record)
-                self.journal.note("folder of a plan removed", run=record.name)
+                self.log.info("folder of a plan removed", run=record.name)
 
     def _collect(self) -> None:
         if children.is_adopting and time.monotonic() - self.collected_at > COLLECT_EVERY:
@@ -472,7 +470,7 @@ class Agent:
         try:
             self._start(record, order)
         except Exception as error:
-            self.journal.trace("the run cannot start", error, run=record.name)
+            self.log.trace("the run cannot start", error, run=record.name)
             self.not_begun[key] = time.monotonic()
             return False
         return True
@@ -495,7 +493,7 @@ class Agent:
         try:
             self._start(record, None)
         except Exception as error:
-            self.journal.trace("the run cannot be reported yet", error, run=record.name)
+            self.log.trace("the run cannot be reported yet", error, run=record.name)
             self.unreported[record.key] = time.monotonic() + REPORT_AGAIN, record
 
     def _report_again(self) -> None:
@@ -529,7 +527,7 @@ class Agent:
                         self._report_lost([record])
                 self.context.client.post("goodbye/", {}, timeout=5)
             except AgentError as error:
-                self.journal.note("no goodbye", error=error)
+                self.log.info("no goodbye", error=error)
         for run in list(self.runs.values()):
             run.join(2)
         self.context.client.close()
@@ -542,5 +540,5 @@ class Agent:
                 self.context.state.folder / "ended.json",
                 json.dumps({"why": why, "pid": os.getpid()}).encode(),
             )
-        self.journal.note("ended", code=code)
+        self.log.info("ended", code=code)
         return code

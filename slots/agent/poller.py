@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOAD_EVERY = 60.0
 TOKEN_EVERY = 10.0  # seconds between two reads of the token file
-LONGEST = 10.0  # seconds between two tries
+MAX_PAUSE = 10.0  # seconds between two tries
 SLOW = 15.0  # seconds between tries with a refused token
 AWAY_LONG = 10.0  # seconds without an answer after which the agent sends hello again
 LOOK = 1.0  # seconds of one wait: meanwhile the loop may ask for a hello, or end the agent
@@ -46,7 +46,7 @@ class Poller(threading.Thread):
         self.heard_at = time.monotonic()
         self.load_at = time.monotonic()
         self.token_at = time.monotonic()
-        self.opener = ChannelOpener(context.client, context.journal)
+        self.opener = ChannelOpener(context.client, context.log)
         self.channel: Channel | None = None
         self.lock = threading.Lock()
         self.stopped: list[StopOrder] = []
@@ -69,7 +69,7 @@ class Poller(threading.Thread):
 
     def run(self) -> None:
         self.stopper.start()
-        backoff, refusals, quick = RetryDelay(most=LONGEST), RetryDelay(first=5.0, most=SLOW), 0
+        backoff, refusals, quick = RetryDelay(most=MAX_PAUSE), RetryDelay(first=5.0, most=SLOW), 0
         quit_now = self.context.quit_now
         while not quit_now.is_set():
             begin = time.monotonic()
@@ -85,12 +85,12 @@ class Poller(threading.Thread):
             except (TokenRejected, ServerUnavailable, RequestRefused) as error:
                 reason: AgentError = error
             except Exception as error:  # no error may end the polls
-                self.context.journal.trace("poll failed", error)
+                self.context.log.trace("poll failed", error)
                 reason = ServerUnavailable(str(error))
             delay = (refusals if isinstance(reason, TokenRejected) else backoff).next()
             if time.monotonic() - self.heard_at > AWAY_LONG:
                 self.needs_hello = True
-            self.context.journal.note("no orders", error=reason, again_s=round(delay, 1))
+            self.context.log.info("no orders", error=reason, again_s=round(delay, 1))
             self.put(("away", reason))
             quit_now.wait(delay)
         if self.channel is not None:
@@ -111,8 +111,8 @@ class Poller(threading.Thread):
         if time.monotonic() - self.token_at > TOKEN_EVERY:
             self.token_at = time.monotonic()
             if self.load is not None and self.context.client.renew(self.load()):
-                self.context.journal.note("uses a new token")
-        self.channel = self.channel or self.opener.take()
+                self.context.log.info("uses a new token")
+        self.channel = self.channel or self.opener.get_open()
         if self.channel is not None:
             self._listen(self.channel)
         else:
@@ -120,7 +120,7 @@ class Poller(threading.Thread):
 
     def _poll(self) -> None:
         # A short poll while a connection is being opened.
-        wait = min(self.wait_s, max(LOOK, self.opener.until_look))
+        wait = min(self.wait_s, max(LOOK, self.opener.until_check))
         have = urllib.parse.quote(self.version, safe="")
         orders = read_orders(
             self.context.client.get(f"orders/?wait={wait:g}&have={have}", timeout=wait + 15)
@@ -174,13 +174,13 @@ class Poller(threading.Thread):
                     self.context.client.post("stopped/", {"slots": slots})
                     backoff.reset()
                 except RequestRefused as error:
-                    self.context.journal.note("stopped, refused", error=error)
+                    self.context.log.info("stopped, refused", error=error)
                 except Exception as error:
                     # Every error is retried, because an unreported slot is never used again.
                     if isinstance(error, (ServerUnavailable, TokenRejected)):
-                        self.context.journal.note("stopped, not sent", error=error)
+                        self.context.log.info("stopped, not sent", error=error)
                     else:
-                        self.context.journal.trace("stopped, not sent", error)
+                        self.context.log.trace("stopped, not sent", error)
                     self.context.quit_now.wait(backoff.next())
                     continue
                 with self.lock:

@@ -30,7 +30,7 @@ class Reporter:
     def __init__(self, context: Context, record: Record) -> None:
         self.context, self.record = context, record
         self.folder = Folder(context.base / str(record.extra.get("folder") or record.name))
-        self.spool_folder = context.state.spools / record.name
+        self.log_folder = context.state.log_folders / record.name
 
     def report(self) -> None:
         quit_now: threading.Event = self.context.quit_now
@@ -38,14 +38,14 @@ class Reporter:
         try:
             self._ship_log()
         except Exception as error:  # the result matters more than the log
-            self.context.journal.trace("log not sent", error, run=self.record.name)
+            self.context.log.trace("log not sent", error, run=self.record.name)
         while not quit_now.is_set():
             try:
                 self._send()
                 break
             except (ServerUnavailable, TokenRejected) as error:
                 delay = backoff.next()
-                self.context.journal.note(
+                self.context.log.info(
                     "result not sent", run=self.record.name, error=error, again_s=round(delay, 1)
                 )
                 quit_now.wait(delay)
@@ -67,27 +67,27 @@ class Reporter:
 
     def _ship_log(self, last_words: str = "") -> None:
         """Upload the rest of the log."""
-        if not self.spool_folder.is_dir():
+        if not self.log_folder.is_dir():
             return
-        spool = LogBuffer.reopen(self.spool_folder)
+        log_buffer = LogBuffer.reopen(self.log_folder)
         if last_words:
-            spool.say(last_words)
-        spool.end()
-        saying = self.context.journal.saying(self.record.name)
+            log_buffer.append_line(last_words)
+        log_buffer.end()
+        log = self.context.log.bind(self.record.name)
         shipper = LogUploader(
             self.context.client,
             f"{self.record.path}log/",
-            spool,
+            log_buffer,
             self.context.limits.chunk_bytes,
             self.context.quit_now,
-            saying,
+            log,
         )
         shipper.next = self.record.log_next
         shipper.run()
         self.record.log_next = shipper.next
         if self.record.result:
             self.record.result["log"]["next"] = shipper.next
-        spool.close()
+        log_buffer.close()
 
     def _send(self) -> None:
         record = self.record
@@ -113,7 +113,7 @@ class Reporter:
             record.keep = (
                 bool(answer.get("keep")) and record.step == "plan" and self.folder.is_there
             )
-            self.context.journal.note(
+            self.context.log.info(
                 "reported",
                 run=record.name,
                 outcome=result["outcome"],
@@ -121,7 +121,7 @@ class Reporter:
                 keep=record.keep,
             )
         except RequestRefused as error:
-            self.context.journal.note(
+            self.context.log.info(
                 "result refused", run=record.name, outcome=result["outcome"], error=error
             )
             record.keep = False
@@ -134,7 +134,7 @@ class Reporter:
         except RequestRefused as error:
             if error.status not in (400, 422):
                 raise
-            self.context.journal.error("result rejected", run=self.record.name, error=error)
+            self.context.log.error("result rejected", run=self.record.name, error=error)
             return self.context.client.post(
                 path, {name: result.get(name) for name in BARE}, timeout=30
             )
@@ -168,12 +168,10 @@ class Reporter:
             return
         try:
             send_state(self.context.client, record.key, file)
-            self.context.journal.note("rescued state sent", run=record.name)
+            self.context.log.info("rescued state sent", run=record.name)
             return
         except RequestRefused as error:
-            self.context.journal.error(
-                "rescued state refused", run=record.name, error=error, file=file
-            )
+            self.context.log.error("rescued state refused", run=record.name, error=error, file=file)
             why = error.detail or error.code
         except OSError as error:
             why = f"{error}"
@@ -193,7 +191,7 @@ class Reporter:
         state = self.context.state.folder
         if not is_left_behind(state, self.record):
             return
-        shutil.rmtree(self.spool_folder, ignore_errors=True)
+        shutil.rmtree(self.log_folder, ignore_errors=True)
         if not rescue_state(state, self.record):
             raise ServerUnavailable(
                 f"the state of the apply cannot be copied to {rescued_folder(state)}: free some "
@@ -218,10 +216,10 @@ class Reporter:
         try:
             self.context.state.save(record)
         except OSError as error:
-            self.context.journal.error("record not saved", run=record.name, error=error)
+            self.context.log.error("record not saved", run=record.name, error=error)
 
     def _clear(self) -> None:
-        shutil.rmtree(self.spool_folder, ignore_errors=True)
+        shutil.rmtree(self.log_folder, ignore_errors=True)
         records = [
             each for each in self.context.state.list_records() if each.claim == self.record.claim
         ]

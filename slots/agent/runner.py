@@ -17,7 +17,7 @@ from .common.errors import (
     TaskFailed,
     TokenRejected,
 )
-from .common.log import Journal
+from .common.log import AgentLog
 from .common.state import FINISHED, LAUNCHING, LOST, REPORTED, Record, State
 from .executors import command, terraform
 from .executors.job import Cancellation, Job
@@ -52,7 +52,7 @@ class Context:
     users: TaskUsers
     boot: str
     identity: str
-    journal: Journal
+    log: AgentLog
     wake: Callable[[], None]
     limits: UploadLimits = field(default_factory=UploadLimits)
     isolation: Isolation | None = None
@@ -83,7 +83,7 @@ class TaskThread(threading.Thread):
         return self.is_executing or (not self.is_done and has_state)
 
     def run(self) -> None:
-        journal, record = self.context.journal, self.record
+        log, record = self.context.log, self.record
         try:
             if self.order is not None:
                 self._begin_and_execute(self.order)
@@ -92,9 +92,9 @@ class TaskThread(threading.Thread):
             elif record.status == LOST:
                 Reporter(self.context, record).report_lost()
         except OSError as error:
-            journal.error("run failed on this machine", run=record.name, error=error)
+            log.error("run failed on this machine", run=record.name, error=error)
         except Exception as error:  # other runs go on; the next start repeats the report
-            journal.trace("run failed", run=record.name, error=error)
+            log.trace("run failed", run=record.name, error=error)
         finally:
             self.is_executing = False
             self.is_done = True
@@ -108,7 +108,7 @@ class TaskThread(threading.Thread):
         self.stop_timeout_s = work.stop_timeout_s
         self.record.phase = LAUNCHING
         self.context.state.save(self.record)
-        user = self.context.users.take()
+        user = self.context.users.acquire()
         try:
             self._execute(work, user)
         finally:
@@ -129,7 +129,7 @@ class TaskThread(threading.Thread):
                 context.client.post(f"{record.path}started/", {"boot": context.boot})
                 if self.stop.is_quit:
                     return None  # the loop reports that no program has run
-                context.journal.note(
+                context.log.info(
                     "started",
                     run=record.name,
                     step=record.step,
@@ -139,7 +139,7 @@ class TaskThread(threading.Thread):
                 return work
             except (ServerUnavailable, TokenRejected) as error:
                 delay = backoff.next()
-                context.journal.note(
+                context.log.info(
                     "cannot begin yet", run=record.name, error=error, again_s=round(delay, 1)
                 )
                 self.stop.event.wait(delay)
@@ -148,7 +148,7 @@ class TaskThread(threading.Thread):
                     # The server may have received the start, so the loop reports that no program
                     # has run.
                     return None
-                context.journal.note("not begun", run=record.name, reason=error)
+                context.log.info("not begun", run=record.name, reason=error)
                 # No program has run, so a repeated order may start the run again.
                 context.state.forget(record)
                 record.phase, record.status = REPORTED, NOT_HERE
@@ -158,8 +158,8 @@ class TaskThread(threading.Thread):
     def _execute(self, work: WorkOrder, user: User | None) -> None:
         context, record = self.context, self.record
         secrets = spell([*work.secrets.values(), context.client.token])
-        spool = LogBuffer(
-            context.state.spools / record.name,
+        log_buffer = LogBuffer(
+            context.state.log_folders / record.name,
             work.limits.log_head_bytes,
             work.limits.log_tail_bytes,
             Masker(secrets),
@@ -167,10 +167,10 @@ class TaskThread(threading.Thread):
         shipper = LogUploader(
             context.client,
             f"{record.path}log/",
-            spool,
+            log_buffer,
             context.limits.chunk_bytes,
             context.quit_now,
-            context.journal.saying(record.name),
+            context.log.bind(record.name),
         )
         shipper.start()
         folder = Folder(context.base / record.name)
@@ -181,7 +181,7 @@ class TaskThread(threading.Thread):
                 context.state,
                 folder,
                 user,
-                spool,
+                log_buffer,
                 secrets,
                 self.mark,
                 context.grace_s,
@@ -197,9 +197,9 @@ class TaskThread(threading.Thread):
                 job.has_ended.set()
             result.reason = job.clean(result.reason)[:LONGEST_REASON]
             if result.reason:
-                spool.say(f"Berth: {result.reason}")
+                log_buffer.append_line(f"Berth: {result.reason}")
         finally:
-            spool.end()
+            log_buffer.end()
         folder.lock()
         if self.stop.is_quit and result.outcome == "cancelled":
             shipper.join(LAST_WORDS)
@@ -211,9 +211,9 @@ class TaskThread(threading.Thread):
         record.extra["folder"] = job.folder.top.name
         totals = {
             "next": 0,
-            "bytes": spool.written + spool.left_out,
-            "lines": spool.count_lines(),
-            "left_out": spool.left_out,
+            "bytes": log_buffer.written + log_buffer.left_out,
+            "lines": log_buffer.count_lines(),
+            "left_out": log_buffer.left_out,
         }
         left = len(record.extra.get("left") or ())
         record.result = {
@@ -222,14 +222,14 @@ class TaskThread(threading.Thread):
             **({"left_running": left} if left else {}),
         }
         self._save_result()
-        context.journal.note(
+        context.log.info(
             "ended", run=record.name, outcome=result.outcome, code=result.code, reason=result.reason
         )
         self.is_executing = False
         context.wake()
         shipper.join()
         record.log_next = shipper.next
-        spool.close()
+        log_buffer.close()
 
     def _perform(self, job: Job) -> StepOutcome:
         work = job.work
@@ -268,7 +268,7 @@ class TaskThread(threading.Thread):
         try:
             self.context.state.save(self.record)
         except OSError:
-            shutil.rmtree(self.context.state.spools / self.record.name, ignore_errors=True)
+            shutil.rmtree(self.context.state.log_folders / self.record.name, ignore_errors=True)
             if not self.record.has_plan:
                 remove(self.context.base / self.record.name)
             with contextlib.suppress(OSError):  # this process still reports the run
@@ -279,8 +279,8 @@ def add_progress(job: Job, reason: str) -> str:
     """Append the progress of an apply to the reason, which is cut to fit."""
     if job.progress is None:
         return reason
-    said = job.clean(job.progress.describe())
+    progress = job.clean(job.progress.describe())
     reason = job.clean(reason)
-    room = LONGEST_REASON - len(said) - 2
+    room = LONGEST_REASON - len(progress) - 2
     short = reason if len(reason) <= room else f"{reason[: room - 1]}…"
-    return f"{short if short.endswith(('.', '…')) else f'{short}.'} {said}"
+    return f"{short if short.endswith(('.', '…')) else f'{short}.'} {progress}"

@@ -100,7 +100,7 @@ class StateSender:
             self.thread.start()
 
     def _send_all(self, left: dict[Key, Path]) -> None:
-        journal = self.context.journal
+        log = self.context.log
         try:
             for key, path in left.items():
                 if self.context.quit_now.is_set():
@@ -108,7 +108,7 @@ class StateSender:
                 name = f"{key[0]}-{key[1]}"
                 try:
                     is_kept = send_state(self.context.client, key, path)
-                    journal.note(
+                    log.info(
                         "rescued state sent" if is_kept else "rescued state discarded by order",
                         run=name,
                     )
@@ -116,7 +116,7 @@ class StateSender:
                     self.failures[key] = self.failures.get(key, 0) + 1
                     pause = min(AGAIN_AT_MOST, AGAIN * 2 ** min(self.failures[key] - 1, 10))
                     self.due[key] = time.monotonic() + pause
-                    journal.error(
+                    log.error(
                         "rescued state not sent", run=name, error=error, again_s=pause, file=path
                     )
         finally:

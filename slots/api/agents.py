@@ -11,9 +11,9 @@ from pools.lifecycle.selectors import spec_of
 from pools.models import Member
 from pools.providers.base import has_agents
 from project.kernel.errors import Conflict
-from project.kernel.http.api_base import StrictSerializer
-from slots.api import schemas as shapes
-from slots.api.members import TAG, MemberEndpoint, answer_member
+from project.kernel.http.api_base import StrictSerializer, TextInput
+from slots.api import schemas
+from slots.api.members import TAG, MemberEndpoint, describe_member_change
 from slots.members.restart import restart_member
 from slots.members.token_rotation import order_token, rotates
 from slots.members.tokens import issue_token
@@ -22,7 +22,7 @@ AGENT_FILE = "agent/berth-agent.pyz"  # served by every web process
 
 
 class MemberTokenBody(StrictSerializer):
-    reason = serializers.CharField(
+    reason = TextInput(
         max_length=500,
         required=False,
         allow_blank=True,
@@ -36,7 +36,7 @@ class MemberTokenBody(StrictSerializer):
     )
 
 
-class MemberTokenAnswer(shapes.Shape):
+class MemberTokenAnswer(schemas.Shape):
     token = serializers.CharField(help_text="The token, which is shown only here.")
     member_id = serializers.IntegerField()
     member = serializers.CharField()
@@ -62,8 +62,7 @@ class MemberToken(MemberEndpoint):
     def post(self, request: Request, member_id: int) -> Response:
         """Creates a token for the agent of a member. Only this answer contains it."""
         member = self.find(member_id, "edit_member")
-        body = read_body(request, MemberTokenBody)
-        secret = make_token(member, reason=body["reason"], ends_previous=body["ends_previous"])
+        secret = make_token(member, **read_body(request, MemberTokenBody))
         host = request.build_absolute_uri("/")
         answer = {
             "token": secret,
@@ -77,7 +76,7 @@ class MemberToken(MemberEndpoint):
         return Response(answer, status=201)
 
 
-class RotateBody(shapes.NeededReasonBody):
+class RotateBody(schemas.NeededReasonBody):
     ends_previous = serializers.BooleanField(
         required=False,
         default=False,
@@ -89,42 +88,21 @@ class RotateBody(shapes.NeededReasonBody):
 
 
 class MemberRotate(MemberEndpoint):
-    @describe(
-        "Rotate a member's token",
-        {200: shapes.MemberDetailAnswer},
-        body=RotateBody,
-        problems=(409,),
-        name="rotate_member_token",
-        tag=TAG,
-    )
+    @describe_member_change("Rotate a member's token", RotateBody, "rotate_member_token")
     def post(self, request: Request, member_id: int) -> Response:
         """Berth hands the agent a new token while it works. If operators start the agent, this call
         is refused: create a token and store it where the agent reads it.
         """
-        self.find(member_id, "edit_member")
-        body = read_body(request, RotateBody)
-        order_token(member_id=member_id, reason=body["reason"], ends_previous=body["ends_previous"])
-        return answer_member(member_id)
+        return self.change(member_id, "edit_member", order_token, RotateBody)
 
 
 class MemberRestart(MemberEndpoint):
-    @describe(
-        "Restart a member",
-        {200: shapes.MemberDetailAnswer},
-        body=shapes.NeededReasonBody,
-        problems=(409,),
-        name="restart_member",
-        tag=TAG,
-    )
+    @describe_member_change("Restart a member", schemas.NeededReasonBody, "restart_member")
     def post(self, request: Request, member_id: int) -> Response:
         """Ends the agent and starts it again as a new incarnation. Refused while a task may run
         there; reserved slots stay reserved.
         """
-        self.find(member_id, "cordon")
-        restart_member(
-            member_id=member_id, reason=read_body(request, shapes.NeededReasonBody)["reason"]
-        )
-        return answer_member(member_id)
+        return self.change(member_id, "cordon", restart_member)
 
 
 def make_token(member: Member, *, reason: str = "", ends_previous: bool = False) -> str:

@@ -1,13 +1,14 @@
 """Authentication with a member's own token, which only sends heartbeats in this API."""
 
+from functools import partial
+
 from django.contrib.auth.models import AnonymousUser
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from pools.access.authentication import SCHEME, count
-from pools.access.rate_limit import buckets, count_unknown, refuse_repeated
+from pools.access.authentication import AuthenticationScheme, count, read_bearer
+from pools.access.rate_limit import count_unknown, limit_caller
 from pools.access.tokens import hash_secret
 from slots.members.tokens import (
     PREFIX,
@@ -33,45 +34,28 @@ class MemberAuthentication(BaseAuthentication):
     """
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, AgentIdentity] | None:
-        header: str = request._request.META.get("HTTP_AUTHORIZATION", "")
-        secret = header[len(SCHEME) :].strip()
-        if (
-            header[: len(SCHEME)].lower() != SCHEME
-            or not secret.startswith(PREFIX)
-            or len(secret) > 200
-        ):
+        secret = read_bearer(request._request.META.get("HTTP_AUTHORIZATION", ""))
+        if secret is None or not secret.startswith(PREFIX) or len(secret) > 200:
             return None
         caller, address = hash_secret(secret), request._request.META.get("REMOTE_ADDR", "")
-        if known := buckets().is_known(caller):
-            count(request._request, caller)
-        else:
-            refuse_repeated(address, caller)
-        try:
-            found = identify_member(secret)
-        except BadMemberToken as error:
-            record_refusal(
-                "an invalid token",
-                pool_id=error.pool_id,
-                member_id=error.member_id,
-                address=address,
-            )
-            count_unknown(address, caller)
-            raise MemberUnauthenticated(error)
-        if not known:
-            count(request._request, caller)
-        return AnonymousUser(), found
+        with limit_caller(caller, address, partial(count, request._request)):
+            try:
+                return AnonymousUser(), identify_member(secret)
+            except BadMemberToken as error:
+                record_refusal(
+                    "an invalid token",
+                    pool_id=error.pool_id,
+                    member_id=error.member_id,
+                    address=address,
+                )
+                count_unknown(address, caller)
+                raise MemberUnauthenticated(error)
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"
 
 
-class MemberScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "slots.api.authentication.MemberAuthentication"
+class MemberScheme(AuthenticationScheme):  # type: ignore[no-untyped-call]
+    target_class = MemberAuthentication
     name = "member"
-
-    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        return {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "A member's own token (berthm_...), for its heartbeat.",
-        }
+    description = "A member's own token (berthm_...), for its heartbeat."

@@ -1,6 +1,6 @@
 """REST API of members and slots, and of pausing pools."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -14,6 +14,7 @@ from pools.http.endpoint import (
     Endpoint,
     cut,
     describe,
+    describe_changes,
     in_query,
     page,
     pages_of,
@@ -26,33 +27,34 @@ from pools.http.endpoint import (
     read_text,
 )
 from pools.lifecycle.selectors import get_pool
-from pools.models import Member, Pool
+from pools.models import Member
 from project.kernel.db.guards import reporting
 from project.kernel.errors import FieldError, Forbidden, Invalid, NotFound, wrong_field
 from project.kernel.validation import LONGEST_REASON
-from slots.api import schemas as shapes
+from slots.api import schemas
 from slots.api.authentication import MemberAuthentication
 from slots.members import services
 from slots.members.liveness import record_heartbeat
+from slots.members.members_sql import HolderAtRow, holder_at
 from slots.members.selectors import (
-    MemberView,
-    find_holder_at,
     get_member,
+    get_member_detail,
     list_members,
     no_such_member,
-    view_member,
 )
 from slots.members.tokens import AgentIdentity
 from slots.models import Slot
 
 TAG = "members and slots"
 LARGEST_BATCH = 1000  # members in one call
+describe_member_change = describe_changes(schemas.MemberDetailAnswer, TAG)
+describe_pause = describe_changes(schemas.PauseAnswer, "pools")
 
 
 class MemberList(Endpoint):
     @describe(
         "Members of a pool",
-        {200: pages_of(shapes.MemberAnswer)},
+        {200: pages_of(schemas.MemberAnswer)},
         query=PAGES,
         name="list_members",
         tag=TAG,
@@ -66,12 +68,12 @@ class MemberList(Endpoint):
         if after is not None:
             found = found.filter(pk__gt=after)
         rows, cursor = cut(list(found[: limit + 1]), limit)
-        return page(request, [show_member(member) for member in rows], cursor)
+        return page(request, schemas.show_rows(schemas.MemberAnswer, rows), cursor)
 
     @describe(
         "Add members",
-        {201: pages_of(shapes.MemberAnswer, "AddedMembers")},
-        body=shapes.MEMBERS_BODY,
+        {201: pages_of(schemas.MemberAnswer, "AddedMembers")},
+        body=schemas.MEMBERS_BODY,
         problems=(409, 422),
         name="add_members",
         tag=TAG,
@@ -90,7 +92,7 @@ class MemberList(Endpoint):
             .order_by("id")
         )
         return Response(
-            {"results": [show_member(member) for member in rows], "next": None}, status=201
+            {"results": schemas.show_rows(schemas.MemberAnswer, rows), "next": None}, status=201
         )
 
 
@@ -100,36 +102,41 @@ class MemberEndpoint(Endpoint):
         require(self.identity, action, member.pool, hidden=no_such_member(member_id))
         return member
 
+    def change(
+        self,
+        member_id: int,
+        action: str,
+        service: Callable[..., Member],
+        body: type[schemas.Shape] = schemas.NeededReasonBody,
+    ) -> Response:
+        """Call the service with the fields of the body; answers with the changed member."""
+        self.find(member_id, action)
+        service(member_id=member_id, **read_body(self.request, body))
+        return answer_member(member_id)
+
 
 class MemberDetail(MemberEndpoint):
     @describe(
-        "A member with its slots", {200: shapes.MemberDetailAnswer}, name="get_member", tag=TAG
+        "A member with its slots", {200: schemas.MemberDetailAnswer}, name="get_member", tag=TAG
     )
     def get(self, request: Request, member_id: int) -> Response:
         self.find(member_id, "read")
         return answer_member(member_id)
 
-    @describe(
-        "Change a member",
-        {200: shapes.MemberDetailAnswer},
-        body=shapes.MEMBER_CHANGES,
-        problems=(409, 422),
-        name="edit_member",
-        tag=TAG,
-    )
+    @describe_member_change("Change a member", schemas.MEMBER_CHANGES, "edit_member", 422)
     def patch(self, request: Request, member_id: int) -> Response:
-        """Changes labels, slots or ports of a member. A missing field stays as it is; null takes
-        the value of the pool.
+        """Changes labels, deletion cost, slots or ports of a member. A missing field stays as it
+        is; null takes the default or the value of the pool.
         """
         self.find(member_id, "edit_member")
         changes, reason = split_reason(request.data)
-        refuse_unknown(changes, shapes.MEMBER_CHANGES["properties"])
+        refuse_unknown(changes, schemas.MEMBER_CHANGES["properties"])
         services.edit_member(member_id=member_id, reason=reason, where="", **changes)
         return answer_member(member_id)
 
     @describe(
         "Remove a member",
-        {200: shapes.RemovalAnswer},
+        {200: schemas.RemovalAnswer},
         query=[NEEDED_REASON],
         problems=(409,),
         name="remove_member",
@@ -143,73 +150,29 @@ class MemberDetail(MemberEndpoint):
         removal = services.remove_member(
             member_id=member_id, reason=read_text(request, "reason", LONGEST_REASON)
         )
-        holders = [
-            {
-                "claim_id": h.claim_id,
-                "slot_id": h.slot_id,
-                "lane": h.lane,
-                "number": h.number,
-                "state": h.state,
-            }
-            for h in removal.holders
-        ]
-        return Response(
-            {"member_id": removal.member_id, "state": removal.state, "holders": holders}
-        )
+        return Response(schemas.RemovalAnswer(removal).data)
 
 
 class MemberCordon(MemberEndpoint):
-    @describe(
-        "Cordon",
-        {200: shapes.MemberDetailAnswer},
-        body=shapes.NeededReasonBody,
-        problems=(409,),
-        name="cordon_member",
-        tag=TAG,
-    )
+    @describe_member_change("Cordon", schemas.NeededReasonBody, "cordon_member")
     def post(self, request: Request, member_id: int) -> Response:
         """The member takes no new claims; claims on it keep their slots."""
-        self.find(member_id, "cordon")
-        services.cordon_member(
-            member_id=member_id, reason=read_body(request, shapes.NeededReasonBody)["reason"]
-        )
-        return answer_member(member_id)
+        return self.change(member_id, "cordon", services.cordon_member)
 
 
 class MemberUncordon(MemberEndpoint):
-    @describe(
-        "Uncordon",
-        {200: shapes.MemberDetailAnswer},
-        body=shapes.ReasonBody,
-        problems=(409,),
-        name="uncordon_member",
-        tag=TAG,
-    )
+    @describe_member_change("Uncordon", schemas.ReasonBody, "uncordon_member")
     def post(self, request: Request, member_id: int) -> Response:
         """The member takes new claims again, unless its pool is paused or it is unhealthy."""
-        self.find(member_id, "cordon")
-        services.uncordon_member(
-            member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
-        )
-        return answer_member(member_id)
+        return self.change(member_id, "cordon", services.uncordon_member, schemas.ReasonBody)
 
 
 class MemberKeep(MemberEndpoint):
-    @describe(
-        "Keep a member that leaves",
-        {200: shapes.MemberDetailAnswer},
-        body=shapes.ReasonBody,
-        problems=(409,),
-        name="keep_member",
-        tag=TAG,
-    )
+    @describe_member_change("Keep a member that leaves", schemas.ReasonBody, "keep_member")
     def post(self, request: Request, member_id: int) -> Response:
         """Cancels the removal of a member that is still there."""
-        self.find(member_id, "remove_member")
-        services.cancel_member_removal(
-            member_id=member_id, reason=read_body(request, shapes.ReasonBody)["reason"]
-        )
-        return answer_member(member_id)
+        service = services.cancel_member_removal
+        return self.change(member_id, "remove_member", service, schemas.ReasonBody)
 
 
 class MemberHeartbeat(MemberEndpoint):
@@ -217,8 +180,8 @@ class MemberHeartbeat(MemberEndpoint):
 
     @describe(
         "Heartbeat of a member",
-        {200: shapes.BeatAnswer},
-        body=shapes.BeatBody,
+        {200: schemas.BeatAnswer},
+        body=schemas.BeatBody,
         problems=(409,),
         name="beat_member",
         tag=TAG,
@@ -227,20 +190,13 @@ class MemberHeartbeat(MemberEndpoint):
         """Records that the member is alive; an offline member comes back. The caller uses the
         member's own token, or is an operator of its pool.
         """
-        body = read_body(request, shapes.BeatBody)
+        body = read_body(request, schemas.BeatBody)
         answer = record_heartbeat(
             member_id=member_id,
             incarnation=self.find_incarnation(member_id, body["incarnation"]),
             load=body["load"],
         )
-        return Response(
-            {
-                "member_id": answer.member_id,
-                "state": answer.state,
-                "incarnation": answer.incarnation,
-                "next_within_s": answer.next_within,
-            }
-        )
+        return Response(schemas.show_rows(schemas.BeatAnswer, [answer])[0])
 
     def find_incarnation(self, member_id: int, incarnation: int | None) -> int | None:
         """The given incarnation, else that of the member's token. Refuses a caller that may not
@@ -261,14 +217,14 @@ class MemberHeartbeat(MemberEndpoint):
 class SlotList(Endpoint):
     @describe(
         "Slots",
-        {200: pages_of(shapes.SlotAnswer)},
+        {200: pages_of(schemas.SlotAnswer)},
         query=[
             *PAGES,
             in_query("pool", "Name of the pool."),
             in_query("member", "Id of the member.", {"type": "integer", "minimum": 1}),
             in_query("claim", "Id of the holding claim.", {"type": "integer", "minimum": 1}),
             in_query("lane", "Lane of the slots."),
-            in_query("state", "States of the slots.", choices=shapes.SLOT_STATES, many=True),
+            in_query("state", "States of the slots.", choices=schemas.SLOT_STATES, many=True),
             in_query("open", "Whether pool and member take claims.", bool),
         ],
         problems=(404,),
@@ -285,13 +241,13 @@ class SlotList(Endpoint):
             rows, cursor = cut(
                 list(found.select_related("pool", "member").order_by("id")[: limit + 1]), limit
             )
-        return page(request, [show_slot(slot) for slot in rows], cursor)
+        return page(request, schemas.show_rows(schemas.SlotAnswer, rows), cursor)
 
 
 class SlotHeldBy(Endpoint):
     @describe(
         "Holder of a slot at a time",
-        {200: shapes.HeldByAnswer},
+        {200: schemas.HeldByAnswer},
         query=[
             in_query(
                 "at",
@@ -310,18 +266,9 @@ class SlotHeldBy(Endpoint):
             raise missing
         require(self.identity, "read", slot.pool, hidden=missing)
         at = read_moment(request, "at") or slot.now  # events have the time of the database
-        held = find_holder_at(slot_id, at)
-        answer = {
-            "slot_id": slot_id,
-            "at": at,
-            "is_known": held is not None,
-            "claim_id": held and held.claim_id,
-            "generation": held and held.generation,
-            "since": held and held.at,
-            "verb": held and held.verb,
-            "actor": held and held.actor,
-        }
-        return Response(answer)
+        held = holder_at(slot=slot_id, at=at)
+        facts = held._asdict() if held else dict.fromkeys(HolderAtRow._fields)
+        return Response({"slot_id": slot_id, "at": at, "is_known": held is not None, **facts})
 
 
 def filter_slots(identity: Identity, request: Request) -> QuerySet[Slot]:
@@ -337,7 +284,7 @@ def filter_slots(identity: Identity, request: Request) -> QuerySet[Slot]:
             found = found.filter(**{column: number})
     if lane := read_text(request, "lane"):
         found = found.filter(lane=lane)
-    if states := read_choices(request, "state", shapes.SLOT_STATES):
+    if states := read_choices(request, "state", schemas.SLOT_STATES):
         found = found.filter(state__in=states)
     if (is_open := read_flag(request, "open")) is not None:
         found = found.filter(is_open=is_open)
@@ -377,116 +324,27 @@ def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
         )
 
 
-def show_member(member: Member) -> dict[str, object]:
-    return {
-        "id": member.pk,
-        "pool": member.pool.name,
-        "name": member.name,
-        "state": member.state,
-        "is_cordoned": member.is_cordoned,
-        "is_leaving": member.is_leaving,
-        "note": member.note,
-        "labels": member.labels,
-        "external_id": member.external_id,
-        "outside": member.outside,
-        "incarnation": member.incarnation,
-        "restarts": member.restarts,
-        "gave_up_at": member.gave_up_at,
-        "is_outdated": member.is_outdated,
-        "own": member.spec,
-        "drain_until": member.drain_until,
-        "drain_by": member.drain_by,
-        "created_at": member.created_at,
-        "changed_at": member.changed_at,
-    }
-
-
 def answer_member(member_id: int) -> Response:
-    return Response(show_member_view(view_member(member_id)))
-
-
-def show_member_view(view: MemberView) -> dict[str, object]:
-    slots = [
-        {
-            "id": s.id,
-            "lane": s.lane,
-            "number": s.number,
-            "state": s.state,
-            "is_open": s.is_open,
-            "claim_id": s.claim_id,
-        }
-        for s in view.slots
-    ]
-    return show_member(view.member) | {"heard_at": view.heard_at, "load": view.load, "slots": slots}
-
-
-def show_slot(slot: Slot) -> dict[str, object]:
-    return {
-        "id": slot.pk,
-        "pool": slot.pool.name,
-        "member": slot.member.name,
-        "member_id": slot.member_id,
-        "lane": slot.lane,
-        "number": slot.number,
-        "state": slot.state,
-        "is_open": slot.is_open,
-        "claim_id": slot.claim_id,
-        "generation": slot.generation,
-        "last_claim_id": slot.last_claim_id,
-        "drain_until": slot.drain_until,
-        "changed_at": slot.changed_at,
-    }
+    return Response(schemas.MemberDetailAnswer(get_member_detail(member_id)).data)
 
 
 class PoolPause(Endpoint):
-    @describe(
-        "Pause a pool",
-        {200: shapes.PauseAnswer},
-        body=shapes.PauseBody,
-        problems=(409,),
-        name="pause_pool",
-        tag="pools",
-    )
+    @describe_pause("Pause a pool", schemas.PauseBody, "pause_pool")
     def post(self, request: Request, pool_name: str) -> Response:
         """The pool binds no claims until then; bound claims keep their slots. The pause ends by
         itself.
         """
         pool = get_pool(pool_name)
         require(self.identity, "pause", pool)
-        body = read_body(request, shapes.PauseBody)
-        return Response(
-            show_pause(
-                services.pause_pool(pool_id=pool.pk, until=body["until"], reason=body["reason"])
-            )
-        )
+        paused = services.pause_pool(pool_id=pool.pk, **read_body(request, schemas.PauseBody))
+        return Response(schemas.PauseAnswer(paused).data)
 
 
 class PoolResume(Endpoint):
-    @describe(
-        "Resume a pool",
-        {200: shapes.PauseAnswer},
-        body=shapes.ReasonBody,
-        problems=(409,),
-        name="resume_pool",
-        tag="pools",
-    )
+    @describe_pause("Resume a pool", schemas.ReasonBody, "resume_pool")
     def post(self, request: Request, pool_name: str) -> Response:
         """Ends the pause of a pool early. A pool without a pause stays as it is."""
         pool = get_pool(pool_name)
         require(self.identity, "pause", pool)
-        return Response(
-            show_pause(
-                services.resume_pool(
-                    pool_id=pool.pk, reason=read_body(request, shapes.ReasonBody)["reason"]
-                )
-            )
-        )
-
-
-def show_pause(pool: Pool) -> dict[str, object]:
-    return {
-        "name": pool.name,
-        "state": pool.state,
-        "paused_until": pool.paused_until,
-        "pause_reason": pool.pause_reason,
-    }
+        resumed = services.resume_pool(pool_id=pool.pk, **read_body(request, schemas.ReasonBody))
+        return Response(schemas.PauseAnswer(resumed).data)

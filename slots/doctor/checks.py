@@ -9,7 +9,7 @@ from functools import partial
 from django.conf import settings
 
 from pools.access.claimants import list_claimants
-from pools.config.layout import slots_of
+from pools.config.layout import Layout
 from pools.lifecycle.selectors import LIVE, list_members_of, list_pools, member_spec_of, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed, kinds_with, known_providers
@@ -21,6 +21,11 @@ from project.kernel.doctor.registry import Finding, check, fact
 from project.kernel.outbox.operations import ProviderError
 from slots.members.selectors import snapshot_whole
 from slots.members.services import align_member
+from slots.members.store import places_offered
+from slots.states import OCCUPIED
+from slots.sync.drift import GONE_FOUND, UNKNOWN_FOUND, list_slot_drift
+from slots.sync.orders import repair_slot
+from slots.sync.strays import sort_strays
 from slots.sync.watcher import LOOK_EVERY, call_provider, observe_pool
 
 TIMER_LIMIT = 60.0
@@ -47,7 +52,7 @@ WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_unt
 GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
 
 PLACES = (
-    "SELECT lane, number, claim_id FROM slots_slot WHERE member_id = %(member)s "
+    "SELECT lane, number, state, claim_id FROM slots_slot WHERE member_id = %(member)s "
     "AND state <> 'retired'"
 )
 
@@ -66,13 +71,6 @@ SELECT p.name, p.max_members, count(*) AS n FROM pools_pool p
 WHERE m.state <> 'gone' AND p.state <> 'gone' GROUP BY p.id HAVING count(*) > p.max_members
   AND (p.spec->'scaling' IS NULL OR max(m.created_at) > p.changed_at)
 ORDER BY p.name"""
-
-SLOT_DRIFT = """
-SELECT p.name AS pool, m.name AS member, s.lane, s.number, s.state, s.claim_id,
-  s.observed->>'presence' AS presence
-FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
-WHERE s.observed->>'presence' IN ('missing', 'foreign') AND m.state IN ('ready', 'offline')
-ORDER BY p.name, m.name, s.lane, s.number LIMIT 1000"""
 
 OLD_TIMERS = """
 SELECT what, id, age FROM (
@@ -120,16 +118,15 @@ def find_wrong_places() -> Iterator[Finding]:
         layout = spec_of(pool).layout
         for member in list_members_of(pool.pk):
             if member.lost_at is None and member.state != "deleting":
-                yield from _compare_places(
-                    pool.name, member, set(slots_of(layout, member_spec_of(member, layout).own))
-                )
+                yield from _compare_places(pool.name, member, layout)
 
 
-def _compare_places(pool: str, member: Member, declared: set[tuple[str, int]]) -> Iterator[Finding]:
-    rows = {
-        (row.lane, row.number): row.claim_id
-        for row in run(PLACES, {"member": member.pk}, prepare=False)
-    }
+def _compare_places(pool: str, member: Member, layout: Layout) -> Iterator[Finding]:
+    found = run(PLACES, {"member": member.pk}, prepare=False)
+    rows = {(row.lane, row.number): row.claim_id for row in found}
+    occupied = [(row.lane, row.number) for row in found if row.state in OCCUPIED]
+    own = member_spec_of(member, layout).own
+    declared = set(places_offered(member, layout, own, occupied))
     missing, more = declared - set(rows), set(rows) - declared
     if not missing and not more:
         return
@@ -224,12 +221,19 @@ def find_differences_outside() -> Iterator[Finding]:
                     "--repair takes the member offline.",
                     again,
                 )
-        for member_id in sorted(set(seen) - set(rows)):
-            outside = seen[member_id].external_id or f"member {member_id}"
+        gone, unknown = sort_strays(look.strays)
+        for name in sorted(gone.values()):
             yield Finding(
-                f"{outside} of pool {pool.name}",
-                "exists outside without a member",
-                "Remove it there, or add it as a member.",
+                f"{name} of pool {pool.name}",
+                GONE_FOUND,
+                "--repair looks again and removes it, unless an agent still runs there (I26).",
+                again,
+            )
+        for name in sorted(unknown.values()):
+            yield Finding(
+                f"{name} of pool {pool.name}",
+                UNKNOWN_FOUND,
+                "Remove it there, if no newer copy of this database uses it.",
             )
 
 
@@ -315,16 +319,15 @@ def list_pools_here() -> list[Pool]:
     "I42",
     "Slots exist outside as their rows say",
     (
-        "A claim holds a slot whose outside object is missing, or an object that is not Berth's "
-        "is in the place of the slot. The last look or sync of the provider found this."
+        "A claim holds a slot whose outside object is missing or cannot serve, or an object "
+        "without a claim, or one that is not Berth's, is in the place of a slot. The last look or "
+        "sync of the provider found this."
     ),
 )
 def find_slot_drift() -> Iterator[Finding]:
-    for row in run(SLOT_DRIFT, {}, prepare=False):
-        what = f"slot {row.lane} {row.number} of member {row.member} of pool {row.pool}"
-        if row.presence == "missing":
-            detail = f"claim {row.claim_id} holds it, and it is missing outside"
-            yield Finding(what, detail, "Release the claim, or create the object again.")
-        else:
-            repair = "Remove the foreign object, or cordon the member."
-            yield Finding(what, "a foreign object is in its place outside", repair)
+    for each in list_slot_drift():
+        fix = None
+        if each.may_repair and each.slot_id is not None:
+            fix = partial(repair_slot, slot_id=each.slot_id, reason="doctor --repair")
+        what = f"slot {each.where} of member {each.member} of pool {each.pool}"
+        yield Finding(what, each.found, each.then, fix)

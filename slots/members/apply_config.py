@@ -3,7 +3,7 @@
 `pools.lifecycle.services` calls the functions that the last line registers.
 """
 
-from pools.config.spec import Liveness, MemberSpec, PoolSpec
+from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
 from pools.lifecycle.services import on_configuration_change, raise_revision
 from pools.models import Member, Pool
@@ -14,11 +14,11 @@ from slots.members.services import apply_member_spec
 from slots.members.store import (
     add_member_rows,
     change_member,
+    heartbeat_limit,
     make_slots,
     mark_leaving,
     move_member,
     rank_slots,
-    seconds_from_now,
     staying_columns,
     staying_state,
 )
@@ -50,7 +50,7 @@ def apply_pool_config(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> No
         for member in members:
             rank_slots(member, spec.placement)
     if before.liveness != spec.liveness:
-        _restart_timers(pool, members, spec.liveness)
+        _restart_timers(pool, members, spec)
 
 
 def list_conflicts(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
@@ -149,16 +149,15 @@ def _lock_members(pool: Pool) -> list[Member]:
     )
 
 
-def _restart_timers(pool: Pool, members: list[Member], liveness: Liveness | None) -> None:
+def _restart_timers(pool: Pool, members: list[Member], spec: PoolSpec) -> None:
     """Restart the heartbeat timers, because heartbeats may have been off until now. Without
     `liveness`, offline members of a pool without a provider come back online.
     """
-    due_at = None if liveness is None else seconds_from_now(liveness.heartbeat)
-    ids = [m.pk for m in members if m.state in ("ready", "offline") and m.lost_at is None]
-    Member.objects.filter(pk__in=ids).update(due_at=due_at)
-    if liveness is None and not pool.queue:
-        for member in members:
-            if member.state == "offline" and member.lost_at is None:
+    kept = [m for m in members if m.state in ("ready", "offline") and m.lost_at is None]
+    Member.objects.filter(pk__in=[m.pk for m in kept]).update(due_at=heartbeat_limit(spec))
+    if spec.liveness is None and not pool.queue:
+        for member in kept:
+            if member.state == "offline":
                 reason = "its pool no longer expects heartbeats"
                 move_member(member, "ready", "online", reason=reason, due_at=None)
         align_pool(pool)

@@ -18,9 +18,8 @@ from project.kernel.controllers.periodic import chore, run_each
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from slots.members import members_sql
-from slots.members.drain import finish_drain, list_finishable
+from slots.members.drain import finish_drain
 from slots.members.liveness import lose_member, mark_back_online, take_offline
-from slots.members.open_slots import align_remaining
 from slots.members.policy import decide_liveness
 from slots.members.restart import apply_condition
 from slots.members.services import clean_slot, finish_leaving, resume_pool
@@ -84,7 +83,7 @@ def apply_liveness(member_id: int) -> None:
         elif verdict.action == "come_back":
             mark_back_online(member_id=member_id, reason="heartbeat")
         else:
-            due_at = None if verdict.next_look is None else seconds_from_now(verdict.next_look)
+            due_at = seconds_from_now(verdict.next_look)
             Member.objects.filter(pk=member_id).update(due_at=due_at)
 
 
@@ -107,8 +106,8 @@ def finish_leaving_members() -> bool:
 @chore("drains", every=1.0)
 def finish_drains() -> bool:
     """End drains of members that are empty."""
-    found = list_finishable(BATCH)
-    run_each(found, finish_drain)
+    found = members_sql.finishable_drains(BATCH)
+    run_each([row.id for row in found], finish_drain)
     return len(found) == BATCH
 
 
@@ -166,9 +165,3 @@ def finish_deleting_pool(pool_id: int) -> bool:
         record("gone", pool_id=pool.pk, before="deleting", after="gone")
         publish("pools")
     return True
-
-
-FINALIZERS: list[Callable[[], bool]] = [
-    end_pauses, check_members, restart_unwell, finish_leaving_members, finish_drains,
-    check_draining_slots, retry_syncs, end_pools, align_remaining,
-]  # fmt: skip

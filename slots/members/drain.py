@@ -7,7 +7,6 @@ A forced drain has an immediate deadline. Undrain and eviction both lock the mem
 drain that is cancelled first evicts no claim.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -20,7 +19,7 @@ from project.kernel.errors import Conflict
 from project.kernel.events.notify import publish
 from project.kernel.validation import moment, require_future, require_reason
 from slots.members import members_sql
-from slots.members.services import Removal, view_holders
+from slots.members.services import Removal, report_removal, take_back
 from slots.members.store import (
     STAYS,
     align_slots,
@@ -28,28 +27,11 @@ from slots.members.store import (
     delete_if_empty,
     is_draining,
     refuse_unless_there,
-    staying_columns,
-    staying_state,
 )
 
-LONGEST = timedelta(days=30)
+MAX_DRAIN = timedelta(days=30)
 STUCK_AFTER = 60.0  # seconds past its deadline after which a drain counts as stuck
 OVERDUE = "the drain deadline has passed; work that may still run there ends with the member"
-
-
-@dataclass(frozen=True, slots=True)
-class StuckDrain:
-    """A member that still has occupied slots after its drain deadline."""
-
-    member_id: int
-    name: str
-    pool: str
-    over_for: float  # seconds
-    held: int  # slots that are held or reserved
-    draining: int  # slots
-    note: str
-    by: str
-    pool_id: int
 
 
 def drain_member(
@@ -79,7 +61,9 @@ def drain_member(
                 way_out="Drain the member without 'stays'.",
             )
         if until is not None and not force:
-            require_future(until, LONGEST, "30 days", "Choose a nearer time, or cordon the member.")
+            require_future(
+                until, MAX_DRAIN, "30 days", "Choose a nearer time, or cordon the member."
+            )
         _start(
             pool,
             member,
@@ -92,34 +76,14 @@ def drain_member(
             delete_if_empty(pool, member)
         else:
             _finish_if_empty(member)
-        return Removal(member.pk, member.state, view_holders(member.pk))
+        return report_removal(member)
 
 
 def undrain_member(*, member_id: int, reason: str = "") -> Member:
     """Cancel the drain of a member that is still there. A member that was also cordoned by order
     stays cordoned. Claims that were evicted stay evicted.
     """
-    with transaction.atomic():
-        pool, member = lock_member(member_id)
-        if pool.state in ("deleting", "gone"):
-            raise Conflict(
-                f"Pool {pool.name} is being deleted, so its members leave.",
-                way_out="Create the pool again once it is deleted.",
-            )
-        refuse_unless_there(member)
-        if is_draining(member):
-            change_member(
-                member,
-                "undrain",
-                before="draining",
-                after=staying_state(member),
-                reason=reason.strip(),
-                **staying_columns(member),
-            )
-            raise_revision(pool)
-            publish("pools")
-        align_slots(pool, member)
-    return member
+    return take_back(member_id, "undrain", "draining", is_draining, reason)
 
 
 def finish_drain(member_id: int) -> bool:
@@ -146,30 +110,8 @@ def finish_drain(member_id: int) -> bool:
         return delete_if_empty(pool, member) in ("deleting", "gone")
 
 
-def list_overdue(limit: int) -> list[int]:
-    """Members past their deadline that claims still hold."""
-    return [row.id for row in members_sql.overdue_with_holders(limit)]
-
-
-def list_finishable(limit: int) -> list[int]:
-    return [row.id for row in members_sql.finishable_drains(limit)]
-
-
-def lock_overdue(member_id: int) -> members_sql.LockOverdueRow | None:
-    """The member, locked for the transaction that evicts a claim. None: its deadline has not
-    passed, or its drain was cancelled.
-    """
-    return members_sql.lock_overdue(member=member_id)
-
-
-def list_stuck() -> list[StuckDrain]:
-    rows = members_sql.stuck_drains(50, over=STUCK_AFTER)
-    return [
-        StuckDrain(
-            r.id, r.name, r.pool, r.over_for, r.held, r.draining, r.note, r.drain_by, r.pool_id
-        )
-        for r in rows
-    ]
+def list_stuck() -> list[members_sql.StuckDrainsRow]:
+    return members_sql.stuck_drains(50, over=STUCK_AFTER)
 
 
 def _deadline(pool: Pool, member: Member, until: datetime | None, *, force: bool) -> datetime:

@@ -22,6 +22,7 @@ from slots.members import members_sql
 from slots.members.store import (
     align_slots,
     change_member,
+    heartbeat_limit,
     lose_unsaved_states,
     make_slots,
     mark_leaving,
@@ -98,7 +99,7 @@ def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
     if member.lost_at is not None and any(row.state in ("held", "reserved") for row in rows):
         return
     spec = spec_of(pool)
-    due_at = None if spec.liveness is None else seconds_from_now(spec.liveness.heartbeat)
+    due_at = heartbeat_limit(spec)
     move_member(
         member, "ready", verb, reason=reason, lost_at=None, down_at=None, due_at=due_at, outside=""
     )
@@ -106,7 +107,7 @@ def _open(pool: Pool, member: Member, verb: str, reason: str) -> None:
     publish("slots")
 
 
-def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> str:
+def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool = False) -> None:
     """Record that no process of this incarnation runs any more. The member keeps its claims: the
     agent of the next incarnation reports their end.
     """
@@ -116,7 +117,7 @@ def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool
         down_at=None,
         state__in=("creating", "ready", "offline"),
     ).exists():
-        return ""  # known; this check saves the lock
+        return  # known; this check saves the lock
     with transaction.atomic():
         pool, member = lock_member(member_id)
         if (
@@ -124,16 +125,11 @@ def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool
             or member.down_at is not None
             or member.state in ("deleting", "gone")
         ):
-            return member.state
+            return
         Member.objects.filter(pk=member.pk).update(down_at=Now(), is_down_planned=is_planned)
         if member.state == "ready":
-            liveness = spec_of(pool).liveness
-            take_offline(
-                member_id=member_id,
-                reason=reason,
-                next_look=None if liveness is None else liveness.lost,
-            )
-            return "offline"
+            take_offline(member_id=member_id, reason=reason, next_look=lost_after(pool))
+            return
         record(
             "down",
             pool_id=pool.pk,
@@ -143,20 +139,23 @@ def mark_down(*, member_id: int, incarnation: int, reason: str, is_planned: bool
             reason=reason,
         )
         publish("pools")
-        return member.state
 
 
-def take_offline(*, member_id: int, reason: str, next_look: float | None = None) -> str:
+def take_offline(*, member_id: int, reason: str, next_look: float | None = None) -> None:
     """Take a ready member offline. It gets no new claims and keeps those it has."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        if member.state != "ready":
-            return member.state
-        due_at = None if next_look is None else seconds_from_now(next_look)
-        move_member(member, "offline", "offline", reason=reason, due_at=due_at)
-        align_slots(pool, member)
-        publish("pools")
-        return member.state
+        if member.state == "ready":
+            due_at = seconds_from_now(next_look)
+            move_member(member, "offline", "offline", reason=reason, due_at=due_at)
+            align_slots(pool, member)
+            publish("pools")
+
+
+def lost_after(pool: Pool) -> float | None:
+    """Seconds after which an offline member is lost. None: never."""
+    liveness = spec_of(pool).liveness
+    return None if liveness is None else liveness.lost
 
 
 def lose_member(*, member_id: int, reason: str, is_gone: bool = False) -> None:

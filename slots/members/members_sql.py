@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from project.kernel.db.sql import Statements
+from project.kernel.db.sql import IdRow, Statements
 
 statements = Statements(Path(__file__).with_name("statements.sql"))
 
@@ -23,16 +23,10 @@ def find_any(n: int, *, pool: int, lane: str) -> list[FindAnyRow]:
     return statements.fetch_rows("find_any", FindAnyRow, {"pool": pool, "lane": lane}, n=n)
 
 
-class FindLabelledRow(NamedTuple):
-    id: int
-    member_id: int
-    number: int
-
-
-def find_labelled(n: int, *, pool: int, lane: str, labels: str) -> list[FindLabelledRow]:
+def find_labelled(n: int, *, pool: int, lane: str, labels: str) -> list[FindAnyRow]:
     """The first n free slots of a lane on members that have the labels."""
     return statements.fetch_rows(
-        "find_labelled", FindLabelledRow, {"pool": pool, "lane": lane, "labels": labels}, n=n
+        "find_labelled", FindAnyRow, {"pool": pool, "lane": lane, "labels": labels}, n=n
     )
 
 
@@ -48,37 +42,25 @@ def find_run(n: int, *, lane: str, step: int, pool: int, labels: str) -> FindRun
     )
 
 
-class LockRunRow(NamedTuple):
-    id: int
-    member_id: int
-    number: int
-
-
-def lock_run(n: int, *, member: int, lane: str, number: int, step: int) -> list[LockRunRow]:
+def lock_run(n: int, *, member: int, lane: str, number: int, step: int) -> list[FindAnyRow]:
     """Locks the slots of a run that find_run returned."""
     return statements.fetch_rows(
         "lock_run",
-        LockRunRow,
+        FindAnyRow,
         {"member": member, "lane": lane, "number": number, "step": step},
         n=n,
     )
 
 
-class FindNodeRow(NamedTuple):
-    id: int
-    member_id: int
-    number: int
-
-
 def find_node(
     *, pool: int, lane: str, claim: int, labels: str, earlier_claims: list[int]
-) -> list[FindNodeRow]:
+) -> list[FindAnyRow]:
     """The claim's own slot if it still drains, else a slot of the owner's earlier claims, else
     any free slot on a member with the labels.
     """
     return statements.fetch_rows(
         "find_node",
-        FindNodeRow,
+        FindAnyRow,
         {
             "pool": pool,
             "lane": lane,
@@ -104,40 +86,24 @@ def lock_named(*, slots: list[int]) -> LockNamedRow | None:
     return statements.fetch_one("lock_named", LockNamedRow, {"slots": slots})
 
 
-class CloseMemberRow(NamedTuple):
-    id: int
-
-
-def close_member(*, member: int) -> list[CloseMemberRow]:
+def close_member(*, member: int) -> list[IdRow]:
     """Closes all slots of a member."""
-    return statements.fetch_rows("close_member", CloseMemberRow, {"member": member})
+    return statements.fetch_rows("close_member", IdRow, {"member": member})
 
 
-class OpenMemberRow(NamedTuple):
-    id: int
-
-
-def open_member(*, member: int) -> list[OpenMemberRow]:
+def open_member(*, member: int) -> list[IdRow]:
     """Opens all slots of a member."""
-    return statements.fetch_rows("open_member", OpenMemberRow, {"member": member})
+    return statements.fetch_rows("open_member", IdRow, {"member": member})
 
 
-class CloseSomeRow(NamedTuple):
-    id: int
-
-
-def close_some(n: int, *, member: int) -> list[CloseSomeRow]:
+def close_some(n: int, *, member: int) -> list[IdRow]:
     """Closes at most n slots of a member, for large pools (slots/members/open_slots.py)."""
-    return statements.fetch_rows("close_some", CloseSomeRow, {"member": member}, n=n)
+    return statements.fetch_rows("close_some", IdRow, {"member": member}, n=n)
 
 
-class OpenSomeRow(NamedTuple):
-    id: int
-
-
-def open_some(n: int, *, member: int) -> list[OpenSomeRow]:
+def open_some(n: int, *, member: int) -> list[IdRow]:
     """Opens at most n slots of a member, for large pools."""
-    return statements.fetch_rows("open_some", OpenSomeRow, {"member": member}, n=n)
+    return statements.fetch_rows("open_some", IdRow, {"member": member}, n=n)
 
 
 def add_slots(
@@ -173,14 +139,10 @@ def lock_slots(*, member: int) -> list[LockSlotsRow]:
     return statements.fetch_rows("lock_slots", LockSlotsRow, {"member": member})
 
 
-class OfferSlotsRow(NamedTuple):
-    id: int
-
-
-def offer_slots(*, slots: list[int], actor: str, reason: str) -> list[OfferSlotsRow]:
+def offer_slots(*, slots: list[int], actor: str, reason: str) -> list[IdRow]:
     """Offers retired slots again, closed until the caller has checked pool and member."""
     return statements.fetch_rows(
-        "offer_slots", OfferSlotsRow, {"slots": slots, "actor": actor, "reason": reason}
+        "offer_slots", IdRow, {"slots": slots, "actor": actor, "reason": reason}
     )
 
 
@@ -194,25 +156,17 @@ def retire_free(*, member: int) -> None:
     statements.execute("retire_free", {"member": member})
 
 
-class RetireSomeRow(NamedTuple):
-    id: int
-
-
-def retire_some(n: int, *, member: int) -> list[RetireSomeRow]:
+def retire_some(n: int, *, member: int) -> list[IdRow]:
     """Retires at most n slots of an empty, closed member of a deleted pool."""
-    return statements.fetch_rows("retire_some", RetireSomeRow, {"member": member}, n=n)
+    return statements.fetch_rows("retire_some", IdRow, {"member": member}, n=n)
 
 
-class MarkAllLeavingRow(NamedTuple):
-    id: int
-
-
-def mark_all_leaving(*, pool: int | None, reason: str, actor: str) -> list[MarkAllLeavingRow]:
+def mark_all_leaving(*, pool: int | None, reason: str, actor: str) -> list[IdRow]:
     """Marks all members of a deleted pool as leaving, with an immediate deadline and an event
     each.
     """
     return statements.fetch_rows(
-        "mark_all_leaving", MarkAllLeavingRow, {"pool": pool, "reason": reason, "actor": actor}
+        "mark_all_leaving", IdRow, {"pool": pool, "reason": reason, "actor": actor}
     )
 
 
@@ -246,14 +200,10 @@ def is_member_empty(*, member: int) -> bool:
     return statements.fetch_sole_value("is_member_empty", {"member": member})
 
 
-class NoteUnsavedRow(NamedTuple):
-    id: int
-
-
-def note_unsaved(*, member: int, claim: int, generation: int) -> list[NoteUnsavedRow]:
+def note_unsaved(*, member: int, claim: int, generation: int) -> list[IdRow]:
     """Records that only the agent of this member has the state of an apply."""
     return statements.fetch_rows(
-        "note_unsaved", NoteUnsavedRow, {"member": member, "claim": claim, "generation": generation}
+        "note_unsaved", IdRow, {"member": member, "claim": claim, "generation": generation}
     )
 
 
@@ -298,39 +248,32 @@ def unsaved_of(*, members: list[int]) -> list[UnsavedOfRow]:
     return statements.fetch_rows("unsaved_of", UnsavedOfRow, {"members": members})
 
 
-class FreeSlotRow(NamedTuple):
-    id: int
-
-
-def free_slot(*, slot: int, generation: int, actor: str) -> FreeSlotRow | None:
+def free_slot(*, slot: int, generation: int, actor: str) -> IdRow | None:
     """Makes a draining slot idle after the provider or the agent confirmed that it is empty."""
     return statements.fetch_one(
-        "free_slot", FreeSlotRow, {"slot": slot, "generation": generation, "actor": actor}
+        "free_slot", IdRow, {"slot": slot, "generation": generation, "actor": actor}
     )
 
 
-class RetireSlotsRow(NamedTuple):
-    id: int
-
-
-def retire_slots(*, slots: list[int], actor: str, reason: str) -> list[RetireSlotsRow]:
+def retire_slots(*, slots: list[int], actor: str, reason: str) -> list[IdRow]:
     """Retires free and draining slots of a lost member, or of withdrawn numbers."""
     return statements.fetch_rows(
-        "retire_slots", RetireSlotsRow, {"slots": slots, "actor": actor, "reason": reason}
+        "retire_slots", IdRow, {"slots": slots, "actor": actor, "reason": reason}
     )
 
 
 class HolderAtRow(NamedTuple):
     claim_id: int | None
     generation: int | None
+    since: datetime
     verb: str
-    after: str
     actor: str
-    at: datetime
 
 
 def holder_at(*, slot: int, at: datetime | str) -> HolderAtRow | None:
-    """The last event of a slot before a moment."""
+    """The use of a slot at a moment, from its last event before. claim_id is NULL if the slot
+    was free.
+    """
     return statements.fetch_one("holder_at", HolderAtRow, {"slot": slot, "at": at})
 
 
@@ -352,13 +295,9 @@ def store_heartbeat(
     )
 
 
-class TakeDueMembersRow(NamedTuple):
-    id: int
-
-
-def take_due_members(n: int, *, seconds: float) -> list[TakeDueMembersRow]:
+def take_due_members(n: int, *, seconds: float) -> list[IdRow]:
     """Takes the members with a due timer, longest due first."""
-    return statements.fetch_rows("take_due_members", TakeDueMembersRow, {"seconds": seconds}, n=n)
+    return statements.fetch_rows("take_due_members", IdRow, {"seconds": seconds}, n=n)
 
 
 def seconds_since_heartbeat(*, member: int) -> float | None:
@@ -366,24 +305,20 @@ def seconds_since_heartbeat(*, member: int) -> float | None:
     return statements.fetch_value("seconds_since_heartbeat", {"member": member})
 
 
-class ToRestartRow(NamedTuple):
-    id: int
-
-
-def to_restart(*, providers: list[str]) -> list[ToRestartRow]:
+def to_restart(*, providers: list[str]) -> list[IdRow]:
     """Members that can be restarted and are unwell, or were."""
-    return statements.fetch_rows("to_restart", ToRestartRow, {"providers": providers})
+    return statements.fetch_rows("to_restart", IdRow, {"providers": providers})
 
 
 class RestartConditionRow(NamedTuple):
     state: str
+    for_s: float
     is_down: bool
     is_down_planned: bool
+    is_busy: bool
     is_lost: bool
     restarts: int
     has_given_up: bool
-    for_s: float
-    is_busy: bool
     has_unsaved_state: bool
 
 
@@ -392,22 +327,14 @@ def restart_condition(*, member: int) -> RestartConditionRow | None:
     return statements.fetch_one("restart_condition", RestartConditionRow, {"member": member})
 
 
-class EmptyLeavingRow(NamedTuple):
-    id: int
-
-
-def empty_leaving(n: int) -> list[EmptyLeavingRow]:
+def empty_leaving(n: int) -> list[IdRow]:
     """Leaving members that are empty."""
-    return statements.fetch_rows("empty_leaving", EmptyLeavingRow, {}, n=n)
+    return statements.fetch_rows("empty_leaving", IdRow, {}, n=n)
 
 
-class LostWithHoldersRow(NamedTuple):
-    id: int
-
-
-def lost_with_holders(n: int) -> list[LostWithHoldersRow]:
+def lost_with_holders(n: int) -> list[IdRow]:
     """Lost members that still have holders."""
-    return statements.fetch_rows("lost_with_holders", LostWithHoldersRow, {}, n=n)
+    return statements.fetch_rows("lost_with_holders", IdRow, {}, n=n)
 
 
 class TakeDueSlotsRow(NamedTuple):
@@ -482,38 +409,32 @@ def count_overdue() -> list[CountOverdueRow]:
 
 
 class SlotsOutsideRow(NamedTuple):
-    id: int
     member_id: int
+    id: int
     lane: str
     number: int
     state: str
     claim_id: int | None
     last_claim_id: int | None
     generation: int
-    is_overdue: bool | None
+    is_overdue: bool
 
 
 def slots_outside(*, members: list[int]) -> list[SlotsOutsideRow]:
-    """The slots of members as a provider gets them."""
+    """The slots of members as a provider gets them: the member, then the fields of
+    SlotSnapshot.
+    """
     return statements.fetch_rows("slots_outside", SlotsOutsideRow, {"members": members})
 
 
-class DeleteGoneSlotsRow(NamedTuple):
-    id: int
-
-
-def delete_gone_slots(n: int, *, days: float) -> list[DeleteGoneSlotsRow]:
+def delete_gone_slots(n: int, *, days: float) -> list[IdRow]:
     """Deletes slots of members that have been gone for `days`."""
-    return statements.fetch_rows("delete_gone_slots", DeleteGoneSlotsRow, {"days": days}, n=n)
+    return statements.fetch_rows("delete_gone_slots", IdRow, {"days": days}, n=n)
 
 
-class DeleteGoneMembersRow(NamedTuple):
-    id: int
-
-
-def delete_gone_members(n: int, *, days: float) -> list[DeleteGoneMembersRow]:
+def delete_gone_members(n: int, *, days: float) -> list[IdRow]:
     """Deletes gone members without slots."""
-    return statements.fetch_rows("delete_gone_members", DeleteGoneMembersRow, {"days": days}, n=n)
+    return statements.fetch_rows("delete_gone_members", IdRow, {"days": days}, n=n)
 
 
 class LockOverdueRow(NamedTuple):
@@ -528,24 +449,16 @@ def lock_overdue(*, member: int) -> LockOverdueRow | None:
     return statements.fetch_one("lock_overdue", LockOverdueRow, {"member": member})
 
 
-class OverdueWithHoldersRow(NamedTuple):
-    id: int
-
-
-def overdue_with_holders(n: int) -> list[OverdueWithHoldersRow]:
+def overdue_with_holders(n: int) -> list[IdRow]:
     """Members past their deadline that claims still hold."""
-    return statements.fetch_rows("overdue_with_holders", OverdueWithHoldersRow, {}, n=n)
+    return statements.fetch_rows("overdue_with_holders", IdRow, {}, n=n)
 
 
-class FinishableDrainsRow(NamedTuple):
-    id: int
-
-
-def finishable_drains(n: int) -> list[FinishableDrainsRow]:
+def finishable_drains(n: int) -> list[IdRow]:
     """Members with a drain that can end: all slots are clean, or the member leaves and both
     deadlines have passed, that of the slot and that of the member.
     """
-    return statements.fetch_rows("finishable_drains", FinishableDrainsRow, {}, n=n)
+    return statements.fetch_rows("finishable_drains", IdRow, {}, n=n)
 
 
 class OccupiedRow(NamedTuple):
@@ -561,24 +474,17 @@ def occupied(*, member: int) -> list[OccupiedRow]:
 
 
 class StuckDrainsRow(NamedTuple):
-    id: int
     name: str
     pool_id: int
     pool: str
-    drain_until: datetime | None
-    drain_since: datetime | None
-    drain_by: str
     note: str
-    is_leaving: bool
-    is_over: bool | None
     over_for: float
-    total: int
     held: int
     draining: int
 
 
 def stuck_drains(n: int, *, over: float) -> list[StuckDrainsRow]:
-    """Drains past their deadline, with the number of empty and occupied slots."""
+    """Members that still have occupied slots after their drain deadline."""
     return statements.fetch_rows("stuck_drains", StuckDrainsRow, {"over": over}, n=n)
 
 
@@ -601,37 +507,23 @@ def identity(*, overlap: float, member: int) -> IdentityRow | None:
     return statements.fetch_one("identity", IdentityRow, {"overlap": overlap, "member": member})
 
 
-class IssueTokenRow(NamedTuple):
-    id: int
-
-
-def issue_token(*, hash: str, keep: bool, member: int, incarnation: int) -> list[IssueTokenRow]:
+def issue_token(*, hash: str, keep: bool, member: int, incarnation: int) -> list[IdRow]:
     """Replaces the token of a member."""
     return statements.fetch_rows(
         "issue_token",
-        IssueTokenRow,
+        IdRow,
         {"hash": hash, "keep": keep, "member": member, "incarnation": incarnation},
     )
 
 
-class MarkTokenUsedRow(NamedTuple):
-    id: int
-
-
-def mark_token_used(*, member: int, hash: str) -> list[MarkTokenUsedRow]:
+def mark_token_used(*, member: int, hash: str) -> list[IdRow]:
     """Records the first use of the current token."""
-    return statements.fetch_rows(
-        "mark_token_used", MarkTokenUsedRow, {"member": member, "hash": hash}
-    )
+    return statements.fetch_rows("mark_token_used", IdRow, {"member": member, "hash": hash})
 
 
-class RevokeTokensRow(NamedTuple):
-    id: int
-
-
-def revoke_tokens(*, member: int) -> list[RevokeTokensRow]:
+def revoke_tokens(*, member: int) -> list[IdRow]:
     """Invalidates all tokens of a member."""
-    return statements.fetch_rows("revoke_tokens", RevokeTokensRow, {"member": member})
+    return statements.fetch_rows("revoke_tokens", IdRow, {"member": member})
 
 
 def is_due(*, age: float, untaken: float, member: int) -> bool | None:
@@ -639,36 +531,33 @@ def is_due(*, age: float, untaken: float, member: int) -> bool | None:
     return statements.fetch_value("is_due", {"age": age, "untaken": untaken, "member": member})
 
 
-class DueForTokenRow(NamedTuple):
-    id: int
-
-
-def due_for_token(n: int, *, pool: int, age: float, untaken: float) -> list[DueForTokenRow]:
+def due_for_token(n: int, *, pool: int, age: float, untaken: float) -> list[IdRow]:
     """Members of a pool that are due for a new token and have no open operation."""
     return statements.fetch_rows(
-        "due_for_token", DueForTokenRow, {"pool": pool, "age": age, "untaken": untaken}, n=n
+        "due_for_token", IdRow, {"pool": pool, "age": age, "untaken": untaken}, n=n
     )
 
 
 class OldTokensRow(NamedTuple):
-    id: int
     name: str
     pool_id: int
     pool: str
     is_ours: bool
     age: float
     is_untaken: bool
+    remaining: float
 
 
 def old_tokens(
-    n: int, *, ours: list[int], theirs: list[int], age: float, notice: float, untaken: float
+    n: int, *, ours: list[int], age: float, theirs: list[int], notice: float, untaken: float
 ) -> list[OldTokensRow]:
     """Tokens for an operator to check: tokens that expire soon where agents are started by
     hand, and new tokens that did not reach an agent where Berth hands them over.
+    `remaining` is the time until a new token is due; negative: overdue.
     """
     return statements.fetch_rows(
         "old_tokens",
         OldTokensRow,
-        {"ours": ours, "theirs": theirs, "age": age, "notice": notice, "untaken": untaken},
+        {"ours": ours, "age": age, "theirs": theirs, "notice": notice, "untaken": untaken},
         n=n,
     )

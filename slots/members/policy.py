@@ -49,7 +49,7 @@ WELL_AFTER = 600.0  # seconds in state ready after which the restart count is re
 
 @dataclass(frozen=True, slots=True)
 class RestartCondition:
-    """Facts about a member that Berth can restart."""
+    """Facts about a member that Berth can restart, in the order of `restart_condition`."""
 
     state: str
     for_s: float  # seconds since it went down if `is_down`, else since its last change of state

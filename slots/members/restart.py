@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from django.db import transaction
 from django.db.models.functions import Now
 
-from pools.lifecycle.selectors import lock_member, spec_of
+from pools.lifecycle.selectors import lock_member
 from pools.models import Member, Pool
 from pools.providers.base import provider_class
 from project.kernel.errors import Conflict
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from slots.members import members_sql
-from slots.members.liveness import lose_member
+from slots.members.liveness import lose_member, lost_after
 from slots.members.policy import STAY, RestartCondition, RestartVerdict, decide_restart
 from slots.members.store import align_slots, change_member, refuse_unsaved, request_sync
 
@@ -31,8 +31,7 @@ def apply_condition(member_id: int) -> RestartVerdict:
         pool, member = lock_member(member_id)
         if member.is_leaving or pool.state == "deleting":
             return STAY
-        liveness = spec_of(pool).liveness
-        verdict = _decide(member_id, None if liveness is None else liveness.lost)
+        verdict = _decide(member_id, lost_after(pool))
         if verdict.action == "restart":
             _start_again(
                 pool, member, verdict.reason, restarts=member.restarts + verdict.is_counted
@@ -111,18 +110,7 @@ def _decide(member_id: int, lost_after: float | None) -> RestartVerdict:
     row = members_sql.restart_condition(member=member_id)
     if row is None:
         return STAY
-    now = RestartCondition(
-        state=row.state,
-        for_s=row.for_s,
-        is_down=row.is_down,
-        is_planned=row.is_down_planned,
-        is_busy=row.is_busy,
-        is_lost=row.is_lost,
-        restarts=row.restarts,
-        has_given_up=row.has_given_up,
-        has_unsaved_state=row.has_unsaved_state,
-    )
-    return decide_restart(now, lost_after)
+    return decide_restart(RestartCondition(*row), lost_after)
 
 
 def _start_again(pool: Pool, member: Member, reason: str, *, restarts: int) -> None:

@@ -3,14 +3,13 @@ reads for pages.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 
 from pools.lifecycle.selectors import LIVE, list_members_of, snapshot_member, snapshot_pool
-from pools.models import Heartbeat, Member, Pool
+from pools.models import Member, Pool
 from pools.providers.base import MemberSnapshot, PoolSnapshot, SlotSnapshot
 from project.kernel.errors import NotFound
 from slots.members import members_sql
@@ -63,48 +62,6 @@ class PoolCounts:
     members: MemberCounts = field(default_factory=MemberCounts)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotView:
-    id: int
-    member_id: int
-    lane: str
-    number: int
-    state: str
-    is_open: bool
-    claim_id: int | None
-    last_claim_id: int | None
-    generation: int
-    drain_until: datetime | None
-    changed_at: datetime
-    observed: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """A member with its slots and its last heartbeat."""
-
-    member: Member
-    heard_at: datetime | None
-    load: object
-    slots: tuple[SlotView, ...]
-
-    @property
-    def holders(self) -> list[int]:
-        """Claims that hold slots here, in the order of the slots."""
-        return list(dict.fromkeys(s.claim_id for s in self.slots if s.claim_id is not None))
-
-
-@dataclass(frozen=True, slots=True)
-class SlotHolding:
-    """The use of a slot at a moment, read from the log."""
-
-    claim_id: int | None  # None: the slot was free
-    generation: int | None
-    verb: str
-    actor: str
-    at: datetime
-
-
 def count_pools(pool_ids: Iterable[int]) -> dict[int, PoolCounts]:
     """Slots and members of many pools, in two queries. Each given pool has an entry."""
     ids = list(pool_ids)
@@ -122,7 +79,11 @@ def list_members(pool_id: int) -> QuerySet[Member]:
 
 
 def get_member(member_id: int) -> Member:
-    member = Member.objects.select_related("pool").filter(pk=member_id).first()
+    return _get(Member.objects.select_related("pool"), member_id)
+
+
+def _get(members: QuerySet[Member], member_id: int) -> Member:
+    member = members.filter(pk=member_id).first()
     if member is None:
         raise no_such_member(member_id)
     return member
@@ -132,53 +93,11 @@ def no_such_member(member_id: int) -> NotFound:
     return NotFound(f"There is no member {member_id}.", way_out="List the members of the pool.")
 
 
-def view_member(member_id: int) -> MemberView:
-    return view_members([get_member(member_id)])[0]
-
-
-def view_members(members: Iterable[Member]) -> list[MemberView]:
-    """Members with their slots and heartbeats, in two queries, in the order given."""
-    rows = list(members)
-    ids = [m.pk for m in rows]
-    beats = {b.member_id: b for b in Heartbeat.objects.filter(pk__in=ids)}
-    slots: dict[int, list[SlotView]] = defaultdict(list)
-    for slot in Slot.objects.filter(member_id__in=ids).order_by("member_id", "number", "lane"):
-        slots[slot.member_id].append(view_slot(slot))
-    return [
-        MemberView(
-            m, b.at if (b := beats.get(m.pk)) else None, b.load if b else None, tuple(slots[m.pk])
-        )
-        for m in rows
-    ]
-
-
-def view_slot(slot: Slot) -> SlotView:
-    return SlotView(
-        id=slot.pk,
-        member_id=slot.member_id,
-        lane=slot.lane,
-        number=slot.number,
-        state=slot.state,
-        is_open=slot.is_open,
-        claim_id=slot.claim_id,
-        last_claim_id=slot.last_claim_id,
-        generation=slot.generation,
-        drain_until=slot.drain_until,
-        changed_at=slot.changed_at,
-        observed=slot.observed,
-    )
-
-
-def find_holder_at(slot_id: int, at: datetime) -> SlotHolding | None:
-    """The holder of a slot at a moment, by the log. None: the log has no earlier event of the
-    slot.
-    """
-    row = members_sql.holder_at(slot=slot_id, at=at)
-    if row is None:
-        return None
-    is_held = row.after in ("held", "reserved", "bound")
-    return SlotHolding(
-        row.claim_id if is_held else None, row.generation, row.verb, row.actor, row.at
+def get_member_detail(member_id: int) -> Member:
+    """The member with its heartbeat and its slots."""
+    slots = Prefetch("slots", Slot.objects.order_by("number", "lane"))
+    return _get(
+        Member.objects.select_related("pool", "heartbeat").prefetch_related(slots), member_id
     )
 
 
@@ -203,18 +122,7 @@ def snapshot_whole(pool: Pool) -> PoolSnapshot:
 def _slot_snapshots(member_ids: list[int]) -> dict[int, list[SlotSnapshot]]:
     found: dict[int, list[SlotSnapshot]] = defaultdict(list)
     for row in members_sql.slots_outside(members=member_ids):
-        found[row.member_id].append(
-            SlotSnapshot(
-                row.id,
-                row.lane,
-                row.number,
-                row.state,
-                row.claim_id,
-                row.last_claim_id,
-                row.generation,
-                bool(row.is_overdue),
-            )
-        )
+        found[row.member_id].append(SlotSnapshot(*row[1:]))
     return found
 
 

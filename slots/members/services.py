@@ -5,7 +5,7 @@ Locks are taken in the order pool, member, slots. A bind locks slots only and re
 `is_open` in the same transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -52,21 +52,10 @@ LONGEST_PAUSE = timedelta(days=366)
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A claim's slot that keeps a member from leaving."""
-
-    claim_id: int | None
-    slot_id: int
-    lane: str
-    number: int
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class Removal:
     member_id: int
     state: str  # gone or deleting: the member was empty. Else it leaves after its holders
-    holders: tuple[Holder, ...]
+    holders: list[members_sql.HoldersRow]  # slots that keep the member from leaving
 
 
 def add_members(
@@ -89,7 +78,9 @@ def add_members(
 
 
 def edit_member(*, member_id: int, reason: str = "", where: str = "", **changes: object) -> Member:
-    """Change labels, slots or ports of a member. A field that is None takes the pool's value."""
+    """Change labels, deletion cost, slots or ports of a member. A field that is None takes its
+    default or the pool's value.
+    """
     with transaction.atomic():
         pool, member = lock_member(member_id)
         refuse_unless_there(member)
@@ -112,11 +103,11 @@ def apply_member_spec(
     *,
     reason: str = "",
     where: str = "",
-) -> bool:
-    """Change a member to `after`. Pool and member are locked. False: no difference."""
+) -> None:
+    """Change a member to `after`. Pool and member are locked."""
     differences = diff_values(before.as_config(), after.as_config())
     if not differences:
-        return False
+        return
     spec = spec_of(pool)
     with explain_overlap(spec, [after], where, except_members=[member.pk]):
         change_member(
@@ -129,6 +120,7 @@ def apply_member_spec(
                 ]
             },
             labels=dict(after.labels),
+            deletion_cost=after.deletion_cost,
             spec=after.own_as_stored(),
             ports=port_range(spec, after),
         )
@@ -136,7 +128,6 @@ def apply_member_spec(
         make_slots(pool, member, spec, after, reason)
     raise_revision(pool)
     publish("slots")  # a claim may wait for the new labels
-    return True
 
 
 def cordon_member(*, member_id: int, reason: str) -> Member:
@@ -204,29 +195,37 @@ def remove_member(*, member_id: int, reason: str) -> Removal:
             raise NotFound(f"Member {member.name} was already removed.")
         mark_leaving(pool, member, note)
         raise_revision(pool)
-        return Removal(member.pk, member.state, view_holders(member.pk))
+        return report_removal(member)
 
 
 def cancel_member_removal(*, member_id: int, reason: str = "") -> Member:
     """Cancel the removal of a member that is still there."""
+    return take_back(member_id, "keep", "leaving", lambda member: member.is_leaving, reason)
+
+
+def take_back(
+    member_id: int, verb: str, state: str, is_due: Callable[[Member], bool], reason: str
+) -> Member:
+    """Cancel the removal or the drain (`state`) of a member, if it is due."""
     with transaction.atomic():
         pool, member = lock_member(member_id)
-        if pool.state != "active" and pool.state != "pending":
+        if pool.state in ("deleting", "gone"):
             raise Conflict(
-                f"Pool {pool.name} is being deleted, so its members are removed.",
+                f"Pool {pool.name} is being deleted, so its members leave.",
                 way_out="Create the pool again once it is deleted.",
             )
         refuse_unless_there(member)
-        if member.is_leaving:
+        if is_due(member):
             change_member(
                 member,
-                "keep",
-                before="leaving",
+                verb,
+                before=state,
                 after=staying_state(member),
                 reason=reason.strip(),
                 **staying_columns(member),
             )
             raise_revision(pool)
+            publish("pools")
         align_slots(pool, member)
     return member
 
@@ -314,7 +313,7 @@ def close_pool(*, pool_id: int, reason: str) -> Pool:
     return pool
 
 
-def activate_pool(*, pool_id: int) -> Pool:
+def activate_pool(*, pool_id: int) -> None:
     """Activate a pending pool after the first successful look at its provider."""
     with transaction.atomic():
         pool = lock_pool(pool_id)
@@ -324,7 +323,6 @@ def activate_pool(*, pool_id: int) -> Pool:
             record("activate", pool_id=pool.pk, before="pending", after="active")
             align_pool(pool)
             publish("pools", "slots")
-    return pool
 
 
 def align_member(*, member_id: int) -> None:
@@ -366,11 +364,8 @@ def clean_slot(*, slot_id: int, generation: int) -> bool:
     return row is not None
 
 
-def view_holders(member_id: int) -> tuple[Holder, ...]:
-    return tuple(
-        Holder(row.claim_id, row.id, row.lane, row.number, row.state)
-        for row in members_sql.holders(members=[member_id])
-    )
+def report_removal(member: Member) -> Removal:
+    return Removal(member.pk, member.state, members_sql.holders(members=[member.pk]))
 
 
 def _lock_living_pool(pool_id: int) -> Pool:
@@ -384,21 +379,12 @@ def _lock_living_pool(pool_id: int) -> Pool:
 
 
 def _list_fixed_of_member(before: MemberSpec, after: MemberSpec) -> list[FieldError]:
-    found = []
-    if before.name != after.name:
-        found.append(
-            FieldError(
-                "name",
-                f"name of {before.name} cannot change.",
-                "Add another member and remove this one.",
-            )
+    return [
+        FieldError(
+            name,
+            f"{name} of {before.name} cannot change.",
+            "Add another member and remove this one.",
         )
-    if before.external_id != after.external_id:
-        found.append(
-            FieldError(
-                "external_id",
-                f"external_id of {before.name} cannot change.",
-                "Add another member and remove this one.",
-            )
-        )
-    return found
+        for name in ("name", "external_id")
+        if getattr(before, name) != getattr(after, name)
+    ]

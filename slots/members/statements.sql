@@ -7,7 +7,7 @@ ORDER BY rank, number LIMIT {n} FOR NO KEY UPDATE SKIP LOCKED
 
 -- find_labelled: the first n free slots of a lane on members that have the labels.
 SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_member member ON member.id = slot.member_id
-WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.state = 'idle' AND slot.is_open AND member.labels @> %(labels)s::jsonb
+WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.state = 'idle' AND slot.is_open AND selects(%(labels)s::jsonb, member.labels)
 ORDER BY slot.rank, slot.number LIMIT {n} FOR NO KEY UPDATE OF slot SKIP LOCKED
 
 -- find_run^: n free numbers, `step` apart, on one member; the first member in the pool's order wins. The window
@@ -17,7 +17,7 @@ SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
     SELECT number, lead(number, {n} - 1) OVER (ORDER BY number) AS last
     FROM slots_slot WHERE member_id = m.id AND lane = %(lane)s AND state = 'idle' AND is_open) w
   WHERE last = number + ({n} - 1) * %(step)s::int LIMIT 1) r
-WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND m.labels @> %(labels)s::jsonb ORDER BY m.position, m.id LIMIT 1
+WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND selects(%(labels)s::jsonb, m.labels) ORDER BY m.position, m.id LIMIT 1
 
 -- lock_run: locks the slots of a run that find_run returned. Fewer than n rows: another claim took a slot, and the
 -- caller searches again.
@@ -29,7 +29,7 @@ WHERE member_id = %(member)s AND lane = %(lane)s AND number BETWEEN %(number)s::
 -- on a member with the labels.
 SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_member member ON member.id = slot.member_id
 WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.is_open
-  AND (slot.state = 'idle' OR slot.state = 'draining' AND slot.last_claim_id = %(claim)s) AND member.labels @> %(labels)s::jsonb
+  AND (slot.state = 'idle' OR slot.state = 'draining' AND slot.last_claim_id = %(claim)s) AND selects(%(labels)s::jsonb, member.labels)
 ORDER BY slot.state = 'draining' DESC, slot.last_claim_id = ANY (%(earlier_claims)s::bigint[]) DESC NULLS LAST, slot.rank, slot.number
 LIMIT 1 FOR NO KEY UPDATE OF slot SKIP LOCKED
 
@@ -155,8 +155,8 @@ e AS (
   SELECT 'retire', pool_id, member_id, id, last_claim_id, generation, before, 'retired', %(actor)s, %(reason)s FROM s)
 SELECT id FROM s
 
--- holder_at^: the last event of a slot before a moment.
-SELECT claim_id, generation, verb, after, actor, at FROM kernel_event
+-- holder_at^: the use of a slot at a moment, from its last event before. claim_id is NULL if the slot was free.
+SELECT CASE WHEN after IN ('held', 'reserved', 'bound') THEN claim_id END AS claim_id, generation, at AS since, verb, actor FROM kernel_event
 WHERE slot_id = %(slot)s AND at <= %(at)s ORDER BY id DESC LIMIT 1
 
 -- store_heartbeat^: stores a heartbeat of the current incarnation; an older incarnation gets no row. The result has the
@@ -185,10 +185,12 @@ SELECT m.id FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE (m.state IN ('creating', 'offline') OR m.restarts > 0) AND m.state IN ('creating', 'ready', 'offline')
   AND NOT m.is_leaving AND p.state <> 'deleting' AND p.provider = ANY (%(providers)s::varchar[]) ORDER BY m.id
 
--- restart_condition^: the facts that decide on a restart, all by the database's clock.
-SELECT m.state, m.down_at IS NOT NULL AS is_down, m.is_down_planned, m.lost_at IS NOT NULL AS is_lost, m.restarts,
-  m.gave_up_at IS NOT NULL AS has_given_up, extract(epoch FROM clock_timestamp() - coalesce(m.down_at, m.state_at))::float8 AS for_s,
+-- restart_condition^: the facts that decide on a restart, all by the database's clock. The columns have the order of
+-- RestartCondition.
+SELECT m.state, extract(epoch FROM clock_timestamp() - coalesce(m.down_at, m.state_at))::float8 AS for_s,
+  m.down_at IS NOT NULL AS is_down, m.is_down_planned,
   EXISTS (SELECT FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'draining')) AS is_busy,
+  m.lost_at IS NOT NULL AS is_lost, m.restarts, m.gave_up_at IS NOT NULL AS has_given_up,
   EXISTS (SELECT FROM slots_unsavedstate WHERE member_id = m.id) AS has_unsaved_state
 FROM pools_member m WHERE m.id = %(member)s
 
@@ -235,9 +237,9 @@ SELECT p.name AS pool, coalesce(o.n, 0)::int AS n FROM pools_pool p LEFT JOIN (
   WHERE due_at IS NOT NULL AND state = 'draining' AND drain_until <= now() GROUP BY pool_id) o ON o.pool_id = p.id
 WHERE p.state <> 'gone'
 
--- slots_outside: the slots of members as a provider gets them.
-SELECT id, member_id, lane, number, state, claim_id, last_claim_id, generation,
-  state = 'draining' AND drain_until <= now() AS is_overdue
+-- slots_outside: the slots of members as a provider gets them: the member, then the fields of SlotSnapshot.
+SELECT member_id, id, lane, number, state, claim_id, last_claim_id, generation,
+  coalesce(state = 'draining' AND drain_until <= now(), false) AS is_overdue
 FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, number, lane
 
 -- delete_gone_slots: deletes slots of members that have been gone for `days`. A member is empty before it goes, so no
@@ -256,7 +258,8 @@ DELETE FROM pools_member WHERE id IN (SELECT id FROM m) AND (SELECT count(*) FRO
 
 -- Drains.
 
--- lock_overdue^: locks an overdue member in the transaction that evicts its claims. The lock delays an undrain until
+-- lock_overdue^: locks an overdue member in the transaction that evicts its claims. No row: its deadline has not passed,
+-- or its drain was cancelled. The lock delays an undrain until
 -- the eviction is done; an earlier undrain is visible here.
 SELECT m.id, m.name, m.note, m.drain_by FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.id = %(member)s AND m.drain_until <= clock_timestamp() AND m.state IN ('creating', 'ready', 'offline') AND p.state <> 'deleting'
@@ -281,12 +284,11 @@ ORDER BY m.drain_until, m.id LIMIT {n}
 SELECT id, state, generation, drain_until <= now() AS is_overdue FROM slots_slot
 WHERE member_id = %(member)s AND state IN ('held', 'reserved', 'draining') ORDER BY id FOR NO KEY UPDATE
 
--- stuck_drains: drains past their deadline, with the number of empty and occupied slots.
+-- stuck_drains: members that still have occupied slots after their drain deadline.
 -- @not_null over_for
-SELECT m.id, m.name, m.pool_id, p.name AS pool, m.drain_until, m.drain_since, m.drain_by, m.note, m.is_leaving, m.drain_until <= now() AS is_over,
-  extract(epoch FROM now() - m.drain_until)::float8 AS over_for, n.total, n.held, n.draining
+SELECT m.name, m.pool_id, p.name AS pool, m.note, extract(epoch FROM now() - m.drain_until)::float8 AS over_for, n.held, n.draining
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
-  SELECT (count(*) FILTER (WHERE state <> 'retired'))::int AS total, (count(*) FILTER (WHERE state IN ('held', 'reserved')))::int AS held,
+  SELECT (count(*) FILTER (WHERE state IN ('held', 'reserved')))::int AS held,
     (count(*) FILTER (WHERE state = 'draining'))::int AS draining FROM slots_slot WHERE member_id = m.id) n
 WHERE m.drain_until <= now() - make_interval(secs => %(over)s::float8) AND m.state <> 'gone' ORDER BY m.drain_until, m.id LIMIT {n}
 
@@ -331,9 +333,11 @@ ORDER BY m.id LIMIT {n}
 
 -- old_tokens: tokens for an operator to check: tokens that expire soon where agents are started by hand, and new tokens
 -- that did not reach an agent where Berth hands them over.
--- @not_null age
-SELECT m.id, m.name, m.pool_id, p.name AS pool, m.pool_id = ANY (%(ours)s::bigint[]) AS is_ours,
-  extract(epoch FROM now() - m.token_since)::float8 AS age, m.token_used_at IS NULL AS is_untaken
+-- `remaining` is the time until a new token is due; negative: overdue.
+-- @not_null age, remaining
+SELECT m.name, m.pool_id, p.name AS pool, m.pool_id = ANY (%(ours)s::bigint[]) AS is_ours,
+  extract(epoch FROM now() - m.token_since)::float8 AS age, m.token_used_at IS NULL AS is_untaken,
+  %(age)s::float8 - extract(epoch FROM now() - m.token_since)::float8 AS remaining
 FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE m.state IN ('ready', 'offline') AND m.token_hash <> '' AND p.state <> 'deleting' AND (
   m.pool_id = ANY (%(theirs)s::bigint[]) AND m.token_since <= now() - make_interval(secs => %(age)s::float8 - %(notice)s::float8)

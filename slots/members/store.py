@@ -6,7 +6,7 @@ records an event.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TypedDict
 
@@ -15,7 +15,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from psycopg.types.range import Int4Range
 
-from pools.config.layout import ports_of, slots_of
+from pools.config.layout import Layout, OwnSlots, ports_of, slots_of
 from pools.config.placement import ranks_of
 from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.policy import offers_slots
@@ -51,9 +51,14 @@ class StayingColumns(Stays):
 STAYS: Stays = {"is_leaving": False, "drain_until": None, "drain_since": None, "drain_by": ""}
 
 
-def seconds_from_now(seconds: float) -> Combinable:
-    """A future time by the database's clock."""
-    return Now() + timedelta(seconds=seconds)
+def seconds_from_now(seconds: float | None) -> Combinable | None:
+    """A future time by the database's clock. None: no time."""
+    return None if seconds is None else Now() + timedelta(seconds=seconds)
+
+
+def heartbeat_limit(spec: PoolSpec) -> Combinable | None:
+    """The time at which a member without a heartbeat goes offline. None: no heartbeat is needed."""
+    return seconds_from_now(spec.liveness.heartbeat if spec.liveness else None)
 
 
 def is_draining(member: Member) -> bool:
@@ -103,17 +108,18 @@ def add_member_rows(
             external_id=member.external_id,
             ports=port_range(spec, member),
             state="creating" if pool.queue else "ready",
-            is_owned=provider is not None and provider.is_owner,
+            is_owned=provider is not None
+            and provider.is_owner
+            and not (provider.serves_named and member.external_id),
             spec_digest=pool.member_digest,
             spec=member.own_as_stored(),
             labels=dict(member.labels),
+            deletion_cost=member.deletion_cost,
         )
         for i, member in enumerate(declared)
     )
     if spec.liveness is not None:
-        Member.objects.filter(pk__in=[m.pk for m in members]).update(
-            due_at=seconds_from_now(spec.liveness.heartbeat)
-        )
+        Member.objects.filter(pk__in=[m.pk for m in members]).update(due_at=heartbeat_limit(spec))
     for row, member in zip(members, declared, strict=True):
         offered = slots_of(spec.layout, member.own)
         add_slot_rows(
@@ -159,24 +165,19 @@ def member_offers_slots(pool: Pool, member: Member) -> bool:
     )
 
 
-def align_slots(pool: Pool, member: Member) -> bool:
-    """Open or close the member's slots, as pool and member require (I8). True: slots were
-    opened.
-    """
+def align_slots(pool: Pool, member: Member) -> None:
+    """Open or close the member's slots, as pool and member require (I8)."""
     if not member_offers_slots(pool, member):
         members_sql.close_member(member=member.pk)
-        return False
-    is_opened = bool(members_sql.open_member(member=member.pk))
-    if is_opened:
+    elif members_sql.open_member(member=member.pk):
         publish("slots")
-    return is_opened
 
 
 def make_slots(
-    pool: Pool, member: Member, spec: PoolSpec, declared: MemberSpec, reason: str = ""
-) -> bool:
-    """Make the member's slots equal to its configuration. True: slots were added or retired.
-    Refused while a withdrawn slot is in use.
+    pool: Pool, member: Member, spec: PoolSpec, declared: MemberSpec, reason: str
+) -> None:
+    """Make the member's slots equal to its configuration. Refused while a withdrawn slot is in
+    use.
     """
     offered = slots_of(spec.layout, declared.own)
     rows = {(r.lane, r.number): r for r in members_sql.lock_slots(member=member.pk)}
@@ -199,6 +200,12 @@ def make_slots(
                 for row in held
             ],
         )
+    offered = places_offered(
+        member, spec.layout, declared.own, [p for p, row in rows.items() if row.state in OCCUPIED]
+    )
+    withdrawn = [
+        row for place, row in rows.items() if place not in set(offered) and row.state != "retired"
+    ]
     ranks = dict(
         zip(offered, ranks_of(spec.placement, member.position, offered, draw_rank), strict=True)
     )
@@ -218,7 +225,16 @@ def make_slots(
     align_slots(pool, member)
     if missing or again:
         publish("slots")
-    return bool(withdrawn or again or missing)
+
+
+def places_offered(
+    member: Member, layout: Layout, own: OwnSlots, occupied: Collection[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """Lane and number of the slots of a member, beside the foreign listeners that its provider
+    sees. `occupied`: the places that claims use, which stay.
+    """
+    seen = [(lane, number) for lane, number in member.foreign_listeners]
+    return slots_of(layout, own, seen=seen, occupied=occupied if seen else ())
 
 
 def rank_slots(member: Member, placement: str) -> None:

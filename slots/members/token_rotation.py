@@ -6,8 +6,6 @@ operators start the agents, they also replace the tokens, and the doctor warns t
 never fetch a new token themselves: otherwise a stolen token could be renewed for ever.
 """
 
-from dataclasses import dataclass
-
 from django.db import transaction
 from django.db.models.functions import Now
 
@@ -19,22 +17,10 @@ from project.kernel.errors import Conflict
 from project.kernel.validation import require_reason
 from slots.members import members_sql
 from slots.members.store import change_member, lane_of, refuse_unless_there, request_sync
-from slots.members.tokens import UNTAKEN, token_age, token_limits
+from slots.members.tokens import token_age, token_limits
 
 AT_ONCE = 50  # members of a pool in one look; the next looks handle the rest
 NOTICE = 7 * 86400.0  # seconds before a token is due, from which the doctor warns
-
-
-@dataclass(frozen=True, slots=True)
-class OldToken:
-    member_id: int
-    name: str
-    pool: str
-    is_ours: bool  # Berth hands the token to the agent
-    is_untaken: bool
-    age: float  # seconds
-    left: float  # seconds until a new token is due; negative: overdue
-    pool_id: int
 
 
 def rotates(spec: PoolSpec) -> bool:
@@ -96,23 +82,15 @@ def rotate_due(pool: Pool) -> int:
     return len(rows)
 
 
-def list_old_tokens() -> list[OldToken]:
+def list_old_tokens() -> list[members_sql.OldTokensRow]:
     """Tokens that an operator should check."""
-    limits = token_limits()
     specs = {pool.pk: spec_of(pool) for pool in list_pools()}
     ours = [pool_id for pool_id, spec in specs.items() if rotates(spec)]
     theirs = [pool_id for pool_id, spec in specs.items() if has_agents(spec) and not rotates(spec)]
-    rows = members_sql.old_tokens(
+    return members_sql.old_tokens(
         50,
-        age=limits["age"],
-        untaken=UNTAKEN,
+        **token_limits(),
         notice=NOTICE if token_age() else 0.0,
         ours=ours,
         theirs=theirs,
     )
-    return [
-        OldToken(
-            r.id, r.name, r.pool, r.is_ours, r.is_untaken, r.age, limits["age"] - r.age, r.pool_id
-        )
-        for r in rows
-    ]

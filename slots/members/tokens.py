@@ -18,10 +18,11 @@ from django.conf import settings
 from django.db import transaction
 
 from pools.lifecycle.selectors import lock_member
-from project.kernel.actor import LONGEST
-from project.kernel.errors import BerthError, Conflict
+from project.kernel.actor import MAX_ACTOR_LENGTH
+from project.kernel.errors import BerthError
 from project.kernel.events.log import record
 from slots.members import members_sql
+from slots.members.store import refuse_unless_there
 
 PREFIX = "berthm_"
 SECRET = re.compile(r"berthm_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
@@ -56,7 +57,9 @@ class BadMemberToken(BerthError):
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """The calling member, as of the check of its token."""
+    """The calling member, as of the check of its token. The first columns of `identity` have the
+    order of these fields.
+    """
 
     member_id: int
     member: str
@@ -71,7 +74,7 @@ class AgentIdentity:
     @property
     def actor(self) -> str:
         name = f"agent:{self.pool}/{self.member}"
-        return name if len(name) <= LONGEST else f"agent:{self.member_id}"
+        return name if len(name) <= MAX_ACTOR_LENGTH else f"agent:{self.member_id}"
 
 
 def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True) -> str:
@@ -80,11 +83,7 @@ def issue_token(*, member_id: int, reason: str = "", keep_previous: bool = True)
     """
     with transaction.atomic():
         _, member = lock_member(member_id)
-        if member.state in ("deleting", "gone"):
-            raise Conflict(
-                f"Member {member.name} is {member.state}.",
-                way_out="Add the member again once it is gone.",
-            )
+        refuse_unless_there(member)
         secret = f"{PREFIX}{member_id}_{secrets.token_urlsafe(32)}"
         hashed = hash_secret(secret, member.incarnation)
         members_sql.issue_token(
@@ -167,17 +166,7 @@ def identify_member(secret: str) -> AgentIdentity:
     if not row.is_used and row.token_hash == hashed:
         members_sql.mark_token_used(member=row.id, hash=hashed)
     is_replaced = row.token_hash != hashed
-    return AgentIdentity(
-        row.id,
-        row.name,
-        row.pool_id,
-        row.pool,
-        row.revision,
-        row.incarnation,
-        row.state,
-        row.is_leaving,
-        is_replaced,
-    )
+    return AgentIdentity(*row[:8], is_replaced)
 
 
 def _explain(secret: str, row: members_sql.IdentityRow) -> str:

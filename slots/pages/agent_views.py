@@ -61,27 +61,26 @@ def token(request: PageRequest, member_id: int) -> HttpResponse:
 
 @signed_in
 def restart(request: PageRequest, member_id: int) -> HttpResponse:
-    pool, board = member_for(request, member_id, "cordon")
+    pool, card = member_for(request, member_id, "cordon")
     what = "agent" if has_agents(spec_of(pool)) else "member"
     question = Question(
-        title=f"Restart {board.name}",
+        title=f"Restart {card.name}",
         verb="Restart",
-        href=request.path,
         intro=(
             f"The {what} is stopped and started again. Reserved slots stay reserved; the count of "
             "failed starts is reset."
         ),
         facts=[
-            ("Is", board.word),
-            ("Incarnation", f"{board.incarnation}, then {board.incarnation + 1}"),
+            ("State", card.word),
+            ("Incarnation", f"{card.incarnation}, then {card.incarnation + 1}"),
         ],
-        nothing=why_no_restart(pool.provider, board),
+        nothing=why_no_restart(pool.provider, card),
     )
 
     def perform(given: ConfirmInput) -> Done:
-        restart_member(member_id=board.id, reason=given.reason)
+        restart_member(member_id=card.id, reason=given.reason)
         return Done(
-            f"{'The agent of ' * (what == 'agent')}{board.name} is being restarted.",
+            f"{'The agent of ' * (what == 'agent')}{card.name} is being restarted.",
             reverse("pool", args=[pool.name]),
         )
 
@@ -90,18 +89,15 @@ def restart(request: PageRequest, member_id: int) -> HttpResponse:
 
 @signed_in
 def rotate(request: PageRequest, member_id: int) -> HttpResponse:
-    pool, board = member_for(request, member_id, "edit_member")
+    pool, card = member_for(request, member_id, "edit_member")
     question = Question(
-        title=f"Rotate the token of {board.name}",
+        title=f"Rotate the token of {card.name}",
         verb="Rotate",
-        href=request.path,
         intro="The agent gets a new token while it works. No task is interrupted.",
         facts=[
             (
                 "Token",
-                f"created {formatting.exact(board.token_since)}"
-                if board.token_since
-                else "none yet",
+                f"created {formatting.exact(card.token_since)}" if card.token_since else "none yet",
             )
         ],
         fields=[
@@ -117,37 +113,37 @@ def rotate(request: PageRequest, member_id: int) -> HttpResponse:
             )
         ],
         note="The event log records the rotation, not the token.",
-        nothing=why_no_rotation(spec_of(pool), board),
+        nothing=why_no_rotation(spec_of(pool), card),
     )
 
     def perform(given: ConfirmInput) -> Done:
         order_token(
-            member_id=board.id,
+            member_id=card.id,
             reason=given.reason,
             ends_previous=given.values["previous"] == "ends",
         )
-        return Done(f"{board.name} gets a new token.", reverse("pool", args=[pool.name]))
+        return Done(f"{card.name} gets a new token.", reverse("pool", args=[pool.name]))
 
     return confirm(request, question, perform, "overview")
 
 
-def why_no_rotation(spec: PoolSpec, board: MemberCard) -> str:
+def why_no_rotation(spec: PoolSpec, card: MemberCard) -> str:
     if not rotates(spec):
         return "Berth does not deliver tokens to this agent: create one on the member’s page."
     return (
         ""
-        if board.state == "ready"
-        else f"It is {board.word}: the agent gets a new token at its next start."
+        if card.state == "ready"
+        else f"It is {card.word}: the agent gets a new token at its next start."
     )
 
 
-def why_no_restart(provider: str, board: MemberCard) -> str:
+def why_no_restart(provider: str, card: MemberCard) -> str:
     """Why a restart is impossible; empty: possible. `restart_member` checks the rest under its
     lock.
     """
     known = known_providers().get(provider)
     if known is None or not known.is_owner or not known.has_agents:
         return "Berth does not start this agent."
-    if board.is_leaving:
+    if card.is_leaving:
         return "The member is being removed."
     return ""

@@ -1,6 +1,4 @@
-"""Reads members and slots for pages. display.py and dashboard_queries.sql have the rule for the
-class of a slot.
-"""
+"""Reads members and slots for pages. dashboard_queries.sql has the rule for the class of a slot."""
 
 import json
 from collections import defaultdict
@@ -11,7 +9,7 @@ from datetime import datetime
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from project.kernel.live.regions import reads_cells
+from project.kernel.live.regions import Cells, reads_cells
 from slots.agent.version import name_version
 from slots.agent_versions import SAME, WORDS, compare
 from slots.pages import dashboard_queries_sql
@@ -25,6 +23,9 @@ from slots.pages.display import (
     member_class,
 )
 
+ShownMemberCounts = dashboard_queries_sql.CountMembersRow
+
+MEMBER_CELLS, PORT_CELLS = "members", "ports"  # views of the cells of a pool
 DENSE_FROM = 61  # members from which the page is dense; fewer have a box each
 DENSE_SLOTS = 600  # slots above which the page is dense
 WIDE_FROM = 9  # slots of a member from which its box has several lines
@@ -49,38 +50,29 @@ class SlotCell:
         return f"{self.lane} {self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class MemberCard:
-    """A member with its slots."""
+class MemberCard(dashboard_queries_sql.ListMembersRow):
+    """A member with its slots.
 
-    id: int
-    pool_id: int
-    name: str
-    state: str
-    css: str
-    is_cordoned: bool
-    is_leaving: bool
-    note: str
-    labels: Mapping[str, str]
-    drain_until: datetime | None
-    created_at: datetime
-    changed_at: datetime
-    beat_at: datetime | None
-    external_id: str
-    incarnation: int
-    cells: tuple[SlotCell, ...] = ()
-    restarts: int = 0
-    gave_up_at: datetime | None = None  # no more automatic restarts since then
-    is_outdated: bool = False  # created from an older configuration of its pool
-    outside: str = ""  # what the provider waits for, or its last error
-    drain_since: datetime | None = None
-    drain_by: str = ""
-    version: str = ""  # of its agent
-    token_since: datetime | None = None
-    is_token_new: bool = False  # issued, but not yet used by the agent
-    cordon_by: str = ""  # actor of an order to cordon, independent of a drain
-    cordon_note: str = ""
-    unsaved: tuple[int, ...] = ()  # claims with a Terraform state that only the agent has
+    `outside` is what the provider waits for, or its last error; `unsaved` names claims with a
+    Terraform state that only the agent has. There are no automatic restarts since `gave_up_at`.
+    """
+
+    cells: list[SlotCell]
+
+    @property
+    def css(self) -> str:
+        return member_class(
+            self.state,
+            is_cordoned=self.is_cordoned,
+            is_leaving=self.is_draining,
+            is_lost=self.lost_at is not None,
+            is_outdated=self.is_outdated,
+        )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        labels: dict[str, str] = json.loads(self.labels_json)
+        return labels
 
     @property
     def is_draining(self) -> bool:
@@ -181,14 +173,6 @@ class ShownSlotCounts:
         return SlotUse(self.held, self.reserved, self.total)
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMemberCounts:
-    there: int = 0
-    offline: int = 0
-    cordoned: int = 0
-    leaving: int = 0
-
-
 def count_slots(pool_ids: Iterable[int]) -> dict[int, ShownSlotCounts]:
     """Slots of many pools, in one query."""
     ids = list(pool_ids)
@@ -210,35 +194,40 @@ def count_slots(pool_ids: Iterable[int]) -> dict[int, ShownSlotCounts]:
 
 def count_members(pool_ids: Iterable[int]) -> dict[int, ShownMemberCounts]:
     ids = list(pool_ids)
-    found = {
-        row.pool_id: ShownMemberCounts(row.there, row.offline, row.cordoned, row.leaving)
-        for row in dashboard_queries_sql.count_members(pools=ids)
-    }
-    return {pool: found.get(pool, ShownMemberCounts()) for pool in ids}
+    found = {row.pool_id: row for row in dashboard_queries_sql.count_members(pools=ids)}
+    return {pool: found.get(pool, ShownMemberCounts(pool, 0, 0, 0, 0)) for pool in ids}
 
 
-def list_boards(pool_id: int) -> list[MemberCard]:
+def list_member_cards(pool_id: int) -> list[MemberCard]:
     """Members of a pool with their slots, in the fixed order of the pool."""
     members = dashboard_queries_sql.list_members(pool=pool_id, member=None)
     cells = _cells_of([member.id for member in members])
-    boards = [_board(member, cells.get(member.id, [])) for member in members]
-    return [board for board in boards if board.state != "gone" or board.cells]
+    cards = [_card(member, cells) for member in members]
+    return [card for card in cards if card.state != "gone" or card.cells]
 
 
-def get_board(pool_id: int, member_id: int) -> MemberCard | None:
+def get_member_card(pool_id: int, member_id: int) -> MemberCard | None:
     members = dashboard_queries_sql.list_members(pool=pool_id, member=member_id)
-    return _board(members[0], _cells_of([member_id]).get(member_id, [])) if members else None
+    return _card(members[0], _cells_of([member_id])) if members else None
 
 
-def is_dense(boards: list[MemberCard]) -> bool:
-    return len(boards) >= DENSE_FROM or sum(len(board.cells) for board in boards) > DENSE_SLOTS
+def _card(
+    member: dashboard_queries_sql.ListMembersRow, cells: Mapping[int, list[SlotCell]]
+) -> MemberCard:
+    card = MemberCard._make(member)
+    card.cells = cells.get(member.id, [])
+    return card
 
 
-def is_wide(boards: list[MemberCard]) -> bool:
+def is_dense(cards: list[MemberCard]) -> bool:
+    return len(cards) >= DENSE_FROM or sum(len(card.cells) for card in cards) > DENSE_SLOTS
+
+
+def is_wide(cards: list[MemberCard]) -> bool:
     """Whether a member has too many slots for one line. Cells then show their number instead of
     their time.
     """
-    return any(len(board.cells) >= WIDE_FROM for board in boards)
+    return any(len(card.cells) >= WIDE_FROM for card in cards)
 
 
 def _cells_of(member_ids: list[int]) -> dict[int, list[SlotCell]]:
@@ -254,56 +243,19 @@ def _cells_of(member_ids: list[int]) -> dict[int, list[SlotCell]]:
     return cells
 
 
-def _board(row: dashboard_queries_sql.ListMembersRow, cells: list[SlotCell]) -> MemberCard:
-    css = member_class(
-        row.state,
-        is_cordoned=row.is_cordoned,
-        is_leaving=row.is_leaving or row.drain_until is not None,
-        is_lost=row.lost_at is not None,
-        is_outdated=row.is_outdated,
-    )
-    return MemberCard(
-        row.id,
-        row.pool_id,
-        row.name,
-        row.state,
-        css,
-        row.is_cordoned,
-        row.is_leaving,
-        row.note,
-        json.loads(row.labels),
-        row.drain_until,
-        row.created_at,
-        row.changed_at,
-        row.beat_at,
-        row.external_id,
-        row.incarnation,
-        tuple(cells),
-        row.restarts,
-        row.gave_up_at,
-        row.is_outdated,
-        row.outside,
-        row.drain_since,
-        row.drain_by,
-        row.version[:60],
-        row.token_since,
-        row.is_token_new,
-        row.cordon_by,
-        row.cordon_note,
-        tuple(row.unsaved),
-    )
-
-
 @reads_cells
 async def read_cells(
     connection: AsyncConnection[TupleRow], slots: set[int], members: set[int], pools: set[int]
-) -> dict[int, dict[str, list[int]]]:
-    """Current classes of slots by pool, for live updates. Runs on the live reader's connection."""
+) -> Cells:
+    """Current classes of slots by pool and view, for live updates. Runs on the live reader's
+    connection.
+    """
     cursor = await connection.execute(
         dashboard_queries_sql.statements.text("read_cells"),
         {"slots": list(slots), "members": list(members), "pools": list(pools)},
     )
-    found: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for pool_id, slot_id, name in await cursor.fetchall():
-        found[pool_id][name].append(slot_id)
+    found: Cells = defaultdict(lambda: defaultdict(list))
+    for pool_id, slot_id, name, port_name in await cursor.fetchall():
+        found[pool_id, MEMBER_CELLS][name].append(slot_id)
+        found[pool_id, PORT_CELLS][port_name].append(slot_id)
     return found

@@ -39,16 +39,14 @@ def count_members(*, pools: list[int]) -> list[CountMembersRow]:
 
 class ListMembersRow(NamedTuple):
     id: int
-    pool_id: int
     name: str
     state: str
     is_cordoned: bool
     is_leaving: bool
     note: str
-    labels: str
+    labels_json: str
     drain_until: datetime | None
     created_at: datetime
-    changed_at: datetime
     external_id: str
     incarnation: int
     lost_at: datetime | None
@@ -56,7 +54,6 @@ class ListMembersRow(NamedTuple):
     restarts: int
     gave_up_at: datetime | None
     outside: str
-    drain_since: datetime | None
     drain_by: str
     cordon_by: str
     cordon_note: str
@@ -93,31 +90,65 @@ class ReadCellsRow(NamedTuple):
     pool_id: int
     id: int
     name: str
+    port_name: str
 
 
 def read_cells(*, slots: list[int], members: list[int], pools: list[int]) -> list[ReadCellsRow]:
-    """Current classes of slots, given by id, by member and by pool."""
+    """Current classes of slots, given by id, by member and by pool; on pages of members, and
+    on pages of ports.
+    """
     return statements.fetch_rows(
         "read_cells", ReadCellsRow, {"slots": slots, "members": members, "pools": pools}
     )
 
 
-class ClassifyRow(NamedTuple):
+class CountPortsRow(NamedTuple):
+    member_id: int
     name: str
+    is_used: bool
+    n: int
 
 
-def classify(
-    *, state: str, lane: str, is_open: bool, claim: int, member_state: str
-) -> ClassifyRow | None:
-    """For the test that compares this rule with the one in display.py."""
-    return statements.fetch_one(
-        "classify",
-        ClassifyRow,
-        {
-            "state": state,
-            "lane": lane,
-            "is_open": is_open,
-            "claim": claim,
-            "member_state": member_state,
-        },
-    )
+def count_ports(*, members: list[int]) -> list[CountPortsRow]:
+    """Counts ports of members by displayed class, and by whether a listener uses a part of the
+    quota.
+    """
+    return statements.fetch_rows("count_ports", CountPortsRow, {"members": members})
+
+
+class ListPortsRow(NamedTuple):
+    member_id: int
+    id: int
+    lane: str
+    number: int
+    name: str
+    claim_id: int | None
+    last_claim_id: int | None
+    protocol: str
+    health: str
+    problem: str
+
+
+def list_ports(n: int, *, members: list[int]) -> list[ListPortsRow]:
+    """Ports of members with what their provider sees."""
+    return statements.fetch_rows("list_ports", ListPortsRow, {"members": members}, n=n)
+
+
+class GetPortRow(NamedTuple):
+    id: int
+    member_id: int
+    member: str
+    lane: str
+    number: int
+    state: str
+    name: str
+    claim_id: int | None
+    last_claim_id: int | None
+    generation: int
+    changed_at: datetime
+    observed_json: str
+
+
+def get_port(*, slot: int, pool: int) -> GetPortRow | None:
+    """One port of a pool, with all that is known of it."""
+    return statements.fetch_one("get_port", GetPortRow, {"slot": slot, "pool": pool})

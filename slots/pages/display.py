@@ -1,7 +1,5 @@
-"""Classes of slots, members and pools for display. They are derived and never stored.
-
-The rule for slots exists twice: here, and in dashboard_queries.sql for many rows. A test compares
-both.
+"""Classes of members and pools for display, and the words of all classes. The classes are derived
+and never stored. dashboard_queries.sql has the rule for slots.
 """
 
 from collections.abc import Mapping
@@ -11,29 +9,11 @@ from datetime import datetime
 from project.kernel.ui import formatting
 
 TASK_LANES = ("plan", "any")  # lanes with slots that run tasks
-AWAY = ("offline", "creating", "deleting")  # states of members that take no claims
 
 # In the order of the bar: used slots, draining slots, unreachable slots, free slots.
 SLOT_CLASSES = ("running", "bound", "reserved", "draining", "offline", "lost", "closed", "idle")
 SLOT_WORDS = {name: name for name in SLOT_CLASSES} | {"idle": "open"}
-HIDDEN = ""
-
-
-def slot_class(
-    state: str, *, lane: str, is_open: bool, member_state: str, last_outcome: str = ""
-) -> str:
-    """The class of a slot. HIDDEN for a retired slot, unless its last claim was lost with it."""
-    if state == "retired" or member_state == "gone":
-        return "lost" if last_outcome == "lost" else HIDDEN
-    if state in ("held", "reserved") and member_state == "offline":
-        return "offline"
-    if state == "held":
-        return "running" if lane in TASK_LANES else "bound"
-    if state in ("reserved", "draining"):
-        return state
-    if is_open:
-        return "idle"
-    return "offline" if member_state in AWAY else "closed"
+HIDDEN = ""  # the class of a retired slot, unless its last claim was lost with it
 
 
 def member_class(

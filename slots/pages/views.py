@@ -9,9 +9,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from pools.access.permissions import require
-from pools.config.durations import format_duration, parse_duration
 from pools.models import Member, Pool
 from pools.pages.base import PageRequest, confirm, pool_for, signed_in
+from pools.pages.length import length_field, read_length
 from pools.providers.base import texts_of
 from project.kernel.errors import FieldError, Invalid, NotFound, wrong_field
 from project.kernel.ui import formatting
@@ -26,7 +26,7 @@ from slots.members.services import (
     resume_pool,
     uncordon_member,
 )
-from slots.pages.dashboard_queries import MemberCard, SlotCell, get_board
+from slots.pages.dashboard_queries import MemberCard, SlotCell, get_member_card
 
 MOST_SHOWN = 50
 LONGEST_PAUSE = 366 * 86400.0
@@ -37,18 +37,18 @@ def member_for(request: PageRequest, member_id: int, action: str) -> tuple[Pool,
     if member is None or not request.identity.may("read", member.pool_id):
         raise no_such_member(member_id)
     require(request.identity, action, member.pool)
-    board = get_board(member.pool_id, member_id)
-    if board is None:
+    card = get_member_card(member.pool_id, member_id)
+    if card is None:
         raise NotFound(f"Member {member.name} was removed.", way_out="Its events are kept.")
-    return member.pool, board
+    return member.pool, card
 
 
-def holders(board: MemberCard, then: str) -> tuple[list[Affected], int]:
+def holders(card: MemberCard, then: str) -> tuple[list[Affected], int]:
     """Claims that hold slots of the member, each with its future state, and the number of claims
     that are not shown.
     """
     found: dict[int, list[SlotCell]] = {}
-    for cell in board.held:
+    for cell in card.held:
         found.setdefault(cell.claim_id or 0, []).append(cell)
     rows = []
     for claim, cells in found.items():
@@ -68,13 +68,11 @@ def holders(board: MemberCard, then: str) -> tuple[list[Affected], int]:
     return rows[:MOST_SHOWN], max(0, len(rows) - MOST_SHOWN)
 
 
-def unsaved_facts(board: MemberCard) -> list[tuple[str, str]]:
+def unsaved_facts(card: MemberCard) -> list[tuple[str, str]]:
     """Terraform states that would be lost with the member."""
-    if not board.unsaved:
+    if not card.unsaved:
         return []
-    claims = (
-        f"{'claims' if len(board.unsaved) > 1 else 'claim'} {', '.join(map(str, board.unsaved))}"
-    )
+    claims = f"{'claims' if len(card.unsaved) > 1 else 'claim'} {', '.join(map(str, card.unsaved))}"
     text = (
         f"only this agent has the state of {claims}: the member stays until the agent has uploaded "
         "the state, or an operator discards it"
@@ -84,26 +82,25 @@ def unsaved_facts(board: MemberCard) -> list[tuple[str, str]]:
 
 @signed_in
 def cordon(request: PageRequest, member_id: int) -> HttpResponse:
-    _, board = member_for(request, member_id, "cordon")
-    affected, more = holders(board, "stays")
+    _, card = member_for(request, member_id, "cordon")
+    affected, more = holders(card, "stays")
     question = Question(
-        title=f"Cordon {board.name}",
+        title=f"Cordon {card.name}",
         verb="Cordon",
-        href=request.path,
         intro=(
             "The member takes no new claims until it is uncordoned. Claims here keep their slots."
         ),
         affected=affected,
         affected_more=more,
-        facts=[("Open slots", f"{board.open_count} of {len(board.cells)} close")],
+        facts=[("Open slots", f"{card.open_count} of {len(card.cells)} close")],
         note="Can be undone with Uncordon.",
-        nothing="The member is already cordoned." if board.is_cordoned and board.cordon_by else "",
+        nothing="The member is already cordoned." if card.is_cordoned and card.cordon_by else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
-        cordon_member(member_id=board.id, reason=given.reason)
+        cordon_member(member_id=card.id, reason=given.reason)
         return Done(
-            f"{board.name} is cordoned. "
+            f"{card.name} is cordoned. "
             f"{formatting.plural(len(affected) + more, 'claim stays', 'claims stay')} there."
         )
 
@@ -112,77 +109,76 @@ def cordon(request: PageRequest, member_id: int) -> HttpResponse:
 
 @signed_in
 def uncordon(request: PageRequest, member_id: int) -> HttpResponse:
-    _, board = member_for(request, member_id, "cordon")
-    free = sum(cell.name == "closed" for cell in board.cells)
+    _, card = member_for(request, member_id, "cordon")
+    free = sum(cell.name == "closed" for cell in card.cells)
     question = Question(
-        title=f"Uncordon {board.name}",
+        title=f"Uncordon {card.name}",
         verb="Uncordon",
-        href=request.path,
         intro=(
-            "The member takes new claims again, unless the pool is paused or the "
-            "member is unhealthy."
+            "The member takes new claims again, unless the pool is paused or the member is offline."
         ),
         facts=[
             (
                 "Cordoned because",
-                f"“{board.cordon_note}”" if board.cordon_note else "no reason was recorded",
+                f"“{card.cordon_note}”" if card.cordon_note else "no reason was recorded",
             ),
             ("Slots", f"{formatting.plural(free, 'slot opens', 'slots open')}"),
         ],
         reason="optional",
-        nothing="" if board.is_cordoned else "The member is not cordoned.",
+        nothing="" if card.is_cordoned else "The member is not cordoned.",
     )
 
     def perform(given: ConfirmInput) -> Done:
-        uncordon_member(member_id=board.id, reason=given.reason)
-        return Done(f"{board.name} takes claims again.")
+        uncordon_member(member_id=card.id, reason=given.reason)
+        return Done(f"{card.name} takes claims again.")
 
     return confirm(request, question, perform, "overview")
 
 
 @signed_in
 def remove(request: PageRequest, member_id: int) -> HttpResponse:
-    pool, board = member_for(request, member_id, "remove_member")
-    affected, more = holders(board, "stays until it ends")
+    pool, card = member_for(request, member_id, "remove_member")
+    affected, more = holders(card, "stays until it ends")
     count = len(affected) + more
     question = Question(
-        title=f"Remove {board.name}",
+        title=f"Remove {card.name}",
         verb="Remove",
-        href=request.path,
         intro=(
             "The member takes no new claims and is removed once it is empty. No claim is "
             "moved or ended."
         )
         if count
         else (
-            "No claim is here, but a Terraform state: the member is removed once the server "
-            "has the state."
+            "No claim holds a slot of this member, but its agent has a Terraform state: the member "
+            "is removed once the server has the state."
         )
-        if board.unsaved
-        else "No claim is here: the member and its slots are removed at once.",
+        if card.unsaved
+        else (
+            "No claim holds a slot of this member: the member and its slots are removed at once."
+        ),
         affected=affected,
         affected_more=more,
-        facts=[("Slots", f"{pool.name} loses {len(board.cells)}"), *unsaved_facts(board)],
-        typed=board.name,
+        facts=[("Slots", f"{pool.name} loses {len(card.cells)}"), *unsaved_facts(card)],
+        typed=card.name,
         is_dangerous=True,
         note="Can be undone until the member is removed." if count else "Cannot be undone.",
-        nothing="The member is already being removed." if board.is_leaving else "",
+        nothing="The member is already being removed." if card.is_leaving else "",
     )
 
     def perform(given: ConfirmInput) -> Done:
-        removal = remove_member(member_id=board.id, reason=given.reason)
+        removal = remove_member(member_id=card.id, reason=given.reason)
         if removal.state in ("gone", "deleting"):
             return Done(
-                f"{board.name} was removed from {pool.name}.", reverse("pool", args=[pool.name])
+                f"{card.name} was removed from {pool.name}.", reverse("pool", args=[pool.name])
             )
         if not removal.holders:
             return Done(
-                f"{board.name} is removed once the server has the Terraform state that only "
+                f"{card.name} is removed once the server has the Terraform state that only "
                 "its agent has."
             )
         there = formatting.plural(len({h.claim_id for h in removal.holders}), "claim", "claims")
         return Done(
-            f"{board.name} is removed when {there} on it "
+            f"{card.name} is removed when {there} on it "
             f"{'has' if there.startswith('1 ') else 'have'} ended."
         )
 
@@ -191,23 +187,25 @@ def remove(request: PageRequest, member_id: int) -> HttpResponse:
 
 @signed_in
 def keep(request: PageRequest, member_id: int) -> HttpResponse:
-    _, board = member_for(request, member_id, "remove_member")
+    _, card = member_for(request, member_id, "remove_member")
     question = Question(
-        title=f"Keep {board.name}",
+        title=f"Keep {card.name}",
         verb="Keep",
-        href=request.path,
         intro="Cancels the removal: the member stays"
-        + (", cordoned as before." if board.stays_cordoned else " and takes new claims again."),
+        + (", cordoned as before." if card.stays_cordoned else " and takes new claims again."),
         facts=[
-            ("Reason of the removal", f"“{board.note}”" if board.note else "no reason was recorded")
+            (
+                "Removed because",
+                f"“{card.note}”" if card.note else "no reason was recorded",
+            )
         ],
         reason="optional",
-        nothing="" if board.is_leaving else "The member is not being removed.",
+        nothing="" if card.is_leaving else "The member is not being removed.",
     )
 
     def perform(given: ConfirmInput) -> Done:
-        cancel_member_removal(member_id=board.id, reason=given.reason)
-        return Done(f"{board.name} is no longer being removed.")
+        cancel_member_removal(member_id=card.id, reason=given.reason)
+        return Done(f"{card.name} is no longer being removed.")
 
     return confirm(request, question, perform, "overview")
 
@@ -219,7 +217,6 @@ def add(request: PageRequest, name: str) -> HttpResponse:
     question = Question(
         title=f"Add members to {pool.name}",
         verb="Add",
-        href=request.path,
         intro=f"Each member gets the slots of the pool’s layout. {texts.adding}",
         fields=[
             Field(
@@ -251,10 +248,10 @@ def add(request: PageRequest, name: str) -> HttpResponse:
             )
         except Invalid as error:
             raise Invalid(fields=[named(e, found) for e in error.fields]) if error.fields else error
-        said = formatting.sentence([member.name for member in added[:3]]) + (
+        names = formatting.sentence([member.name for member in added[:3]]) + (
             f" and {len(added) - 3} more" if len(added) > 3 else ""
         )
-        return Done(f"{said} {'was' if len(added) == 1 else 'were'} added to {pool.name}.")
+        return Done(f"{names} {'was' if len(added) == 1 else 'were'} added to {pool.name}.")
 
     return confirm(request, question, perform, "overview")
 
@@ -290,30 +287,16 @@ def pause(request: PageRequest, name: str) -> HttpResponse:
     question = Question(
         title=f"Pause {pool.name}",
         verb="Pause",
-        href=request.path,
         intro=(
             "No new claims are bound until then: they wait. Bound claims keep their slots. The "
             "pause ends by itself."
         ),
-        fields=[
-            Field(
-                "for",
-                "Duration",
-                value="1h",
-                help="A length of time: 30m, 2h, 1d",
-                is_needed=True,
-            )
-        ],
+        fields=[length_field("1h")],
         note="Can be ended at any time with Resume.",
     )
 
     def perform(given: ConfirmInput) -> Done:
-        seconds = parse_duration(given.values["for"])
-        if seconds is None or not 1 <= seconds <= LONGEST_PAUSE:
-            way_out = f"Write one from 1s to {format_duration(LONGEST_PAUSE)}, like 30m, 2h or 1d."
-            raise wrong_field(
-                "for", f"{given.values['for'][:40]} is not a length of time.", way_out
-            )
+        seconds = read_length(given, LONGEST_PAUSE)
         pause_pool(
             pool_id=pool.pk, until=timezone.now() + timedelta(seconds=seconds), reason=given.reason
         )
@@ -328,7 +311,6 @@ def resume(request: PageRequest, name: str) -> HttpResponse:
     question = Question(
         title=f"Resume {pool.name}",
         verb="Resume",
-        href=request.path,
         intro="Free slots go to the waiting claims again, in the order of the queue.",
         facts=[("Paused because", f"“{pool.pause_reason}”")],
         reason="optional",

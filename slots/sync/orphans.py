@@ -44,7 +44,7 @@ def delete_orphans(pools: Iterable[PoolSnapshot], is_over: Callable[[], bool]) -
                 logger.warning(
                     "objects of the deleted pool %s are removed: %s",
                     pool.name,
-                    sorted(strays),
+                    ", ".join(sorted(strays.values())),
                 )
                 provider.remove_strays(pool, strays)
         except ProviderError as error:

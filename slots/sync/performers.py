@@ -18,6 +18,7 @@ from pools.providers.base import (
     provider_class,
     provider_of,
 )
+from pools.providers.pacing import PartlySynced
 from project.kernel.db.guards import outside_transaction
 from project.kernel.outbox.budgets import spend
 from project.kernel.outbox.operations import (
@@ -27,14 +28,14 @@ from project.kernel.outbox.operations import (
     register_batch_performer,
 )
 from slots.members import members_sql
-from slots.members.liveness import mark_down
-from slots.members.provider_status import record_external_state, record_failure, record_lost
+from slots.members.provider_status import record_down, record_external_state, record_failure
 from slots.members.selectors import snapshot_of
 from slots.members.services import clean_slot, record_sync_result
 from slots.members.store import lane_of, request_sync
 from slots.members.tokens import issue_token
 from slots.models import Slot
 from slots.sync.metrics import timed_call
+from slots.sync.port_uses import with_uses
 from slots.sync.slot_drift import record_reported_slots
 
 LOOK_AGAIN = 10.0  # seconds until the next sync of a member that drains, or is created or deleted
@@ -48,15 +49,22 @@ def sync_member(taken: Sequence[AcquiredOperation]) -> None:
     if found is None:
         return  # the member is gone
     pool, member = found
+    member = with_uses(pool, member)
     try:
         if budget := provider_class(pool.provider).call_budget(pool.options):
             spend(budget)
         report = call_provider(pool, member)
+    except PartlySynced as partial:
+        record_report(pool, member, partial.report)
+        raise
     except ProviderError as error:
         record_failure(member, error)
         raise
-    record_report(member, report)
-    _sync_later(member.id, taken, LOOK_AGAIN if report.again is None else report.again)
+    record_report(pool, member, report)
+    # A provider of ports also comes back to held slots, such as one whose target is not healthy.
+    is_asked = pool.ports is not None and report.again is not None
+    delay = LOOK_AGAIN if report.again is None else report.again
+    _sync_later(member.id, taken, delay, is_asked=is_asked)
 
 
 @outside_transaction
@@ -64,10 +72,10 @@ def call_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
     """The report of the provider. A missing object that should be gone is success; the watcher
     handles a missing object that should exist.
     """
-    if member.state == "deleting" and not member.is_owned:
+    provider = provider_of(pool.provider)
+    if member.state == "deleting" and not member.is_owned and not provider.serves_named:
         # Berth did not create this member, so it leaves the outside object alone.
         return MemberReport(clean=_draining(member), is_gone=True)
-    provider = provider_of(pool.provider)
     if provider.needs_token(pool, member):
         reason = "its agent is started" if member.state == "creating" else "it is due for renewal"
         member = replace(member, token=issue_token(member_id=member.id, reason=reason))
@@ -84,30 +92,26 @@ def call_provider(pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         return MemberReport(clean=_draining(member))
 
 
-def record_report(member: MemberSnapshot, report: MemberReport) -> None:
+def record_report(pool: PoolSnapshot, member: MemberSnapshot, report: MemberReport) -> None:
     """Each slot changes in a transaction of its own, and only in the generation of the snapshot: a
-    later holder is not affected.
+    later holder is not affected. What was seen is recorded before the slot is free, so that the
+    next holder never finds what was seen of this one.
     """
+    record_reported_slots(pool, member, report)
     for slot in member.slots:
         if slot.state == "draining" and slot.id in report.clean:
             clean_slot(slot_id=slot.id, generation=slot.generation)
-    record_reported_slots(member, report)
-    if report.external_id or (report.down or report.why) != member.outside:
+    if report.external_id or report.addresses or (report.down or report.why) != member.outside:
         record_external_state(
             member_id=member.id,
             incarnation=member.incarnation,
             state=member.state,
             why=report.down or report.why,
             external_id=report.external_id,
+            addresses=report.addresses,
         )
     if report.down:
-        report_down = record_lost if report.is_lost else mark_down
-        report_down(
-            member_id=member.id,
-            incarnation=member.incarnation,
-            reason=report.down,
-            is_planned=report.is_planned,
-        )
+        record_down(member, report.down, is_lost=report.is_lost, is_planned=report.is_planned)
     if (member.state == "deleting" and report.is_gone) or (
         member.state == "creating" and report.is_ready
     ):
@@ -118,9 +122,11 @@ def _draining(member: MemberSnapshot) -> frozenset[int]:
     return frozenset(slot.id for slot in member.slots if slot.state == "draining")
 
 
-def _sync_later(member_id: int, taken: Sequence[AcquiredOperation], delay: float) -> None:
-    """Add the next operation while a confirmation is missing, before these operations are done, so
-    that the member always has one.
+def _sync_later(
+    member_id: int, taken: Sequence[AcquiredOperation], delay: float, *, is_asked: bool
+) -> None:
+    """Add the next operation while a confirmation is missing, or if the provider asks for it,
+    before these operations are done, so that the member always has one.
     """
     with transaction.atomic():
         member = Member.objects.select_related("pool").get(pk=member_id)
@@ -128,7 +134,7 @@ def _sync_later(member_id: int, taken: Sequence[AcquiredOperation], delay: float
             member.state in ("creating", "deleting")
             or Slot.objects.filter(member_id=member_id, state="draining").exists()
         )
-        if is_unconfirmed and not members_sql.has_operation(
+        if (is_unconfirmed or is_asked) and not members_sql.has_operation(
             lane=lane_of(member_id), but=[each.id for each in taken]
         ):
             request_sync(member.pool, member, delay=delay)

@@ -1,36 +1,98 @@
 """Slots as a provider sees them outside, compared with their rows. The result is kept in
-`Slot.observed`; the doctor lists missing and foreign slots (I42).
+`Slot.observed`; `slots/sync/drift.py` lists the differences.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, SeenSlot
+from django.db import transaction
+
+from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, SeenSlot
+from project.kernel.events.log import record
+from project.kernel.ui import formatting
+from project.kernel.validation import moment
 from slots.models import Slot
+from slots.sync.foreign_listeners import record_foreign_listeners
 
 Place = tuple[str, int]
+Observed = Mapping[str, object]
+
+ABOUT = ("claim", "since")  # fields of Slot.observed about the observation itself
+TIMED = ("presence", "health", "target", "problem")
+TARGET = ("target", "health", "reason", "problem")  # fields about the target of a listener
+USED = ("held", "reserved")
+KINDS = ("missing", "problem", "orphan", "foreign")  # of differences, the worst first
+SHOWN = ("presence", "health", "problem")  # decide the class of a port on its page
+MOST_NAMED = 3  # places that an event names
+NAMED = {
+    "missing": "is missing outside",
+    "problem": "cannot serve its claim",
+    "orphan": "has an object outside and no claim",
+    "foreign": "has a foreign object in its place",
+}
 
 
-def judge_slot(state: str, seen: SeenSlot | None) -> dict[str, object]:
-    """What `Slot.observed` says of a slot. An empty place is missing only while a claim holds the
-    slot.
+def judge_slot(
+    state: str, seen: SeenSlot | None, *, is_precreated: bool = False
+) -> dict[str, object]:
+    """What `Slot.observed` says of a slot, without holder and times. An empty place is missing only
+    while a claim holds the slot. An object of a slot that no claim has is an orphan, unless the
+    pool creates its objects in advance.
     """
-    if seen is not None:
-        presence = "foreign" if seen.is_foreign else "present"
-        return {**seen.attributes, "presence": presence}
-    return {"presence": "missing"} if state in ("held", "reserved") else {}
+    if seen is None:
+        return {"presence": "missing"} if state in USED else {}
+    if seen.is_foreign:
+        presence = "foreign"
+    elif state in ("idle", "retired") and not is_precreated:
+        presence = "orphan"
+    else:
+        presence = "present"
+    return {**seen.attributes, "presence": presence}
 
 
-def record_observed_slots(look: Observation, started: datetime) -> None:
+def find_kind(state: str, observed: Observed) -> str:
+    """The kind of difference between a slot and its object; empty: none. An observation may be
+    older than the state of the slot. `_port_class` of dashboard_queries.sql has the same rule.
+    """
+    presence = observed.get("presence", "")
+    if presence == "foreign":
+        return "foreign"
+    if state in USED:
+        if presence == "missing":
+            return "missing"
+        return "problem" if observed.get("problem") else ""
+    return "orphan" if presence == "orphan" and state in ("idle", "retired") else ""
+
+
+def observed_since(observed: Observed, name: str = "presence") -> datetime | None:
+    """Since when a value of the observation is as it is; None: a version stored it that kept no
+    times.
+    """
+    since = observed.get("since")
+    at = since.get(name) if isinstance(since, dict) else None
+    return datetime.fromisoformat(at) if isinstance(at, str) else None
+
+
+def observed_last(observed: Observed) -> datetime:
+    """When the observation of a slot changed last."""
+    times = [at for name in TIMED if (at := observed_since(observed, name)) is not None]
+    return max(times, default=datetime.min.replace(tzinfo=UTC))
+
+
+def record_observed_slots(pool: PoolSnapshot, look: Observation, started: datetime) -> None:
     """Compare the slots that the look reports. A slot that changed after the look began waits for
     the next look.
     """
     seen = {each.member_id: each.slots for each in look.seen if each.slots is not None}
     if seen:
-        _record(Slot.objects.filter(member_id__in=seen, changed_at__lt=started), seen)
+        rows = Slot.objects.filter(member_id__in=seen, changed_at__lt=started)
+        # A sync that ended after the look began has seen more than the look.
+        _record(pool, (row for row in rows if observed_last(row.observed) < started), seen)
+        record_foreign_listeners({member: foreign_places(slots) for member, slots in seen.items()})
 
 
-def record_reported_slots(member: MemberSnapshot, report: MemberReport) -> None:
+def record_reported_slots(pool: PoolSnapshot, member: MemberSnapshot, report: MemberReport) -> None:
     """Compare the slots of a sync, in the generations that the provider got: a later holder is not
     affected.
     """
@@ -38,20 +100,123 @@ def record_reported_slots(member: MemberSnapshot, report: MemberReport) -> None:
         generations = {slot.id: slot.generation for slot in member.slots}
         rows = Slot.objects.filter(member_id=member.id, pk__in=generations)
         _record(
+            pool,
             (row for row in rows if row.generation == generations[row.pk]),
             {member.id: report.slots},
         )
+        record_foreign_listeners({member.id: foreign_places(report.slots)})
 
 
-def _record(rows: Iterable[Slot], seen: Mapping[int, Sequence[SeenSlot]]) -> None:
+def foreign_places(seen: Iterable[SeenSlot]) -> list[tuple[str, int]]:
+    return [(slot.lane, slot.number) for slot in seen if slot.is_foreign]
+
+
+def _record(
+    pool: PoolSnapshot, rows: Iterable[Slot], seen: Mapping[int, Sequence[SeenSlot]]
+) -> None:
     places: dict[int, dict[Place, SeenSlot]] = {
         member_id: {(slot.lane, slot.number): slot for slot in slots}
         for member_id, slots in seen.items()
     }
+    now: datetime | None = None
+    changed: dict[int, list[tuple[Slot, Observed]]] = defaultdict(list)
     for row in rows:
-        observed = judge_slot(row.state, places[row.member_id].get((row.lane, row.number)))
-        if observed != row.observed:
-            # The holder may have changed since the row was read.
-            Slot.objects.filter(pk=row.pk, generation=row.generation, state=row.state).update(
-                observed=observed
+        found = places[row.member_id].get((row.lane, row.number))
+        judged = judge_slot(row.state, found, is_precreated=pool.is_precreated)
+        judged = keep_unread(row, judged)
+        if is_known(row, judged):
+            continue
+        now = now or moment()
+        is_stored = _store(row, judged, now)
+        if is_stored and any(judged.get(key) != row.observed.get(key) for key in SHOWN):
+            changed[row.member_id].append((row, judged))
+    for member_id, slots in changed.items():
+        _record_change(pool.id, member_id, slots)
+
+
+def keep_unread(row: Slot, judged: dict[str, object]) -> dict[str, object]:
+    """The observation with the last known target, where the provider saw the listener and did not
+    read its target (`unread`). The target of a former holder is not kept.
+    """
+    read = {name: value for name, value in judged.items() if name != "unread"}
+    if not judged.get("unread") or row.observed.get("claim") != row.claim_id:
+        return read
+    return {name: row.observed[name] for name in TARGET if name in row.observed} | read
+
+
+def is_known(row: Slot, judged: Observed) -> bool:
+    before = {name: value for name, value in row.observed.items() if name not in ABOUT}
+    is_same_holder = not judged or row.observed.get("claim") == row.claim_id
+    return before == judged and is_same_holder
+
+
+def _store(row: Slot, judged: dict[str, object], now: datetime) -> bool:
+    """Keep the observation, the claim that held the slot, and since when each value that claims
+    depend on is as it is. An event of the holder records a change of its listener. False: the row
+    has changed since it was read.
+    """
+    before = row.observed if row.observed.get("claim") == row.claim_id else {}
+    known = before.get("since", {})
+    since = {
+        name: known[name]
+        if name in known and before.get(name) == judged[name]
+        else formatting.rfc3339(now)
+        for name in TIMED
+        if name in judged
+    }
+    about = {"claim": row.claim_id, "since": since} if judged else {}
+    with transaction.atomic():
+        # Since the row was read, the holder may have changed, or a sync may have seen more.
+        mine = Slot.objects.filter(
+            pk=row.pk, generation=row.generation, state=row.state, observed=row.observed
+        )
+        if not mine.update(observed={**judged, **about}):
+            return False
+        word = describe_listener(judged)
+        if row.claim_id is not None and word != describe_listener(before):
+            record(
+                "observe",
+                pool_id=row.pool_id,
+                member_id=row.member_id,
+                claim_id=row.claim_id,
+                generation=row.generation,
+                data={"lane": row.lane, "number": row.number, "word": word},
             )
+    return True
+
+
+def describe_listener(observed: Observed) -> str:
+    """A word for people; empty: it was not observed."""
+    if observed.get("problem"):
+        return "failed"
+    if observed.get("presence") == "present":
+        return str(observed.get("health") or "present")
+    return str(observed.get("presence") or "")
+
+
+def _record_change(pool_id: int, member_id: int, slots: Sequence[tuple[Slot, Observed]]) -> None:
+    """One event for the slots of a member, by which open pages get their new classes. It follows
+    the updates in a transaction of its own: one transaction for all rows would lock slots in
+    another order than claims do.
+    """
+    before = {row.pk: find_kind(row.state, row.observed) for row, _ in slots}
+    after = {row.pk: find_kind(row.state, observed) for row, observed in slots}
+    new = [row for row, _ in slots if after[row.pk] and after[row.pk] != before[row.pk]]
+    ended = [row for row, _ in slots if before[row.pk] and not after[row.pk]]
+    with transaction.atomic():
+        if new:
+            text = _name_places(new, after)
+            record("drift", pool_id=pool_id, member_id=member_id, reason=text)
+        elif ended:
+            text = formatting.sentence([f"{row.lane} {row.number}" for row in ended[:MOST_NAMED]])
+            more = f" and {len(ended) - MOST_NAMED} more" if len(ended) > MOST_NAMED else ""
+            record("drift_ends", pool_id=pool_id, member_id=member_id, reason=f"{text}{more}")
+        else:
+            record("observe_slots", pool_id=pool_id, member_id=member_id)
+
+
+def _name_places(rows: Sequence[Slot], kinds: Mapping[int, str]) -> str:
+    worst = sorted(rows, key=lambda row: (KINDS.index(kinds[row.pk]), row.number, row.lane))
+    named = [f"{row.lane} {row.number} {NAMED[kinds[row.pk]]}" for row in worst[:MOST_NAMED]]
+    more = len(rows) - MOST_NAMED
+    return f"{', '.join(named)}{f', and {more} more' if more > 0 else ''}"

@@ -14,11 +14,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError
 from django.db.models import F, Q
 
 from pools.lifecycle.selectors import LIVE, spec_of
-from pools.models import Member, Pool
+from pools.models import Pool
 from pools.providers.base import (
     MemberSnapshot,
     Observation,
@@ -33,12 +33,13 @@ from project.kernel.db.guards import outside_transaction
 from project.kernel.db.locks import CONTROLLER, try_lock
 from project.kernel.outbox.operations import ProviderError
 from project.kernel.retry import Backoff, delay_after
-from slots.members.liveness import lose_member, mark_back_online, mark_down, take_offline
+from project.kernel.validation import moment
+from slots.members.liveness import lose_member, mark_back_online, take_offline
 from slots.members.provider_status import (
     clear_provider_error,
+    record_down,
     record_ending,
     record_external_state,
-    record_lost,
     record_provider_error,
     sync_member_now,
 )
@@ -48,6 +49,7 @@ from slots.members.token_rotation import rotate_due
 from slots.sync.metrics import STRAYS, timed_call
 from slots.sync.orphans import EVERY, delete_orphans, list_deleted_pools
 from slots.sync.slot_drift import record_observed_slots
+from slots.sync.strays import read_strays, record_strays, sort_strays
 from slots.sync.watch_threads import ChangedPools, ProviderFollowers
 
 logger = logging.getLogger(__name__)
@@ -121,8 +123,7 @@ class Watcher(Controller):
     def _begin(self) -> bool:
         """True: a look ran in this thread."""
         changed, self._considered = self._changed.ids, frozenset()
-        moment = time.monotonic()
-        paced = {pool_id for pool_id in changed if self._rests.get(pool_id, 0.0) > moment}
+        paced = {pool_id for pool_id in changed if self._rests.get(pool_id, 0.0) > time.monotonic()}
         for pool in self._list_due(changed - paced, paced):
             try:
                 place = provider_class(pool.provider).place_of(spec_of(pool).options)
@@ -143,7 +144,7 @@ class Watcher(Controller):
         return False
 
     def _list_due(self, changed: frozenset[int], paced: set[int]) -> list[Pool]:
-        now = _now()
+        now = moment()
         waiting = {
             pool_id
             for pool_id, until in self._not_before.items()
@@ -160,10 +161,10 @@ class Watcher(Controller):
         self._changed.take(pool.pk)
         with try_lock(CONTROLLER, f"watch:{pool.pk}") as is_ours:
             if not is_ours:
-                self._not_before[pool.pk] = _now() + timedelta(seconds=1)
+                self._not_before[pool.pk] = moment() + timedelta(seconds=1)
                 return
             try:
-                observe_pool(pool)
+                observe_pool(pool, self._sweep)
             except (OperationalError, InterfaceError):
                 raise  # Berth's own database is away
             except Exception as error:
@@ -174,7 +175,7 @@ class Watcher(Controller):
     def _begin_look(self, pool: Pool, place: str) -> None:
         self._changed.take(pool.pk)
         self._rests[pool.pk] = time.monotonic() + PACE
-        started = _now()
+        started = moment()
         before = snapshot_whole(pool)
         self._pending[pool.pk] = PendingObservation(
             pool,
@@ -242,7 +243,7 @@ class Watcher(Controller):
     def _failed(self, pool: Pool, error: Exception) -> None:
         count = self._failures[pool.pk] = self._failures.get(pool.pk, 0) + 1
         delay = max(delay_after(count, BACKOFF, 0.5), getattr(error, "retry_after", None) or 0.0)
-        self._not_before[pool.pk] = _now() + timedelta(seconds=delay)
+        self._not_before[pool.pk] = moment() + timedelta(seconds=delay)
         self._changed.take(pool.pk)
         is_foreseen = isinstance(error, ProviderError)
         logger.warning(
@@ -273,51 +274,6 @@ def _is_due(now: datetime) -> Q:
     return found
 
 
-def observe_pool(pool: Pool) -> None:
-    """Look at a pool now. Only members of the snapshot are judged, each again under its lock; later
-    members wait for the next look.
-    """
-    started = _now()
-    before = snapshot_whole(pool)
-    record_observation(pool, before, call_provider(before), started, remove_strays)
-
-
-def record_observation(
-    pool: Pool,
-    before: PoolSnapshot,
-    look: Observation,
-    started: datetime,
-    sweep: Callable[[PoolSnapshot, Collection[int]], None],
-) -> None:
-    """A slow look, and a second look by another watcher, do no harm: the facts name the incarnation
-    of the member.
-    """
-    apply_observation(pool, before, look)
-    record_observed_slots(look, started)
-    # The look is at least as new as its start. A look that was overtaken does not move the time
-    # back.
-    Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(
-        observed_at=started
-    )
-    if look.place != before.place:
-        Pool.objects.filter(pk=pool.pk, place=before.place).update(place=look.place)
-    activate_pool(pool_id=pool.pk)
-    rotate_due(pool)
-    # Ids of members are never reused, so the objects of gone members can be removed. An id that the
-    # rows have never known comes from a newer copy of this database, and its object may be in use.
-    strays = set(
-        Member.objects.filter(state="gone", pk__in=look.strays).values_list("pk", flat=True)
-    )
-    if strays:
-        STRAYS.labels(pool.provider).inc(len(strays))
-        logger.warning(
-            "pool %s has outside objects of gone members, Berth removes them: %s",
-            pool.name,
-            sorted(strays),
-        )
-        sweep(before, strays)
-
-
 @outside_transaction
 def call_provider(pool: PoolSnapshot) -> Observation:
     with timed_call(pool.provider, "look"):
@@ -336,12 +292,58 @@ def remove_strays(pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         )
 
 
+Sweep = Callable[[PoolSnapshot, Collection[int]], None]
+
+
+def observe_pool(pool: Pool, sweep: Sweep = remove_strays) -> None:
+    """Look at a pool now. Only members of the snapshot are judged, each again under its lock; later
+    members wait for the next look. `sweep` removes objects of gone members.
+    """
+    started = moment()
+    before = snapshot_whole(pool)
+    record_observation(pool, before, call_provider(before), started, sweep)
+
+
+def record_observation(
+    pool: Pool,
+    before: PoolSnapshot,
+    look: Observation,
+    started: datetime,
+    sweep: Sweep,
+) -> None:
+    """A slow look, and a second look by another watcher, do no harm: the facts name the incarnation
+    of the member.
+    """
+    apply_observation(pool, before, look)
+    record_observed_slots(before, look, started)
+    # The look is at least as new as its start. A look that was overtaken does not move the time
+    # back.
+    Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(
+        observed_at=started
+    )
+    if look.place != before.place:
+        Pool.objects.filter(pk=pool.pk, place=before.place).update(place=look.place)
+    activate_pool(pool_id=pool.pk)
+    rotate_due(pool)
+    gone, unknown = sort_strays(look.strays)
+    known = {stray.name for stray in read_strays(pool)}
+    record_strays(pool, gone=gone.values(), unknown=unknown.values(), started=started)
+    if new := sorted(set(gone.values()) - known):
+        STRAYS.labels(pool.provider).inc(len(new))
+        logger.warning(
+            "pool %s has outside objects of gone members, Berth removes them: %s",
+            pool.name,
+            ", ".join(new),
+        )
+    if gone:
+        sweep(before, gone)
+
+
 def apply_observation(pool: Pool, before: PoolSnapshot, look: Observation) -> None:
     seen = {each.member_id: each for each in look.seen}
     has_heartbeats = spec_of(pool).liveness is not None
     for member in before.members:
-        each = seen.get(member.id)
-        if each is None:
+        if (each := seen.get(member.id)) is None:
             _record_missing(member)
         else:
             _record_seen(member, each, has_heartbeats=has_heartbeats)
@@ -358,18 +360,17 @@ def _record_missing(member: MemberSnapshot) -> None:
 
 def _record_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) -> None:
     # An empty reason is no news of a member that is being created.
-    if each.why != member.outside and (each.why or member.state != "creating"):
+    is_told = each.why != member.outside and (each.why or member.state != "creating")
+    if is_told or each.addresses:
         record_external_state(
-            member_id=member.id, incarnation=member.incarnation, state=member.state, why=each.why
-        )
-    if each.is_down:
-        report_down = record_lost if each.is_lost else mark_down
-        report_down(
             member_id=member.id,
             incarnation=member.incarnation,
-            reason=each.why,
-            is_planned=each.is_planned,
+            state=member.state,
+            why=each.why if is_told else member.outside,
+            addresses=each.addresses,
         )
+    if each.is_down:
+        record_down(member, each.why, is_lost=each.is_lost, is_planned=each.is_planned)
     elif each.is_ending:
         record_ending(member_id=member.id, incarnation=member.incarnation, reason=each.why)
     elif not each.is_ready and member.state == "ready":
@@ -380,10 +381,3 @@ def _record_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) ->
         )
     elif each.is_ready and member.state == "offline" and not has_heartbeats:
         mark_back_online(member_id=member.id, reason="seen again")
-
-
-def _now() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        found: datetime = cursor.fetchone()[0]
-    return found

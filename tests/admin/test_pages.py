@@ -16,7 +16,10 @@ from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.models import (
     Approval,
+    BackendConflict,
+    BackendTarget,
     Claim,
+    ClaimPart,
     ClaimSet,
     Lease,
     Lift,
@@ -36,7 +39,7 @@ from project.kernel.models import Beat, Budget, Event
 from project.kernel.outbox.operations import add_operation
 from project.kernel.ui import admin_base
 from project.kernel.ui.admin_base import BoundedPaginator
-from slots.models import HoldStat, Slot, UnsavedState
+from slots.models import Slot, UnsavedState
 from tests.dashboard.plain_browser import html_of
 
 pytestmark = pytest.mark.django_db
@@ -81,6 +84,11 @@ def fill(n: int) -> None:
     )
     Approval.objects.create(plan=plan, by_user="ben", is_yes=True)
     Lease.objects.create(claim=claim, generation=claim.generation)
+    ClaimPart.objects.create(
+        claim=claim, index=0, kind="tcp", pools=[pool.name], first=0, count=1, options={"port": 80}
+    )
+    BackendTarget.objects.create(claim=claim, pool=pool, target=f"tcp 10.0.0.{n}:80")
+    BackendConflict.objects.create(claim=claim, pool=pool, target=f"udp 10.0.0.{n}:80")
     Lift.objects.create(
         pool=pool, starts_at=AT, ends_at=AT + timedelta(hours=8), by="ana", reason="a launch"
     )
@@ -99,7 +107,6 @@ def fill(n: int) -> None:
     Decision.objects.create(pool=pool, inputs={}, delta=1, reason="+1: 83 % used")
     Sample.objects.create(pool=pool, at=AT, members=3, slots=9, held=4, reserved=0, waiting=2)
     Secret.objects.create(pool=pool, name="key", ciphertext=b"\xff", key_id="1")
-    HoldStat.objects.create(pool=pool, lane="slot", kind="slot", hour=AT, histogram=[1, 2])
     Budget.objects.create(key=f"aws:{n}", tokens=1.0)
     Beat.objects.create(name="allocate", instance=f"host:{n}")
     add_operation(
@@ -183,7 +190,7 @@ def test_the_page_of_a_claim_links_to_its_slots_and_events(boss: Client) -> None
 
 
 def test_a_long_list_is_cut_and_says_so(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_base, "MOST", 60)
+    monkeypatch.setattr(admin_base, "MAX_ROWS", 60)
     Event.objects.bulk_create([Event(verb="note", actor="ana") for _ in range(65)])
     page = boss.get(reverse("admin:kernel_event_changelist"))
     assert page.context_data["cl"].result_count == 60

@@ -1,8 +1,17 @@
 """The schema and its page are public, and the page keeps to the strict content policy."""
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
+from django.http import HttpResponse
 from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.request import Request
+
+from project.schema import SchemaView
 
 
 def test_the_schema_lists_the_error_answers_of_every_operation(db: None) -> None:
@@ -27,6 +36,31 @@ def test_the_schema_lists_the_error_answers_of_every_operation(db: None) -> None
         "409",
         "422",
     }
+
+
+def test_two_requests_at_once_build_the_schema_once(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived = threading.Barrier(3)
+    builds: list[int] = []
+    respond = SchemaView._get_schema_response
+
+    def note_arrival(view: SchemaView, request: Request) -> HttpResponse:
+        arrived.wait(10)
+        return respond(view, request)
+
+    def get_schema(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        builds.append(threading.get_ident())
+        return {"openapi": "3.0.3", "padding": ["x"] * 100_000}
+
+    monkeypatch.setattr("project.schema._built", {})
+    monkeypatch.setattr(SchemaView, "_get_schema_response", note_arrival)
+    monkeypatch.setattr(SchemaGenerator, "get_schema", get_schema)
+    with ThreadPoolExecutor(2) as threads:
+        answers = [threads.submit(Client().get, "/api/schema/?format=json") for _ in range(2)]
+        arrived.wait(10)
+        assert [answer.result(10).status_code for answer in answers] == [200, 200]
+    assert len(builds) == 1
 
 
 def test_the_docs_page_needs_no_relaxed_content_policy(db: None) -> None:

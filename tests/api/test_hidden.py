@@ -16,6 +16,7 @@ CALLS = {
     "a claim to cancel": ("POST", "claims/{}/cancel/", "waiting", {}),
     "a plan to approve": ("POST", "claims/{}/approve/", "pending", {"digest": "0a" * 32}),
     "a plan": ("GET", "claims/{}/plan/", "pending", None),
+    "a backend": ("PUT", "claims/{}/backend/", "claim", {"ip": None, "generation": 1}),
     "a member": ("GET", "members/{}/", "member", None),
     "a member to cordon": ("POST", "members/{}/cordon/", "member", {"reason": "x"}),
     "a holder of a slot": ("GET", "slots/{}/held-by/", "slot", None),

@@ -155,6 +155,7 @@ ROWS = {
     "POST claims/<id:claim_id>/resize/": Row(OPERATOR, lambda world: {"size": 1, **named(world)}),
     "POST claims/<id:claim_id>/acknowledge/": Row(OPERATOR, named),
     "POST claims/<id:claim_id>/keep/": Row(OPERATOR, named),
+    "PUT claims/<id:claim_id>/backend/": Row(OPERATOR, lambda world: {"ip": None, **named(world)}),
     "POST claims/<id:claim_id>/force-release/": Row(OPERATOR, WHY),
     "GET agent/orders/": Row(AGENT),
     "POST agent/hello/": Row(AGENT, {"boot": "b"}),

@@ -1,7 +1,8 @@
 """Every answer of the API conforms to its schema, for generated requests."""
 
-import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from random import Random
 from typing import Any
 from zlib import crc32
 
@@ -10,23 +11,32 @@ import schemathesis
 from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections, transaction
+from django.db import close_old_connections, connection, transaction
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import (
     content_type_conformance,
-    negative_data_rejection,
     not_a_server_error,
     response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
     unsupported_method,
 )
-from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation import GenerationMode, derive_operation_seed
+from schemathesis.generation.drivers import CoverageGenerator
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.generation.hypothesis.builder import (
+    HypothesisTestConfig,
+    HypothesisTestMode,
+    create_test,
+)
+from schemathesis.generation.overrides import Override
 
 from pools.access.permissions import ROLES
 from pools.access.tokens import create_token
 from pools.roles.services import create_grant
 from slots.members.tokens import issue_token
+from tests import random_steps
+from tests.api.schema_checks import refuses_what_is_wrong
 from tests.api.world import World
 from tests.claims.tasks.agent_api.conftest import make_agents, make_claim
 
@@ -34,29 +44,6 @@ SECRET: dict[str, str] = {}
 IDS: dict[str, Any] = {}
 AGENT_IDS: dict[str, Any] = {}
 AGENT = "/api/v1/agent/"
-
-
-def refuses_what_is_wrong(context: Any, response: Any, case: Any) -> Any:
-    """An unknown field, a wrong type, a value out of its range, in a body or a query: 4xx, never
-    taken for something else. Left out: paths and callers, which this file puts in place; null,
-    which means left out; and bulk calls, which answer item by item."""
-    parts = case.meta.components if case.meta is not None else {}
-    is_wrong = any(
-        where in parts and parts[where].mode.is_negative
-        for where in (ParameterLocation.BODY, ParameterLocation.QUERY)
-    )
-    if not is_wrong or BULK.search(case.operation.path) or has_null(case.body):
-        return None
-    if response.status_code == 412:  # If-Match names an old revision, so the body is not read
-        return None
-    return negative_data_rejection(context, response, case)
-
-
-def has_null(body: Any) -> bool:
-    if isinstance(body, dict):
-        return any(map(has_null, body.values()))
-    return any(map(has_null, body)) if isinstance(body, list) else body is None
-
 
 CONFORM = [
     not_a_server_error,
@@ -67,10 +54,14 @@ CONFORM = [
     refuses_what_is_wrong,
     unsupported_method,
 ]
-BULK = re.compile(r"/(bulk|bulk-release)/$")
-EXAMPLES = 6  # of each operation, beside those at the edges; seeded, so that a failure comes again
+# Of each operation, beside those at the edges.
+EXAMPLES = random_steps.examples(6, long=50)
+MANY_EDGES = 500  # A pool has 2,000: most are the same field in each branch of `anyOf`.
 
 schema = schemathesis.openapi.from_wsgi("/api/schema/?format=json", get_wsgi_application())
+if random_steps.given_seed is not None:  # else Schemathesis would choose a seed of its own
+    schema.config.seed = random_steps.given_seed
+OPERATIONS = {result.ok().label: result.ok() for result in schema.get_all_operations()}
 
 
 @schema.hook
@@ -97,6 +88,9 @@ def one_connection() -> Iterator[None]:
 @pytest.fixture
 def somebody(world: World, one_connection: None) -> None:
     """Who may everything, so that calls get past the door."""
+    # A busy machine needs more than 10 s to make the edges of a pool.
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
     user = User.objects.create_user("root", is_superuser=True)
     for role in ROLES:
         create_grant(role=role, user=user)
@@ -112,17 +106,47 @@ def somebody(world: World, one_connection: None) -> None:
     )  # fmt: skip
 
 
-@schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@pytest.mark.parametrize("label", OPERATIONS)
 @pytest.mark.usefixtures("somebody")
-def test_every_answer_conforms_to_the_schema(case: Any) -> None:
+def test_every_answer_conforms_to_the_schema(label: str) -> None:
+    operation = OPERATIONS[label]
+    for case in edges(operation):
+        call(case)
+    config = HypothesisTestConfig(
+        project=schema.config,
+        modes=[HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING],
+        explicit_settings=settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck)),
+        seed=derive_operation_seed(random_steps.given_seed, label),
+    )
+    create_test(operation=operation, test_func=call, config=config)()
+
+
+def call(case: Any) -> None:
     with transaction.atomic():
         secret = SECRET["agent" if case.operation.path.startswith(AGENT) else "is"]
         case.call_and_validate(headers={"Authorization": f"Bearer {secret}"}, checks=CONFORM)
         transaction.set_rollback(True)
+
+
+def edges(operation: Any) -> Iterable[Any]:
+    """Requests at the edges of what the schema allows: each limit of each field, right and wrong.
+    Made here and not while tests are collected, because each parallel worker collects all tests.
+    """
+    cases = list(
+        CoverageGenerator(
+            operation=operation,
+            generation_modes=list(GenerationMode),
+            generation_config=schema.config.generation_for(operation=operation, phase="coverage"),
+            auth_storage=None,
+            override=Override(),
+            feedback=FeedbackSources(),
+        )
+    )
+    if len(cases) < MANY_EDGES or random_steps.is_long():
+        return cases
+    alike = defaultdict(list)
+    for case in cases:
+        edge = case.meta.phase.data
+        alike[edge.scenario, edge.description, case.method].append(case)
+    random = Random(f"{random_steps.given_seed} {operation.label}")
+    return map(random.choice, alike.values())

@@ -1,5 +1,6 @@
 """Pools, claims and users that are made once for a module; each test rolls its changes back."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,19 @@ from pools.models import Pool
 from pools.roles.services import create_grant
 from pools.secrets.services import set_secret
 from tests.api.helpers import make_pool
+
+ONE_CHANGE = {
+    "format_version": "1.2",
+    "resource_changes": [
+        {
+            "address": "null_resource.a",
+            "mode": "managed",
+            "type": "null_resource",
+            "name": "a",
+            "change": {"actions": ["create"], "before": None, "after": {}},
+        }
+    ],
+}
 
 
 @dataclass
@@ -100,9 +114,10 @@ def plan_that_waits() -> int:
     """Parked: its slot is free for the others of the world."""
     claim = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     plan = Plan.objects.create(
-        claim_id=claim.id, generation=claim.generation, digest=b"\x0a" * 32, summary={"add": 1},
-        size=4, file=save_file("plan", f"{claim.id}-world", b"plan"),
-        json_file=save_file("json", f"{claim.id}-world", b"{}"),
+        claim_id=claim.id, generation=claim.generation, digest=b"\x0a" * 32,
+        summary={"add": 1, "change": 0, "destroy": 0}, size=4,
+        file=save_file("plan", f"{claim.id}-world", b"plan"),
+        json_file=save_file("json", f"{claim.id}-world", json.dumps(ONE_CHANGE).encode()),
     )  # fmt: skip
     assert plan.pk
     with connection.cursor() as cursor:

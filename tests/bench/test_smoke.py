@@ -21,6 +21,7 @@ GOALS = {
     "claim": {"ratio"},
     "http": {"ratio_to_healthz", "bulk_ratio"},
     "hot": {"ratio"},
+    "life": {"ratio"},
     "growth": {"ratio"},
     "wake": {"p50_ms", "p99_ms"},
     "live": {"p99_ms"},

@@ -52,3 +52,12 @@ def test_a_claimer_fails_when_its_pools_are_full() -> None:
     assert claim() == 1
     with pytest.raises(NothingMeasured, match="full0 is full"):
         claim()
+
+
+def test_a_life_worker_fails_when_its_pools_are_full() -> None:
+    """With a queue of operations, released slots drain and serve no other claim."""
+    names = fill_pools("full", 1, 2, queue="bench").names
+    live = worker_jobs.LifeWorker(0, 1, names, batch=2, batches=1)
+    assert live() == 2
+    with pytest.raises(NothingMeasured, match="0 of 2 claims of pool full0"):
+        live()

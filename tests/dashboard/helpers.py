@@ -16,7 +16,7 @@ from project.kernel.actor import acting_as
 from slots.models import Slot
 
 PASSWORD = "correct horse battery"
-# Each of these pages needs a session, opens for a viewer, and is accessible in both themes.
+# Each of these pages needs a session and opens for a viewer.
 PAGES = (
     "/", "/pools/env/", "/pools/env/?tab=queue", "/pools/env/?tab=policy",
     "/pools/env/?tab=events", "/claims/", "/approvals/", "/workspaces/", "/events/", "/tokens/",

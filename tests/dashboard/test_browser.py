@@ -1,43 +1,35 @@
-"""The dashboard in a real browser: live windows, reconnection, shortcuts and accessibility."""
+"""The dashboard in a real browser: live windows, reconnection and shortcuts."""
 
-import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
-from django.db import connection
 from playwright.sync_api import expect
 
 from claims.lifecycle.release import release_claim
 from project.kernel.events.log import record
+from tests.axe import find_faults
+from tests.conftest import serve_web
 from tests.dashboard.helpers import (
-    PAGES,
     PASSWORD,
     chief,
     claim,
     expect_not_reloaded,
     make_pool,
     mark_page,
-    member,
     person,
 )
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).resolve().parents[2]
 SignIn = Callable[[Any, User], None]
-STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-COLOURS = ["color-contrast", "link-in-text-block"]  # the rules that know colours
-AXE = Axe()
+OpenWindow = Callable[..., Any]
 LIVE = "#conn.live"
 
 
@@ -104,8 +96,11 @@ def test_cordon_claim_and_release_reach_two_windows_without_a_reload(
         window.locator("h1 .st.done").wait_for()
 
 
-def test_a_dropped_socket_resumes_without_a_gap(page: Any, sign_in: SignIn, ana: User) -> None:
+def test_a_dropped_socket_resumes_without_a_gap(
+    open_window: OpenWindow, sign_in: SignIn, ana: User
+) -> None:
     make_pool()
+    page = open_window()
     sign_in(page, ana)
     taken: list[Any] = []
     page.route_web_socket(
@@ -126,60 +121,68 @@ def test_a_dropped_socket_resumes_without_a_gap(page: Any, sign_in: SignIn, ana:
 
 
 @contextmanager
-def server(port: int) -> Iterator[None]:
-    """A web process of this test's own, which it may stop and start again on the same port."""
-    at = urlsplit(os.environ["DATABASE_URL"])
-    environment = {
-        **os.environ,
-        "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl(),
-    }
-    ready, told = os.pipe()
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        handles = (listener.fileno(), os.open(os.devnull, os.O_RDONLY), told)
-        command = [sys.executable, "-m", "project.kernel.embedded.web", *map(str, handles)]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=handles)
-        os.close(handles[1])
-        os.close(told)
-        try:
-            assert os.read(ready, 1), "the web process does not start"
-            yield
-        finally:
-            os.close(ready)
-            process.terminate()
-            process.wait(20)
+def reach_at(port: int, site: str) -> Iterator[None]:
+    """The site at a port of its own. The end of the block breaks each connection, as the end of a
+    web process does.
+    """
+    sockets = [socket.create_server(("127.0.0.1", port))]
+    threads = []
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                near = sockets[0].accept()[0]
+                far = socket.create_connection(("127.0.0.1", urlsplit(site).port or 0))
+                sockets.extend((near, far))
+                start(copy, near, far)
+                start(copy, far, near)
+
+    def start(work: Callable[..., None], *args: socket.socket) -> None:
+        threads.append(Thread(target=work, args=args))
+        threads[-1].start()
+
+    start(accept)
+    try:
+        yield
+    finally:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(20)
+        for each in sockets:
+            each.close()
 
 
 def test_a_stale_page_reconnects_by_its_button_after_a_restart(
-    browser: Any, site: str, ana: User
+    open_window: OpenWindow, sign_in: SignIn, site: str, ana: User
 ) -> None:
+    """The process that answers afterwards is another one."""
     make_pool()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = browser.new_context(base_url=f"http://127.0.0.1:{port}")
-    page = context.new_page()
-    try:
-        with server(port):
-            page.goto("/login/")
-            page.fill("[name=username]", "ana")
-            page.fill("[name=password]", PASSWORD)
-            page.get_by_role("button", name="Sign in").click()
-            open_live(page, "/pools/env/")
-            mark_page(page)
-        page.locator("#conn.reconnecting, #conn.stale").wait_for()
-        page.locator("#stale").wait_for()
-        assert "what you typed stays" in page.locator("#stale").inner_text()
-        claim(owner="while-down")
-        with server(port):
-            page.locator("#stale button").click()
-            page.locator(LIVE).wait_for()
-            page.locator(".mem i.bound").wait_for()
-            assert page.locator("#stale").count() == 0
-            expect_not_reloaded(page)
-    finally:
-        context.close()
+    page = open_window(base_url=f"http://127.0.0.1:{port}")
+    sign_in(page, ana)
+    with reach_at(port, site):
+        open_live(page, "/pools/env/")
+        mark_page(page)
+    page.locator("#conn.reconnecting, #conn.stale").wait_for()
+    page.locator("#stale").wait_for()
+    assert "what you typed stays" in page.locator("#stale").inner_text()
+    claim(owner="while-down")
+    with serve_web(port):
+        page.locator("#stale button").click()
+        page.locator(LIVE).wait_for()
+        page.locator(".mem i.bound").wait_for()
+        assert page.locator("#stale").count() == 0
+        expect_not_reloaded(page)
 
 
 def test_the_first_pool_replaces_the_welcome_page_live(
@@ -188,6 +191,7 @@ def test_the_first_pool_replaces_the_welcome_page_live(
     sign_in(page, ana)
     open_live(page, "/")
     page.get_by_role("heading", name="No pools yet").wait_for()
+    assert find_faults(page) == []
     make_pool()
     page.get_by_role("link", name="env", exact=True).first.wait_for()
 
@@ -282,12 +286,11 @@ def test_a_row_under_the_pointer_does_not_move(page: Any, sign_in: SignIn, ana: 
 
 
 def test_times_are_in_the_zone_of_the_browser_which_is_named(
-    browser: Any, site: str, sign_in: SignIn, ana: User
+    open_window: OpenWindow, sign_in: SignIn, ana: User
 ) -> None:
     make_pool()
     record("sign_in", actor="ana", data={"user": "ana"})
-    context = browser.new_context(base_url=site, timezone_id="Asia/Kolkata")
-    page = context.new_page()
+    page = open_window(timezone_id="Asia/Kolkata")
     sign_in(page, ana)
     open_live(page, "/events/")
     moment = page.locator("[data-rows] time").first
@@ -297,7 +300,6 @@ def test_times_are_in_the_zone_of_the_browser_which_is_named(
     shifted = (hour * 60 + minute + 330) % 1440
     assert moment.inner_text().endswith(f"{shifted // 60:02d}:{shifted % 60:02d}:{second:02d}")
     assert page.locator("th [data-zone]").inner_text() == "GMT+5:30"
-    context.close()
 
 
 def test_morph_keeps_the_order_of_many_new_rows(page: Any, sign_in: SignIn, ana: User) -> None:
@@ -327,82 +329,3 @@ def test_morph_keeps_the_order_of_many_new_rows(page: Any, sign_in: SignIn, ana:
         lists,
     )
     assert shown == lists
-
-
-MORE_PAGES = (
-    "/pools/dense/", "/pools/new/", "/pools/new/?as=file", "/pools/env/edit/", "/claims/?q=",
-    "/claims/{waiting}/", "/claims/{held}/", "/events/?at=now", "/members/{member}/cordon/",
-)  # fmt: skip
-DIALOGS = (
-    ("/pools/env/", "text=Pause…"), ("/pools/env/", "text=Add members…"),
-    ("/pools/env/", "text=Delete…"), ("/claims/{held}/", "text=Force release…"),
-    ("/claims/", "text=New claim…"),
-)  # fmt: skip
-
-
-def faults(page: Any) -> list[str]:
-    """In both themes: they are the same page in other colours, so what knows no colour is
-    asked once.
-    """
-    found = []
-    for theme, rules in (
-        ("dark", {"type": "rule", "values": COLOURS}),
-        ("light", {"type": "tag", "values": STANDARDS}),
-    ):
-        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-        for v in AXE.run(page, options={"runOnly": rules, "resultTypes": ["violations"]}).response[
-            "violations"
-        ]:
-            node = v["nodes"][0]
-            found.append(
-                f"{page.url} {theme}: {v['id']}: {node['html'][:200]} "
-                f"{node.get('failureSummary', '')[:200]}"
-            )
-    return found
-
-
-def test_axe_reports_low_contrast_and_a_nameless_button(page: Any, site: str) -> None:
-    """Else the others would find nothing whatever there is."""
-    page.goto("/login/")
-    dim = (
-        "<p style='color: light-dark(#000, #222); background: light-dark(#fff, "
-        "#000)'>dim</p><button type='button'></button>"
-    )
-    page.evaluate("dim => document.querySelector('main').insertAdjacentHTML('beforeend', dim)", dim)
-    found = sorted(" ".join(fault.split(": ")[:2]).split("/login/ ")[1] for fault in faults(page))
-    assert found == ["dark color-contrast", "light button-name"]
-
-
-def test_axe_finds_no_fault_on_any_page_or_dialog(page: Any, sign_in: SignIn, site: str) -> None:
-    page.goto("/login/")
-    found = faults(page)
-    sign_in(page, chief())
-    page.goto("/")
-    found += faults(page)  # the first page, without pools
-    make_pool(members=2, slots=1, description="Test environments", group="Environments")
-    make_pool("dense", members=61, slots=3)
-    ids = {"held": claim().id, "member": member("env-1").pk}
-    claim()
-    ids["waiting"] = claim(owner="branch:login").id
-    claim("none", owner="early")
-    for path in (*PAGES, *MORE_PAGES):
-        page.goto(path.format(**ids))
-        found += faults(page)
-    lost = page.context.new_page()  # a browser complains of the status in its console
-    lost.goto("/pools/none/")
-    found += faults(lost)
-    lost.close()
-    for path, opener in DIALOGS:
-        page.goto(path.format(**ids))
-        page.locator(LIVE).wait_for()
-        page.click(opener)
-        page.locator("#dialog[open]").wait_for()
-        found += faults(page)
-    page.goto("/")
-    page.keyboard.press("Control+K")
-    page.locator("#palette [role=option]").first.wait_for()
-    found += faults(page)
-    page.keyboard.press("Escape")
-    page.keyboard.press("?")
-    found += faults(page)
-    assert not found, "\n".join(found)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from claims.templatetags.claims import (
+    blocker_links,
     cell_clock,
     cell_title,
     claim_links,
     holder_links,
-    keeper_links,
     pool_links,
 )
 from project.kernel.templatetags.berth import counted, linked_parts
@@ -52,9 +52,9 @@ def test_holder_links_mark_reserved_and_draining_slots() -> None:
 
 
 def test_keeper_links_show_the_state_of_the_claim() -> None:
-    keeper = SimpleNamespace(claim_id=1, css="running", word="running")
+    blocker = SimpleNamespace(claim_id=1, css="running", word="running")
     assert (
-        keeper_links([keeper])
+        blocker_links([blocker])
         == f'<span class="nw">{link(1)} <span class="st running">running</span></span>'
     )
 

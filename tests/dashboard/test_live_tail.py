@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections
 
 import pools.http.consumers  # noqa: F401  (which events are about access)
 import project.urls  # noqa: F401  (every view, which registers its regions)
@@ -22,6 +21,7 @@ from project.kernel.live import hub as live_hub
 from project.kernel.live.socket import BAD_MESSAGE, SIGNED_OUT, TOO_FAST, LiveSocket, Outbox
 from slots.members.services import cordon_member
 from tests.dashboard.helpers import chief, claim, identity_of, make_pool, member, person, slot_of
+from tests.live_stories import in_thread, play
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -89,28 +89,6 @@ class Line:
         await self.task
 
 
-def play(story: Callable[[], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        try:
-            await story()
-        finally:
-            await live_hub.hub().close()
-
-    asyncio.run(whole())
-
-
-async def do(work: Callable[[], Any]) -> Any:
-    """In a thread, as a web request would, with a connection that does not stay."""
-
-    def inner() -> Any:
-        try:
-            return work()
-        finally:
-            connections.close_all()
-
-    return await asyncio.to_thread(inner)
-
-
 def shows(name: str, *words: str) -> Callable[[dict[str, Any]], bool]:
     return lambda frame: (
         frame.get("region") == name and all(word in frame["html"] for word in words)
@@ -128,11 +106,32 @@ def test_a_claim_updates_the_live_region_and_the_cell_of_its_slot() -> None:
     async def story() -> None:
         line = Line(Somebody(me))
         line.say({"watch": ["pool.now:env", "cells:env"], "after": start})
-        held = await do(claim)
+        held = await in_thread(claim)
         await line.hear(paints(slot, "bound"))
         await line.hear(shows("pool.now:env", "bound"))
-        await do(lambda: release_claim(claim_id=held.id, generation=held.generation))
+        await in_thread(lambda: release_claim(claim_id=held.id, generation=held.generation))
         await line.hear(paints(slot, "idle"))
+        await line.hang_up()
+
+    play(story)
+
+
+def test_two_views_of_a_pool_get_the_classes_of_their_own_cells() -> None:
+    make_pool()
+    me, slot, start = identity_of(chief()), slot_of("env-1").pk, str(now_position())
+
+    async def story() -> None:
+        line = Line(Somebody(me))
+        line.say({"watch": ["cells:env", "cells.ports:env"], "after": start})
+        await in_thread(claim)
+        found = {}
+        for _ in range(2):
+            frame = await line.hear(lambda frame: "cells" in frame)
+            found[frame["cells"]] = frame["set"]
+        assert found == {
+            "cells:env": {"bound": [slot]},
+            "cells.ports:env": {"reserved": [slot]},
+        }
         await line.hang_up()
 
     play(story)
@@ -145,7 +144,7 @@ def test_a_cordon_closes_the_cells_of_its_member() -> None:
     async def story() -> None:
         line = Line(Somebody(me))
         line.say({"watch": ["cells:env"], "after": start})
-        await do(lambda: cordon_member(member_id=member("env-1").pk, reason="disk"))
+        await in_thread(lambda: cordon_member(member_id=member("env-1").pk, reason="disk"))
         frame = await line.hear(paints(slot, "closed"))
         assert set(frame["set"]) == {"closed"}
         await line.hang_up()
@@ -159,12 +158,12 @@ def test_a_reconnecting_socket_gets_what_it_missed() -> None:
 
     async def story() -> None:
         first = Line(Somebody(me))
-        start = str(await do(now_position))
+        start = str(await in_thread(now_position))
         first.say({"watch": ["cells:env", "pool.now:env"], "after": start})
-        await do(claim)
+        await in_thread(claim)
         await first.hear(paints(slot, "bound"))
         await first.hang_up()  # the last socket: the tail ends with it
-        held = await do(lambda: claim(owner="while-away"))
+        held = await in_thread(lambda: claim(owner="while-away"))
         second = Line(Somebody(me))
         second.say({"watch": ["cells:env", "pool.now:env"], "after": start})
         await second.hear(paints(held.slots[0].id, "bound"))
@@ -189,7 +188,7 @@ def test_a_late_commit_of_an_earlier_event_id_is_not_skipped() -> None:
             "'late-committer' FROM pools_pool"
         )
         await asyncio.to_thread(late.execute, text)
-        await do(lambda: cordon_member(member_id=member("env-1").pk, reason="early"))
+        await in_thread(lambda: cordon_member(member_id=member("env-1").pk, reason="early"))
         await asyncio.to_thread(late.execute, "COMMIT")
         await line.hear(shows("pool.events:env", "late-committer", "early"))
         await asyncio.to_thread(late.close)
@@ -253,8 +252,8 @@ def test_a_socket_gets_no_change_of_a_pool_its_user_may_not_see() -> None:
         line.say({"watch": asked, "after": start})
         gone = await line.hear(lambda frame: "gone" in frame)
         assert set(gone["gone"]) == {"cells:other", "pool.now:other", f"member:{slots['other']}"}
-        await do(lambda: claim("other", owner="secret"))
-        await do(lambda: claim("mine", owner="shown"))
+        await in_thread(lambda: claim("other", owner="secret"))
+        await in_thread(lambda: claim("mine", owner="shown"))
         heard = []
         await line.hear(
             lambda frame: (
@@ -275,9 +274,9 @@ def test_withdrawing_a_role_ends_the_regions_it_allowed() -> None:
     async def story() -> None:
         line = Line(access)
         line.say({"watch": ["cells:env"], "after": start})
-        await do(claim)
+        await in_thread(claim)
         await line.hear(lambda frame: "cells" in frame)
-        await do(lambda: revoke_grant(Grant.objects.get(user=user).pk))
+        await in_thread(lambda: revoke_grant(Grant.objects.get(user=user).pk))
         await line.hear(lambda frame: "reload" in frame)
         line.say({"watch": ["cells:env"], "after": start})
         await line.hear(lambda frame: frame.get("gone") == ["cells:env"])
@@ -298,7 +297,7 @@ def test_signing_out_closes_the_socket() -> None:
         await line.hear(lambda frame: "hello" in frame)
         access.identity = None
         # Any event about access makes every socket ask again.
-        await do(lambda: create_grant(role="viewer", user=person("zoe")))
+        await in_thread(lambda: create_grant(role="viewer", user=person("zoe")))
         async with asyncio.timeout(PATIENCE):
             assert await line.closed == SIGNED_OUT
         await line.hang_up()
@@ -366,13 +365,13 @@ def test_a_slow_socket_has_a_bounded_outbox_and_is_told_to_reload() -> None:
         for line in (slow, quick):
             line.say({"watch": ["cells:env"], "after": start})
             await line.hear(lambda frame: "hello" in frame)
-        await do(claim)
+        await in_thread(claim)
         await quick.hear(lambda frame: "cells" in frame)
         slow.gate.clear()
         for n in range(3 * Outbox.LIMIT):
             slow.socket.push(f"cells:{n}", json.dumps({"cells": "cells:env", "set": {}}))
         assert len(slow.socket.outbox) <= Outbox.LIMIT
-        await do(lambda: claim(owner="still-live"))
+        await in_thread(lambda: claim(owner="still-live"))
         await quick.hear(lambda frame: "cells" in frame)
         slow.gate.set()
         await slow.hear(lambda frame: "reload" in frame)
@@ -396,12 +395,12 @@ def test_a_region_watched_by_many_sockets_is_rendered_once(monkeypatch: pytest.M
     make_pool()
     me, start = identity_of(chief()), str(now_position())
     painted = []
-    in_thread = live_hub.Hub.in_thread
+    original = live_hub.Hub.in_thread
 
     async def count(self: live_hub.Hub, function: Any, *arguments: Any) -> Any:
         if getattr(function, "__name__", "") == "render":
             painted.append(function)
-        return await in_thread(self, function, *arguments)
+        return await original(self, function, *arguments)
 
     monkeypatch.setattr(live_hub.Hub, "in_thread", count)
 
@@ -411,7 +410,7 @@ def test_a_region_watched_by_many_sockets_is_rendered_once(monkeypatch: pytest.M
             line.say({"watch": ["pool.now:env"], "after": start})
             await line.hear(lambda frame: "hello" in frame)
         await asyncio.gather(*[asyncio.sleep(0) for _ in range(20)])
-        await do(claim)
+        await in_thread(claim)
         for line in lines:
             await line.hear(shows("pool.now:env", "bound"))
         assert len(painted) <= 2  # one for the claim, and one if a joiner was caught up before it

@@ -1,6 +1,6 @@
 """The upcoming events of a pool are ordered, linked and never past."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.db.models.functions import Now
@@ -28,6 +28,18 @@ def test_the_soonest_entries_come_first_up_to_the_limit() -> None:
 def test_past_entries_are_left_out_but_a_range_that_has_begun_stays() -> None:
     begun = Upcoming(NOW - timedelta(seconds=5), "begun", until=NOW + timedelta(seconds=5))
     assert sort_upcoming([after(-1), begun], NOW) == [begun]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "is_range"),
+    [("14:02:10", "14:02:50", False), ("14:02:50", "14:03:10", True), ("14:02:10", "", False)],
+)
+def test_a_range_within_one_minute_is_shown_as_one_time(
+    first: str, last: str, is_range: bool
+) -> None:
+    at, until = (datetime.fromisoformat(f"2026-03-12T{t}Z") if t else None for t in (first, last))
+    assert at is not None
+    assert Upcoming(at, "probably starts", until=until).is_range is is_range
 
 
 def test_only_a_claim_with_an_estimate_has_a_probable_start() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from urllib.parse import unquote
 
 import pytest
 from django.contrib.auth.models import User
@@ -36,9 +37,7 @@ pytestmark = pytest.mark.django_db
 def test_an_anonymous_visitor_is_redirected_to_sign_in(path: str) -> None:
     answer = Client().get(path)
     assert answer.status_code == 302
-    assert answer["Location"].startswith("/login/?next=%2F") or answer["Location"].startswith(
-        "/login/?next=/"
-    )
+    assert unquote(answer["Location"]) == f"/login/?next={path}"
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -189,7 +188,7 @@ def test_without_scripts_a_dialog_is_a_page_that_leads_back() -> None:
     make_pool()
     client = browser_of(chief())
     text = get(client, "/pools/env/pause/", Referer="http://testserver/pools/env/")
-    assert "<h1" in text or 'class="h1"' in text
+    assert "<h1" in text
     answer = client.post(
         "/pools/env/pause/", {"reason": "move", "for": "30m", "back": "/pools/env/"}
     )
@@ -253,7 +252,7 @@ def test_a_waiting_claim_shows_its_reason_and_what_would_start_it() -> None:
     for path in ("/claims/", "/pools/env/?tab=queue"):
         text = get(client, path)
         assert "next-one" in text
-        assert "The only slot is taken" in text or "taken" in text
+        assert "The only slot is taken" in text
     assert "What would start it" in get(
         client, f"/claims/{Claim.objects.get(owner='next-one').pk}/"
     )

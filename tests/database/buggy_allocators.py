@@ -17,6 +17,7 @@ from django.db import DatabaseError, connection, connections, transaction
 
 from claims import claims_sql
 from claims.models import Claim
+from slots.members import members_sql
 from slots.models import Slot
 from tests.database import helpers
 
@@ -166,9 +167,10 @@ def bind(claim: int) -> tuple[int, int]:
     """Slot and generation. There are more slots than all threads use, so somebody always
     finds one.
     """
-    row = claims_sql.bind_one(claim=claim, pool=0, lane="any", queue="", actor="test")
-    assert row is not None
-    return row.slot_id, row.generation
+    with transaction.atomic():
+        (slot,) = members_sql.find_any(1, pool=0, lane="any")
+        (held,) = claims_sql.hand_over(claim=claim, slots=[slot.id], actor="test", reason="")
+    return slot.id, held.generation
 
 
 def let_go(claim: int, generation: int, to: str = "ended") -> None:

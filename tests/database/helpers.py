@@ -29,7 +29,7 @@ Connection = psycopg.Connection[Any]
 TABLES = """
     claims_approval, claims_plan, claims_lease, claims_logchunk, claims_claim, claims_claimset, claims_shape,
     claims_workspaceshare, claims_workspace,
-    slots_slot, slots_holdstat, pools_heartbeat, pools_member, pools_decision, pools_sample, pools_secret, pools_grant, pools_pool,
+    slots_slot, pools_heartbeat, pools_member, pools_decision, pools_sample, pools_secret, pools_grant, pools_pool,
     kernel_event, kernel_operation, kernel_budget, kernel_beat"""  # noqa: E501
 
 # What must hold whatever the constraints say: read from the rows alone.

@@ -67,8 +67,9 @@ def bind_batch(c: Connection, _: State, n: int = 5) -> list[Any]:
     return run(c, "bind_batch", n, shapes=[0], pool=0, lane="any", queue="", actor="t")
 
 
-def bind_one(c: Connection, _: State, claim: int = 0) -> bool:
-    return bool(run(c, "bind_one", claim=claim, pool=0, lane="any", queue="", actor="t"))
+def bind_first(c: Connection, _: State) -> bool:
+    """The first claim of the line that no other transaction holds."""
+    return bool(bind_batch(c, None, 1))
 
 
 def cancel(c: Connection, _: State, claim: int = 0, outcome: str = "cancelled") -> bool:

@@ -309,7 +309,7 @@ def ours(act: Callable[[Connection, int], Any]) -> Step:
 
 LIVES: list[list[Step]] = [
     [p.hand, ours(p.release)],
-    [lambda c: p.bind_one(c, None), ours(p.lose), offer_again],
+    [lambda c: p.bind_first(c, None), ours(p.lose), offer_again],
     [p.planned, ours(p.reserve), ours(p.approve)],
     [
         p.planned,

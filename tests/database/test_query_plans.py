@@ -112,6 +112,37 @@ def test_hot_statement_never_scans(file: str, c: Connection) -> None:
     } == {}
 
 
+@pytest.fixture
+def all_ended(c: Connection) -> Iterator[Connection]:
+    """Statistics gathered while no claim held a slot, as after a quiet night. The indexes of claims
+    that have not ended then seem to be empty.
+    """
+    with c.transaction(force_rollback=True):
+        c.execute("SET LOCAL session_replication_role = replica")
+        c.execute("""
+            INSERT INTO claims_claim (shape_id, owner, requested_by, key, state, outcome)
+            SELECT 1, '', '', g::text, 'ended', 'released' FROM generate_series(1, 2000) g""")
+        c.execute("ANALYZE claims_claim")
+        yield c
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "create_and_bind",
+        "create_batch",
+        "create_gathered",
+        "hand_over",
+        "give_back",
+        "release_batch",
+    ],
+)
+def test_binds_and_releases_read_no_live_claims_although_there_seem_to_be_none(
+    name: str, all_ended: Connection
+) -> None:
+    assert walks(plan(all_ended, helpers.CLAIMS.text(name, 50))) == []
+
+
 def test_log_reader_walks_its_index(c: Connection) -> None:
     found = plan(c, log.READ_EVENTS.format(limit=100))
     assert scans(found) == []

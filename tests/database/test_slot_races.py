@@ -36,6 +36,10 @@ def two_ask_for_three(c: Connection) -> None:
     c.execute("UPDATE claims_claim SET size = 3 WHERE id IN (0, 2)")
 
 
+def one_waits(c: Connection) -> None:
+    c.execute("DELETE FROM claims_claim WHERE id <> 0")
+
+
 def nobody_waits(c: Connection) -> None:
     c.execute("DELETE FROM claims_claim")
 
@@ -163,10 +167,10 @@ AGAINST_CAPACITY = [
     Race("bind, cleaning", clean, batch_takes(slot=0), lambda o: o.one, draining, "local"),
 ]
 AGAINST_THE_CLAIM = [
-    Race("cancel, bind", p.cancel, p.bind_one, one_wins),
+    Race("cancel, bind", p.cancel, p.bind_first, one_wins, one_waits),
     Race("cancel, batch", p.cancel, batch_takes(claim=0), one_wins),
-    Race("prioritise, bind", p.prioritise, p.bind_one, lambda o: o.two),
-    Race("bind, bind", p.bind_one, p.bind_one, one_wins),
+    Race("prioritise, bind", p.prioritise, p.bind_first, one_wins, one_waits),
+    Race("bind, bind", p.bind_first, p.bind_first, one_wins, one_waits),
     Race(
         "batch, batch",
         p.bind_batch,

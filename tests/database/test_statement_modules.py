@@ -62,6 +62,37 @@ def test_changed_alias_changes_the_module(c: Connection, tmp_path: Path) -> None
     assert "    name: str\n" not in after
 
 
+def test_statements_with_equal_columns_share_a_row_class(c: Connection, tmp_path: Path) -> None:
+    file = tmp_path / "probe.sql"
+    file.write_text(
+        "-- list_pools: all.\nSELECT id, name FROM pools_pool\n\n"
+        "-- find^: one pool.\nSELECT id, name FROM pools_pool WHERE id = %(pool)s\n"
+    )
+    (shared,) = generate(c, [file]).values()
+    assert "def list_pools() -> list[ListPoolsRow]:" in shared
+    assert "def find(*, pool: int) -> ListPoolsRow | None:" in shared
+    assert shared.count("(NamedTuple)") == 1
+    file.write_text(
+        file.read_text().replace(
+            "name FROM pools_pool WHERE", "name AS title FROM pools_pool WHERE"
+        )
+    )
+    (apart,) = generate(c, [file]).values()
+    assert "def find(*, pool: int) -> FindRow | None:" in apart
+    assert "class FindRow(NamedTuple):\n    id: int\n    title: str\n" in apart
+
+
+def test_statement_that_returns_an_id_uses_the_row_of_the_kernel(
+    c: Connection, tmp_path: Path
+) -> None:
+    file = tmp_path / "probe.sql"
+    file.write_text("-- find: pools.\nSELECT id FROM pools_pool\n")
+    (module,) = generate(c, [file]).values()
+    assert "from project.kernel.db.sql import IdRow, Statements\n" in module
+    assert "def find() -> list[IdRow]:" in module
+    assert "class" not in module
+
+
 def test_outer_join_makes_its_columns_nullable(c: Connection) -> None:
     text = """SELECT p.id, m.name, coalesce(m.name, '') AS label, p.drain_limit
       FROM (SELECT id, paused_until AS drain_limit FROM pools_pool) p

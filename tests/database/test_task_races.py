@@ -128,7 +128,7 @@ PARKED = [
     Race(
         "reserve again, bind: one slot",
         p.reserve_again,
-        lambda c, _: p.bind_one(c, _, 2),
+        p.bind_first,
         lambda o: one_wins(o) and p.held(o.c) == 1,
         one_slot_free,
     ),

@@ -124,6 +124,19 @@ def test_unknown_state_is_refused(machine: StateMachine, c: Connection) -> None:
             insert(c, machine, "elsewhere")
 
 
+def move_trigger(machine: StateMachine) -> str:
+    """The trigger that rejects undeclared moves. Its WHEN clause contains the rule, so a legal
+    update calls no function.
+    """
+    moves = ",".join(sorted(machine.moves))
+    return (
+        f"CREATE TRIGGER {machine.name}_move BEFORE UPDATE ON {machine.table} FOR EACH ROW\n"
+        "  WHEN (OLD.state <> NEW.state "
+        f"AND OLD.state || '>' || NEW.state <> ALL ('{{{moves}}}'))\n"
+        "  EXECUTE FUNCTION refuse('no such move');"
+    )
+
+
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
 def test_database_trigger_matches_the_declared_machine(
     machine: StateMachine, c: Connection
@@ -138,7 +151,7 @@ def test_database_trigger_matches_the_declared_machine(
     there = value(c, query, name, machine.table)
     with c.transaction(force_rollback=True):
         c.execute(f"DROP TRIGGER {name} ON {machine.table}")  # type: ignore[arg-type]
-        c.execute(machine.move_trigger())  # type: ignore[arg-type]
+        c.execute(move_trigger(machine))  # type: ignore[arg-type]
         assert there == value(c, query, name, machine.table)
     assert value(c, "SELECT tgenabled FROM pg_trigger WHERE tgname = %s", name) in ("O", b"O")
 

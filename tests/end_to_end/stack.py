@@ -18,7 +18,8 @@ from typing import IO, Any
 import psycopg
 
 from project.kernel.events.notify import CHANNEL
-from tests.waiting import LOOK_AGAIN, load, wait_until
+from tests.database_copy import copy_for_stack
+from tests.waiting import LOOK_AGAIN, PATIENCE, slack, stretch, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {
@@ -39,6 +40,8 @@ Rows = list[tuple[Any, ...]]
 
 
 class Stack:
+    module = "project.kernel.embedded.up"
+
     def __init__(
         self, home: Path, port: int, python: list[str] | None = None, **environment: str
     ) -> None:
@@ -52,14 +55,21 @@ class Stack:
 
     # -- running --------------------------------------------------------------
     def start(self, timeout: float = 60) -> "Stack":
+        if not self.home.exists() and self.environment["BERTH_SAMPLE"] == "0":
+            self.copy_database()
         self.launch()
         self.wait_for(READY, timeout)
         return self
 
+    def copy_database(self) -> None:
+        """The migrations of a new database take as long as the rest of the start."""
+        if "DATABASE_URL" not in self.environment and self.python == [sys.executable]:
+            copy_for_stack(self.home)
+
     def launch(self) -> None:
         self.heard, self.is_silent, self.news = "", False, threading.Condition()
         self.process = subprocess.Popen(
-            [*self.python, "-m", "project.kernel.embedded.up"],
+            [*self.python, "-m", self.module],
             cwd=ROOT,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -104,12 +114,12 @@ class Stack:
         stdout.close()
 
     def stop(self, sig: signal.Signals = signal.SIGINT) -> float:
-        """Seconds until it was gone, as on a machine that has nothing else to do."""
+        """Seconds until it was gone; on a busy machine down to half of them."""
         assert self.process is not None
         begin = time.monotonic()
         self.process.send_signal(sig)
         self.process.wait(30)
-        return (time.monotonic() - begin) / load()
+        return (time.monotonic() - begin) / slack()
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*self.python, "manage.py", *arguments]
@@ -117,9 +127,14 @@ class Stack:
             command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60
         )
 
+    def services(self) -> dict[str, str]:
+        """Addresses of the database and of Valkey, by the names of their variables."""
+        found: dict[str, str] = json.loads((self.home / "services.json").read_text())
+        return found
+
     def connect(self, timeout: float = 20) -> psycopg.Connection[tuple[Any, ...]]:
         """Also while the server recovers."""
-        url = json.loads((self.home / "services.json").read_text())["DATABASE_URL"]
+        url = self.services()["DATABASE_URL"]
         end = time.monotonic() + timeout
         while True:
             try:
@@ -138,13 +153,16 @@ class Stack:
         self,
         query: str,
         is_wanted: Callable[[Rows], Any],
-        timeout: float,
+        patience: float = PATIENCE,
         describe: Callable[[], object] = lambda: "",
+        *,
+        within: float | None = None,
     ) -> Rows:
         """The first rows that are wanted. The query is repeated when Berth notifies its processes
-        of a change, and twice a second for changes without a notification.
+        of a change, and twice a second for changes without a notification. A test that asserts a
+        bound gives `within` instead of `patience`.
         """
-        end = time.monotonic() + timeout * load()
+        end = time.monotonic() + stretch(patience, within)
         while True:
             try:
                 with self.connect() as connection:

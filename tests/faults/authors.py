@@ -48,6 +48,20 @@ class Diary:
                 timeout,
             )
 
+    def wait_reached(self, what: str, since: float, timeout: float) -> bool:
+        """Until a claim that was asked for after this has come to this moment."""
+        with self.change:
+            return self.change.wait_for(
+                lambda: (
+                    any(
+                        said == what and self.asked_at.get(claim, 0.0) > since
+                        for _, said, claim in reversed(self.events)
+                    )
+                    or bool(self.broken)
+                ),
+                timeout,
+            )
+
     def wait_whole(self, since: float, timeout: float) -> bool:
         """Until a claim that was asked for after this has been applied."""
         with self.change:
@@ -74,20 +88,23 @@ class Author(Caller):
         self.outcome = ""
 
     def one(self, key: str) -> None:
-        """Another harbour each time, so that there is always something to apply."""
-        self.wanted["ships"] = {
-            f"ship-{n}": {"berth": n, "cargo": key} for n in range(self.chance.randint(1, 4))
-        }
-        run = {
-            "executor": "command",
-            "commands": {"plan": "python3 hello.py plan", "apply": "python3 hello.py apply"},
-            "source": {"files": {**self.files, "harbour.json": json.dumps(self.wanted)}},
-        }
+        run = self.make_run(key)
         body = {"pool": self.pool, "task": "plan_and_apply", "workspace": self.name, "run": run}
         status, claim = self.call("POST", "claims/", body, key)
         assert status in (200, 201, 202), (status, claim)
         self.diary.note("asked", claim["id"])
         self.follow(claim)
+
+    def make_run(self, key: str) -> dict[str, Any]:
+        """Another harbour each time, so that there is always something to apply."""
+        self.wanted["ships"] = {
+            f"ship-{n}": {"berth": n, "cargo": key} for n in range(self.chance.randint(1, 4))
+        }
+        return {
+            "executor": "command",
+            "commands": {"plan": "python3 hello.py plan", "apply": "python3 hello.py apply"},
+            "source": {"files": {**self.files, "harbour.json": json.dumps(self.wanted)}},
+        }
 
     def follow(self, claim: dict[str, Any]) -> None:
         """To its end, whatever comes in between. The test ends when this one has."""

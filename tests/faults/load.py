@@ -85,6 +85,7 @@ class Caller(threading.Thread):
         self.stopped = threading.Event()
         self.connection: http.client.HTTPConnection | None = None
         self.error: BaseException | None = None
+        self.headers: dict[str, str] = {}  # of each call, beside the usual ones
 
     def run(self) -> None:
         try:
@@ -165,6 +166,7 @@ class Caller(threading.Thread):
             "Authorization": f"Bearer {self.token}",
             "Content-Type": "application/json",
             **({"Idempotency-Key": key} if key else {}),
+            **self.headers,
         }
         self.connection.request(
             method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers

@@ -6,10 +6,8 @@ pytest tests/faults/test_plan_to_apply.py --fault-rounds 200      a longer run
 pytest tests/faults/test_plan_to_apply.py --fault-seed 4711       the same victims once more
 """
 
-import os
 import random
 import shutil
-import signal
 import tempfile
 import time
 from collections import Counter
@@ -19,17 +17,18 @@ from pathlib import Path
 import pytest
 
 from pools.providers.local import agent_folder
-from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from tests.end_to_end.stack import Stack
 from tests.faults.authors import MOMENTS, Author, Diary
-from tests.faults.test_kills import VICTIMS, Draw
+from tests.faults.checks import applied_twice, check_doctor, check_ends, check_pages
+from tests.faults.victims import DrawWithAgents, kill
+from tests.waiting import slack
 
-# Seconds from a kill until a claim that was asked for after it has been planned, approved
-# and applied.
+# Seconds from a kill until a claim that was made after it has been planned, approved and applied;
+# twice as many on a busy machine.
 WITHIN = 90.0
-AUTHORS = 4
-AGENT = "agent"
+AUTHORS = 3
+ROUNDS = 12
 POOL = """
 kind: Pool
 name: harbour
@@ -71,41 +70,14 @@ def token(stack: Stack) -> str:
     return made.stdout.strip()
 
 
-class DrawWithAgents(Draw):
-    """An agent is as likely as all the others together: it is what this is about."""
-
-    def next(self) -> str:
-        return AGENT if self.chance.random() < 0.5 else super().next()
-
-
-def kill(stack: Stack, victim: str, chance: random.Random) -> str:
-    """Whom it was, in words."""
-    if victim != AGENT:
-        os.kill(stack.wait_for_process(VICTIMS[victim]), signal.SIGKILL)
-        return victim
-    # As if ten good minutes had passed: what is tried here is not the back-off of restarts.
-    stack.execute("update pools_member set restarts = 0, gave_up_at = null where state = 'ready'")
-    folders = sorted((stack.home / agent_folder.FOLDER).glob("*"))
-    running = [
-        (folder, process)
-        for folder in folders
-        if (process := detached.read(folder)) and detached.is_alive(process)
-    ]
-    if not running:
-        return "an agent, but none was up"
-    folder, process = chance.choice(running)
-    os.kill(process.pid, signal.SIGKILL)
-    return folder.name
-
-
 def within() -> float:
-    return WITHIN * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return WITHIN * slack()
 
 
 def test_plans_and_applies_survive_a_kill_of_any_process(
     stack: Stack, token: str, target: Path, request: pytest.FixtureRequest
 ) -> None:
-    rounds = request.config.getoption("--fault-rounds")
+    rounds = request.config.getoption("--fault-rounds") or ROUNDS
     seed = request.config.getoption("--fault-seed") or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}")
     draw, diary = DrawWithAgents(random.Random(seed)), Diary()
@@ -146,48 +118,4 @@ def test_plans_and_applies_survive_a_kill_of_any_process(
     assert diary.broken == []
     check_ends(stack, diary)
     check_pages(stack, diary, target)
-    report = stack.manage("doctor", "--json")
-    assert report.returncode == 0, report.stdout + report.stderr
-
-
-def lines_of(target: Path) -> Counter[int]:
-    """How often each claim's apply has begun, by what the applies themselves wrote first of all."""
-    return Counter(
-        int(line.split()[0])
-        for log in target.glob("*/applied.log")
-        for line in log.read_text().splitlines()
-    )
-
-
-def applied_twice(target: Path) -> dict[int, int]:
-    return {claim: count for claim, count in lines_of(target).items() if count > 1}
-
-
-def check_ends(stack: Stack, diary: Diary) -> None:
-    """Every claim has ended as it was told, or waits for a person."""
-    rows = {row[0]: row[1:] for row in stack.execute("select id, state, outcome from claims_claim")}
-    assert {
-        claim: row for claim, row in rows.items() if row[0] not in ("ended", "reserved", "parked")
-    } == {}
-    assert {
-        claim: (outcome, rows[claim])
-        for claim, outcome in diary.outcomes.items()
-        if rows[claim] != ("ended", outcome)
-    } == {}
-    assert len(rows) == len(diary.asked_at)
-
-
-def check_pages(stack: Stack, diary: Diary, target: Path) -> None:
-    """What was applied was written once; what began was approved; what failed says why."""
-    begun = lines_of(target)
-    applied = {claim for claim, outcome in diary.outcomes.items() if outcome == "applied"}
-    assert {claim: begun[claim] for claim in applied if begun[claim] != 1} == {}
-    assert applied_twice(target) == {}
-    unapproved = (
-        "select claim_id from claims_plan p where exists (select from claims_approval a where "
-        "a.plan_id = p.id and a.is_yes)"
-    )
-    assert set(begun) <= {row[0] for row in stack.execute(unapproved)}
-    failed = "select claim_id, code, reason from claims_run where outcome = 'failed'"
-    wrong = [row for row in stack.execute(failed) if "changed since the plan" not in row[2]]
-    assert wrong == []
+    check_doctor(stack)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.machinery import SourceFileLoader
@@ -97,12 +98,16 @@ def list_installed(venv: Path) -> list[importlib.metadata.Distribution]:
 
 def list_broken(venv: Path) -> list[str]:
     """Files that a package brought and that are not as it brought them. Compiled ones are made,
-    not brought.
+    not brought. Packages of one namespace may bring the same file, with different contents.
     """
     broken = []
-    for package in list_installed(venv):
+    packages = list_installed(venv)
+    times = Counter(str(file) for package in packages for file in package.files or [])
+    for package in packages:
         for file in package.files or []:
             path = Path(str(file.locate()))
+            if times[str(file)] > 1 and path.exists():
+                continue
             if file.hash is None or path.suffix == ".pyc" or "bin" in path.parent.parts[-1:]:
                 continue
             digest = (
@@ -299,3 +304,69 @@ def test_each_pip_setting_has_a_uv_setting() -> None:
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_INSECURE_HOST": "a.example",
     }
+
+
+# -- the interpreter -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("paces", "taken"),
+    [
+        ({"named": 1.0}, "named"),
+        ({"named": 1.0, "slower": 1.4}, "named"),
+        ({"named": 1.0, "hardly faster": 0.95}, "named"),
+        ({"named": 1.4, "faster": 1.0}, "faster"),
+        ({"named": 1.4, "faster": 1.1, "fastest": 1.0}, "fastest"),
+        ({"named": 1.4, "without venv": None}, "named"),
+        ({"without venv": None, "with venv": 1.0}, "with venv"),
+        ({"without venv": None, "another": None}, "without venv"),
+    ],
+)
+def test_environment_takes_another_interpreter_only_if_it_is_clearly_faster(
+    paces: dict[str, float | None], taken: str
+) -> None:
+    assert load_install().choose(paces) == taken
+
+
+def test_only_an_interpreter_that_can_make_environments_has_a_pace(tmp_path: Path) -> None:
+    install = load_install()
+    assert install.measure(sys.executable) > 0
+    broken = tmp_path / "python3"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    assert install.measure(str(broken)) is None
+    assert install.measure(str(tmp_path / "missing")) is None
+
+
+def test_each_interpreter_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tmp_path / "real" / "python3.11"
+    real.parent.mkdir()
+    real.write_text("#!/bin/sh\n")
+    real.chmod(0o755)
+    for folder in ("linked", "first"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "linked" / "python3.11").symlink_to(real)
+    (tmp_path / "first" / "python3.11").symlink_to(sys.executable)
+    folders = [str(tmp_path / name) for name in ("first", "linked", "real")]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    found = load_install().list_interpreters("python3.11")
+    assert [path for path in found if path.startswith(str(tmp_path))] == [
+        str(tmp_path / "linked" / "python3.11")
+    ]
+
+
+def test_a_named_interpreter_is_taken_even_if_another_is_faster(checkout: Path) -> None:
+    assert " --fastest " not in make(checkout, "-n", "setup").stdout
+    shown = subprocess.run(
+        ["make", "-n", "setup"], cwd=checkout, env=environment(), capture_output=True, text=True
+    )
+    assert " --fastest " in shown.stdout
+    named = {"PYTHON": sys.executable}
+    shown = subprocess.run(
+        ["make", "-n", "setup"],
+        cwd=checkout,
+        env=environment(**named),
+        capture_output=True,
+        text=True,
+    )
+    assert " --fastest " not in shown.stdout

@@ -69,3 +69,4 @@ def performers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of the test's own."""
     monkeypatch.setattr(operations, "_performers", {})
     monkeypatch.setattr(operations, "_batch_performers", {})
+    monkeypatch.setattr(operations, "_interrupted", [])

@@ -1,5 +1,6 @@
 """Commands without a running Berth name the way to start it; the traceback is shown on request."""
 
+import gc
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from project.kernel.embedded.process import free_port
+from project.kernel.management.command_line import CommandLine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,3 +62,12 @@ def test_killed_berth_and_external_database_have_different_errors(tmp_path: Path
 
 def test_traceback_is_shown_on_request(tmp_path: Path) -> None:
     assert "Traceback" in manage(tmp_path, "export", "--traceback").stderr
+
+
+def test_garbage_is_collected_again_once_a_command_is_loaded() -> None:
+    gc.disable()
+    try:
+        CommandLine(["manage.py", "doctor"]).fetch_command("doctor")
+        assert gc.isenabled()
+    finally:
+        gc.enable()

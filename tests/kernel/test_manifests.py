@@ -65,8 +65,7 @@ class Shelf:
 @pytest.fixture(autouse=True)
 def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setattr(manifests, "_kinds", {})
-    monkeypatch.setattr("project.kernel.management.commands.apply.discover", lambda name: None)
-    monkeypatch.setattr("project.kernel.management.commands.diff.discover", lambda name: None)
+    monkeypatch.setattr("project.kernel.management.base.discover", lambda name: None)
     monkeypatch.setattr("project.kernel.management.commands.export.discover", lambda name: None)
     found = Shelf()
     register_kind(ManifestKind("shelf", found.validate, found.diff, found.apply, found.export))

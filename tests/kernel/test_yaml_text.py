@@ -6,7 +6,7 @@ import yaml
 from claims.scaling.replay import read_changes
 from pools.pages.views import read_file
 from project.kernel.errors import Invalid
-from project.kernel.yaml_text import LONGEST, load_yaml
+from project.kernel.yaml_text import MAX_TEXT_LENGTH, load_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
@@ -23,7 +23,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         "[" * 5000,
         "a: 2020-99-99",
         "? [a, b]\n: 1",
-        "#" * (LONGEST + 1),
+        "#" * (MAX_TEXT_LENGTH + 1),
         "a: [1",
     ],
     ids=[

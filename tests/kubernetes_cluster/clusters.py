@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from abc import ABC, abstractmethod
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,6 +49,8 @@ class KubeWorld(ABC):
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="berth-kube-world-")
         self.kubeconfig = Path(self.folder.name) / "kubeconfig"
+        # Kept for the next read, because a TLS handshake takes longer than a read.
+        self.idle: list[http.client.HTTPConnection] = []
 
     # -- running -----------------------------------------------------------------------------------
     @abstractmethod
@@ -142,30 +145,44 @@ class KubeWorld(ABC):
         user: str = "admin",
         content: str = "application/json",
     ) -> tuple[int, Any]:
-        at = urlsplit(self.url)
-        connection: http.client.HTTPConnection
-        if at.scheme == "https":
-            connection = http.client.HTTPSConnection(
-                "127.0.0.1", at.port, timeout=30, context=ssl.create_default_context(cafile=self.ca)
-            )
-        else:
-            connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
         headers = {
             "Content-Type": content,
             "Accept": "application/json",
             "Authorization": f"Bearer {self.tokens.get(user, user)}",
         }
+        data = None if body is None else json.dumps(body)
+        connection = self.idle.pop() if self.idle and method == "GET" else self.connect()
+        is_used = connection.sock is not None
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            connection.request(method, path, data, headers)
             answer = connection.getresponse()
             text = answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if is_used:  # the server has closed it, or was restarted
+                return self.ask(method, path, body, user=user, content=content)
             raise Unanswered(f"{method} {path}: {error!r}") from error
-        finally:
+        if isinstance(connection, http.client.HTTPSConnection):
+            self.idle.append(connection)
+        else:
             connection.close()
         if answer.status == 200 and "watch=1" in path:
             return 200, [json.loads(line) for line in text.splitlines() if line]
         return answer.status, json.loads(text) if text[:1] == "{" else text
+
+    def connect(self) -> http.client.HTTPConnection:
+        at = urlsplit(self.url)
+        if at.scheme == "https":
+            return http.client.HTTPSConnection("127.0.0.1", at.port, timeout=30, context=self.trust)
+        return http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
+
+    @cached_property
+    def trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.ca)
+
+    def hang_up(self) -> None:
+        while self.idle:
+            self.idle.pop().close()
 
     def must(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         status, answer = self.ask(method, path, body, **more)
@@ -211,6 +228,7 @@ class FakeKube(KubeWorld):
         self.start()
 
     def close(self) -> None:
+        self.hang_up()
         self.front.close()
         self.past.close()
         self.folder.cleanup()
@@ -276,6 +294,7 @@ class RealKube(KubeWorld):
         self.front.cut()
 
     def close(self) -> None:
+        self.hang_up()
         self.front.close()
         assert self.process.stdin is not None
         assert self.process.stdout is not None

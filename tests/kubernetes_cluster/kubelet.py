@@ -190,7 +190,6 @@ class Kubelet:
             running = Running(name, uid, folder, start(pod, folder, mounts), len(self.started))
             self.running[uid] = running
             self.started.append(name)
-        self.spawn(self.attend, running)
         number = running.number
         state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         self.tell(
@@ -199,6 +198,8 @@ class Kubelet:
             state,
             podIP=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
         )
+        # After that word: a short pod would be told of as running after its end.
+        self.spawn(self.attend, running)
 
     def refuse(self, pod: Thing, why: str) -> None:
         """It has a node, and waits there for its image."""

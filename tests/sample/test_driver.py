@@ -13,12 +13,21 @@ from random import Random
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from claims.lifecycle.cancel import force_release
+from claims.lifecycle.pool_deletion import delete_pool
 from claims.models import Claim
+from claims.scaling import scaling_sql
+from claims.scaling.orders import grow_pool
+from pools.lifecycle.selectors import config_of, spec_of
+from pools.lifecycle.services import update_pool
+from pools.models import Member, Pool
+from project.kernel.models import Event
 from project.sample.client import SampleClient, SampleUnauthorised
 from project.sample.driver import Driver
-from project.sample.scenario import BY_POOL, HARBOUR, TEAMS
+from project.sample.rollouts import EVERY, FIRST, Rollouts
+from project.sample.scenario import BY_POOL, HARBOUR, RUNNERS, TEAMS
 from project.sample.services import load_sample, remove_sample, site_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,9 +62,9 @@ def test_the_api_accepts_every_request_of_every_crew(
     driver: Callable[[], Driver],
 ) -> None:
     at_work = driver()
-    for crew in TEAMS:
+    for team in TEAMS:
         for _ in range(15):
-            at_work.ask(crew)
+            at_work.create_claim(team)
     made = list(Claim.objects.all())
     assert len(made) == 15 * len(TEAMS)
     assert {claim.state for claim in made} <= {"bound", "waiting"}
@@ -69,11 +78,11 @@ def test_the_api_accepts_every_task_of_the_planner(
     at_work = driver()
     assert at_work.planner is not None
     for _ in range(25):
-        at_work.planner.ask()
+        at_work.planner.create_claim()
     assert Claim.objects.filter(pool__name=HARBOUR).count() == 25
     assert capsys.readouterr().out == ""
     again = driver()
-    again.look()
+    again.read_claims()
     assert again.planner is not None and again.planner.known == at_work.planner.known
 
 
@@ -82,23 +91,23 @@ def test_a_restarted_driver_finds_and_releases_its_claims(
 ) -> None:
     before = driver()
     for _ in range(5):
-        before.ask(BY_POOL["env-test"])
+        before.create_claim(BY_POOL["env-test"])
     after = driver()
-    after.look()
+    after.read_claims()
     assert after.known == before.known
     held = [claim for claim, state in after.known.items() if state == "bound"]
     for claim in held:
-        after.keep(claim, 40.0)
+        after.send_heartbeat(claim, 40.0)
         after.release(claim)
     assert set(Claim.objects.filter(pk__in=held).values_list("outcome", flat=True)) == {"released"}
 
 
 def test_a_claim_that_a_person_releases_is_forgotten(driver: Callable[[], Driver]) -> None:
     at_work = driver()
-    at_work.ask(BY_POOL["env-test"])
+    at_work.create_claim(BY_POOL["env-test"])
     (claim,) = at_work.known
     force_release(claim_id=claim, reason="needed elsewhere")
-    at_work.keep(claim, 40.0)
+    at_work.send_heartbeat(claim, 40.0)
     assert not at_work.known
 
 
@@ -107,7 +116,7 @@ def test_a_waiting_claim_has_a_reason_and_is_cancelled_in_the_end(
 ) -> None:
     at_work = driver()
     while "waiting" not in at_work.known.values():
-        at_work.ask(BY_POOL["env-test"])
+        at_work.create_claim(BY_POOL["env-test"])
     claim = next(claim for claim, state in at_work.known.items() if state == "waiting")
     answer = at_work.client.call("GET", f"claims/{claim}/").body
     assert answer["wait"]["text"]
@@ -116,11 +125,64 @@ def test_a_waiting_claim_has_a_reason_and_is_cancelled_in_the_end(
     assert Claim.objects.get(pk=claim).outcome == "cancelled"
 
 
+@pytest.fixture
+def rollouts(site: str, token: str, tmp_path: Path) -> Iterator[tuple[Rollouts, list[float]]]:
+    """With the seconds after which it does something again."""
+    pauses: list[float] = []
+    vera = SampleClient(site, (tmp_path / "sample-releaser-token").read_text().strip())
+    yield Rollouts(vera, lambda seconds, call: pauses.append(seconds)), pauses
+    vera.close()
+
+
+def test_a_rollout_outdates_the_runners(rollouts: tuple[Rollouts, list[float]]) -> None:
+    vera, pauses = rollouts
+    pool = Pool.objects.get(name=RUNNERS)
+    Pool.objects.filter(pk=pool.pk).update(state="active", observed_at=timezone.now())
+    grow_pool(pool_id=pool.pk, reason="a member before the rollout")
+    vera.begin()
+    vera.change()
+    vera.change()
+    (member,) = Member.objects.filter(pool=pool)
+    assert member.labels == {"toolchain": "41"}
+    (outdated,) = scaling_sql.count_outdated(pools=[pool.pk])
+    assert outdated.n == 1
+    labels = spec_of(Pool.objects.get(pk=pool.pk)).member_labels
+    assert dict(labels) == {"toolchain": "43"}
+    reasons = Event.objects.filter(verb="configure", pool_id=pool.pk).order_by("id")
+    assert [(event.actor, event.reason) for event in reasons] == [
+        ("vera/driver", "toolchain 42 is released"),
+        ("vera/driver", "toolchain 43 is released"),
+    ]
+    assert pauses == [FIRST, EVERY, EVERY]
+
+
+def test_a_rollout_leaves_runners_without_the_label_alone(
+    rollouts: tuple[Rollouts, list[float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = Pool.objects.get(name=RUNNERS)
+    config = config_of(pool)
+    del config["members"]["labels"]
+    update_pool(RUNNERS, config)
+    rollouts[0].change()
+    assert not spec_of(Pool.objects.get(pk=pool.pk)).member_labels
+    assert capsys.readouterr().out == ""
+
+
+def test_a_driver_of_an_older_sample_drives_the_pools_that_exist(
+    driver: Callable[[], Driver],
+) -> None:
+    delete_pool(pool_name=RUNNERS)
+    Pool.objects.filter(name=RUNNERS).update(state="gone")
+    at_work = driver()
+    at_work.skip_missing_pools()
+    assert [team.pool for team in at_work.teams] == ["env-test", "device-ports"]
+
+
 def test_the_driver_stops_when_the_sample_is_removed(driver: Callable[[], Driver]) -> None:
     at_work = driver()
     remove_sample()
     with pytest.raises(SampleUnauthorised):
-        at_work.look()
+        at_work.read_claims()
 
 
 def test_sigterm_ends_the_driver_at_once(site: str, token: str, tmp_path: Path) -> None:
@@ -130,7 +192,7 @@ def test_sigterm_ends_the_driver_at_once(site: str, token: str, tmp_path: Path) 
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert "drives 3 pools" in process.stdout.readline()
+    assert "drives 4 pools" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     process.stdout.close()
     assert process.wait(5) == 0

@@ -1,4 +1,4 @@
-"""The scenario of the sample gives each crew its requests, deterministically."""
+"""The scenario of the sample gives each team its requests, deterministically."""
 
 import json
 from random import Random
@@ -7,14 +7,19 @@ import pytest
 import yaml
 
 from pools.config.layout import kinds, slots_of
-from pools.config.spec import parse_pool
+from pools.config.spec import MemberSpec, OptionReader, parse_pool
 from project.sample.scenario import (
     BY_POOL,
     HARBOUR,
+    RUNNERS,
+    TASK_PERIOD,
+    TASKS,
     TEAMS,
+    VISITORS,
     WORKSPACES,
     SampleTeam,
     count_opening_claims,
+    count_tasks_at,
     demand_at,
     key_of,
     pause_before_next,
@@ -29,8 +34,8 @@ def configs() -> dict[str, dict]:
 
 
 def test_a_claim_key_always_gives_the_same_work() -> None:
-    for crew in TEAMS:
-        assert work_of(key_of(crew.pool, "a1")) == work_of(key_of(crew.pool, "a1"))
+    for team in TEAMS:
+        assert work_of(key_of(team.pool, "a1")) == work_of(key_of(team.pool, "a1"))
 
 
 @pytest.mark.parametrize("key", ["", "env-test", "env-test.", "other.a1"])
@@ -38,48 +43,61 @@ def test_unknown_claim_keys_give_no_work(key: str) -> None:
     assert work_of(key) is None
 
 
-@pytest.mark.parametrize("crew", TEAMS, ids=lambda crew: crew.pool)
-def test_the_plan_of_a_crew_matches_the_config_of_its_pool(crew: SampleTeam) -> None:
-    spec = parse_pool(configs()[crew.pool], {"static": lambda options, where, faults: {}})
-    assert spec.declared is not None
-    assert crew.capacity == sum(len(slots_of(spec.layout, member.own)) for member in spec.declared)
-    for request in crew.requests:
+@pytest.mark.parametrize("team", TEAMS, ids=lambda team: team.pool)
+def test_the_plan_of_a_team_matches_the_config_of_its_pool(team: SampleTeam) -> None:
+    spec = parse_pool(configs()[team.pool], {"static": OptionReader(), "local": OptionReader()})
+    # Scaling creates members that declare nothing for themselves.
+    members = spec.declared or [MemberSpec("", spec.member_labels)] * spec.max_members
+    assert bool(spec.declared) == (spec.scaling is None)
+    assert team.capacity == sum(len(slots_of(spec.layout, member.own)) for member in members)
+    for request in team.requests:
         assert request.get("kind", kinds(spec.layout)[0]) in kinds(spec.layout)
         wanted = request.get("selector", {})
-        assert any(wanted.items() <= dict(member.labels).items() for member in spec.declared), (
-            wanted
-        )
-    assert spec.lease.heartbeat is None or crew.beat < spec.lease.heartbeat / 2
-    assert spec.lease.hold is None or crew.hold[1] < spec.lease.hold
+        assert any(wanted.items() <= dict(member.labels).items() for member in members), wanted
+    assert spec.lease.heartbeat is None or team.beat < spec.lease.heartbeat / 2
+    assert spec.lease.hold is None or team.hold[1] < spec.lease.hold
+    assert not team.urgent_share or spec.top_priority
 
 
 def test_demand_exceeds_capacity_somewhere_and_falls_below_half_everywhere() -> None:
-    assert any(max(demand_at(crew, t) for t in range(0, 1000, 5)) > crew.capacity for crew in TEAMS)
+    assert any(max(demand_at(team, t) for t in range(0, 1000, 5)) > team.capacity for team in TEAMS)
     assert all(
-        min(demand_at(crew, t) for t in range(0, 1000, 5)) < crew.capacity / 2 for crew in TEAMS
+        min(demand_at(team, t) for t in range(0, 1000, 5)) < team.capacity / 2 for team in TEAMS
     )
 
 
-@pytest.mark.parametrize("crew", TEAMS, ids=lambda crew: crew.pool)
-def test_arrival_rate_times_hold_time_matches_the_demand(crew: SampleTeam) -> None:
+@pytest.mark.parametrize("team", TEAMS, ids=lambda team: team.pool)
+def test_arrival_rate_times_hold_time_matches_the_demand(team: SampleTeam) -> None:
     draw, now, held = Random(1), 0.0, 0.0
-    while now < 200 * crew.period:
-        now += pause_before_next(crew, now, draw.random())
-        work = work_of(key_of(crew.pool, str(now)))
+    while now < 200 * team.period:
+        now += pause_before_next(team, now, draw.random())
+        work = work_of(key_of(team.pool, str(now)))
         assert work is not None
         held += work.hold * work.request.get("size", 1)
-    wanted = sum(demand_at(crew, t) for t in range(int(crew.period))) / crew.period
+    wanted = sum(demand_at(team, t) for t in range(int(team.period))) / team.period
     assert held / now == pytest.approx(wanted, rel=0.15)
 
 
 def test_all_crews_together_send_under_four_requests_a_second() -> None:
     calls = sum(
-        demand_at(crew, 0) / crew.mean_hold / crew.mean_size * 3
-        + (demand_at(crew, 0) / crew.beat if crew.beat else 0)
-        for crew in TEAMS
+        demand_at(team, 0) / team.mean_hold / team.mean_size * 3
+        + (demand_at(team, 0) / team.beat if team.beat else 0)
+        for team in TEAMS
     )
     assert calls < 4, "requests a second"
     assert {*BY_POOL, HARBOUR} == set(configs())
+
+
+def test_demand_for_runners_needs_from_one_member_to_more_than_the_maximum() -> None:
+    team, config = BY_POOL[RUNNERS], configs()[RUNNERS]
+    each = team.capacity / config["members"]["max"]
+    wanted = [demand_at(team, t) / each for t in range(int(team.period))]
+    assert min(wanted) < config["members"]["min"] < config["members"]["max"] < max(wanted)
+
+
+def test_the_number_of_live_tasks_rises_and_falls_above_the_visitors() -> None:
+    counts = {count_tasks_at(t) for t in range(int(TASK_PERIOD))}
+    assert (min(counts), max(counts)) == TASKS and min(counts) > VISITORS
 
 
 def test_a_task_key_always_gives_the_same_task() -> None:
@@ -99,5 +117,5 @@ def test_the_planner_draws_every_kind_of_task_and_both_decisions() -> None:
     assert {work.is_approved for work in works if work} == {True, False}
 
 
-def test_the_opening_claims_of_a_crew_exceed_its_capacity() -> None:
-    assert any(count_opening_claims(crew) * crew.mean_size > crew.capacity for crew in TEAMS)
+def test_the_opening_claims_of_a_team_exceed_its_capacity() -> None:
+    assert any(count_opening_claims(team) * team.mean_size > team.capacity for team in TEAMS)

@@ -1,6 +1,9 @@
 """The sample with real agents: it plans, applies, queues, and leaves plans to the visitor."""
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,28 @@ import pytest
 from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
-from project.sample.scenario import HARBOUR, VISITORS
+from project.sample.client import SampleClient
+from project.sample.driver import RELEASER_FILE, TOKEN_FILE
+from project.sample.scenario import HARBOUR, RUNNERS, VISITORS
 from tests.end_to_end.stack import Stack, wait_gone
-from tests.waiting import load, wait_until
+from tests.sample.visitor import visit
+from tests.waiting import slack, wait_until
 
+POOLS = ("device-ports", "env-test", HARBOUR, RUNNERS)
+# Outdated runners with a claim.
+OCCUPIED = f"""
+SELECT m.id, m.incarnation FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE p.name = '{RUNNERS}' AND m.state = 'ready' AND m.spec_digest <> p.member_digest
+  AND EXISTS (SELECT FROM slots_slot s WHERE s.member_id = m.id AND s.state = 'held') ORDER BY 1
+"""
+# Runners with the labels of the present configuration.
+RENEWED = f"""
+SELECT count(*) FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
+WHERE p.name = '{RUNNERS}' AND m.state = 'ready' AND m.spec_digest = p.member_digest
+  AND m.labels = p.spec #> '{{members,labels}}'
+"""
 WITHIN = 60.0  # seconds: the first minute counts
+SOON = 120.0  # seconds: scaling follows demand in the first two minutes
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +50,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         agent_folder.remove(folder)
 
 
-def wait_for(stack: Stack, query: str, least: int = 1) -> int:
-    rows = stack.wait_rows(query, lambda rows: int(rows[0][0]) >= least, WITHIN)
+def wait_for(stack: Stack, query: str, least: int = 1, within: float = WITHIN) -> int:
+    rows = stack.wait_rows(query, lambda rows: int(rows[0][0]) >= least, within=within)
     return int(rows[0][0])
 
 
@@ -40,13 +60,42 @@ def agents(stack: Stack) -> list[int]:
     return [process.pid for process in found if process is not None and detached.is_alive(process)]
 
 
-def wait_for_agents(stack: Stack, count: int) -> list[int]:
+def client_of(stack: Stack, file: str) -> SampleClient:
+    return SampleClient(f"http://127.0.0.1:{stack.port}/", (stack.home / file).read_text().strip())
+
+
+@contextmanager
+def driver_stopped(stack: Stack) -> Iterator[None]:
+    """The driver neither creates nor releases a claim."""
+    driver = stack.pid_of("project.sample.driver")
+    os.kill(driver, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(driver, signal.SIGCONT)
+
+
+def end_claims(stack: Stack, state: str, *, member: int = 0) -> None:
+    """Cancels the waiting claims of the runners, or releases the bound ones, of one member."""
+    rows = stack.execute(
+        "select distinct c.id, c.generation from claims_claim c join pools_pool p on p.id = "
+        "c.pool_id left join slots_slot s on s.claim_id = c.id where "
+        f"p.name = '{RUNNERS}' and c.state = '{state}' and {member} in (0, s.member_id)"
+    )
+    verb = "release" if state == "bound" else "cancel"
+    with closing(client_of(stack, TOKEN_FILE)) as client:
+        for claim, generation in rows:
+            body = {"generation": generation} if verb == "release" else {}
+            client.call("POST", f"claims/{claim}/{verb}/", body)
+
+
+def wait_for_agents(stack: Stack, least: int) -> list[int]:
     """After a start: members are ready by what was known before, until their agents are
     there again.
     """
 
     def started() -> list[int] | None:
-        return found if len(found := agents(stack)) == count else None
+        return found if len(found := agents(stack)) >= least else None
 
     return wait_until(started, lambda: stack.heard[-3000:], patience=WITHIN)
 
@@ -58,6 +107,23 @@ def reserved(stack: Stack) -> set[Any]:
 def pages_of(stack: Stack) -> Path:
     query = f"select spec #>> '{{task,env,HELLO_TARGET}}' from pools_pool where name = '{HARBOUR}'"
     return Path(stack.execute(query)[0][0])
+
+
+def test_every_page_shows_content_in_the_first_two_minutes(stack: Stack) -> None:
+    with visit(stack) as visitor:
+        pages = visitor.list_pages(POOLS)
+        assert {"/", "/claims/", "/workspaces/", "/pools/runners/?tab=scaling"} <= set(pages)
+        # Only programs need a token, and Berth makes none for a person who asks for none.
+        # No program makes the ports of the sample, so they differ in nothing from the records.
+        calm = {"/tokens/", "/pools/device-ports/?tab=ports"}
+        assert calm <= set(pages)
+        empty = [path for path in pages if path not in calm]
+
+        def is_full() -> bool:
+            empty[:] = [path for path in empty if visitor.is_empty(path)]
+            return not empty
+
+        wait_until(is_full, lambda: f"empty: {empty}", within=SOON, pause=1.0)
 
 
 def test_a_task_is_applied_and_writes_a_page(stack: Stack) -> None:
@@ -78,10 +144,61 @@ def test_a_queue_forms_with_a_reason_to_wait(stack: Stack) -> None:
     )
 
 
+def wait_for_decision(stack: Stack, pool: str, condition: str) -> None:
+    query = (
+        "select count(*) from pools_decision d join pools_pool p on p.id = d.pool_id "
+        f"where p.name = '{pool}' and {condition}"
+    )
+    wait_for(stack, query, within=SOON)
+
+
+def test_runners_follow_the_demand_up_to_their_maximum(stack: Stack) -> None:
+    wait_for_decision(stack, RUNNERS, "delta > 0 and inputs->>'step' = ''")
+    ready = (
+        "select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where "
+        f"p.name = '{RUNNERS}' and m.state = 'ready'"
+    )
+    wait_for(stack, ready, 3, SOON)  # at weekends 3 is the maximum
+    wait_for_decision(stack, RUNNERS, "inputs->>'verdict' = 'blocked'")
+    wait_for_decision(stack, HARBOUR, "delta > 0")
+
+
+def test_a_rollout_renews_idle_runners_and_leaves_occupied_ones(stack: Stack) -> None:
+    wait_for_decision(stack, RUNNERS, "d.reason like '%outdated%'")
+    assert stack.execute(
+        "select count(*) > 0, bool_and(actor = 'vera/driver') from kernel_event e "
+        f"join pools_pool p on p.id = e.pool_id where p.name = '{RUNNERS}' and verb = 'configure'"
+    ) == [(True, True)]
+    stack.wait_rows(OCCUPIED, lambda rows: len(rows) > 1, within=SOON)
+    with driver_stopped(stack):
+        idle, *occupied = stack.execute(OCCUPIED)
+        assert occupied
+        end_claims(stack, "waiting")
+        end_claims(stack, "bound", member=idle[0])
+        wait_for(stack, RENEWED, within=SOON)
+        assert set(occupied) <= set(stack.execute(OCCUPIED))
+
+
+def test_runners_leave_when_demand_falls(stack: Stack) -> None:
+    cooldown = {"scaling": {"cooldown": {"up": "1s", "down": "1s"}}}
+    with closing(client_of(stack, RELEASER_FILE)) as vera:
+        pool = vera.call("GET", f"pools/{RUNNERS}/")
+        assert vera.call("PATCH", f"pools/{RUNNERS}/", cooldown, etag=pool.etag).is_success
+    with driver_stopped(stack):
+        end_claims(stack, "waiting")
+        end_claims(stack, "bound")
+        wait_for_decision(stack, RUNNERS, "delta < 0 and inputs->>'step' = ''")
+        left = (
+            "select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where "
+            f"p.name = '{RUNNERS}' and m.state <> 'gone'"
+        )
+        stack.wait_rows(left, lambda rows: rows == [(1,)], within=SOON)
+
+
 def test_no_run_fails_and_the_api_refuses_no_request(stack: Stack) -> None:
     failed = "select code, reason from claims_run where outcome = 'failed'"
     assert stack.execute(failed) == []
-    assert "refuses" not in stack.heard
+    assert "rejects" not in stack.heard
 
 
 def test_ctrl_c_stops_every_agent_and_a_restart_keeps_reservations(stack: Stack) -> None:
@@ -89,7 +206,7 @@ def test_ctrl_c_stops_every_agent_and_a_restart_keeps_reservations(stack: Stack)
     assert before
     assert stack.stop() < 5
     # A task of the sample takes seconds. Then its agent tries for 5 s each to send log and result.
-    assert wait_gone(running, 30 * load()) == []
+    assert wait_gone(running, 30 * slack()) == []
     stack.start(120)
     wait_for(
         stack,
@@ -114,9 +231,12 @@ def test_ctrl_c_stops_every_agent_and_a_restart_keeps_reservations(stack: Stack)
 
 
 def test_removing_the_sample_stops_its_agents(stack: Stack) -> None:
-    running, pages = wait_for_agents(stack, 2), pages_of(stack)
+    running, pages = wait_for_agents(stack, 2 + 1), pages_of(stack)
     assert stack.manage("sample", "remove").returncode == 0
-    wait_for(stack, f"select count(*) from pools_pool where name = '{HARBOUR}' and state = 'gone'")
+    names = f"'{HARBOUR}', '{RUNNERS}'"
+    wait_for(
+        stack, f"select count(*) from pools_pool where name in ({names}) and state = 'gone'", 2
+    )
     assert wait_gone(running, 5) == []
     assert list((stack.home / agent_folder.FOLDER).glob("*")) == []
     assert not pages.parent.exists()

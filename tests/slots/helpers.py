@@ -33,9 +33,11 @@ def hold(pool: Pool, *, lane: str = "slot", owner: str = "test") -> tuple[int, i
             [shape, pool.pk, owner],
         )
         claim = cursor.fetchone()[0]
-    row = claims_sql.bind_one(claim=claim, pool=pool.pk, lane=lane, queue=pool.queue, actor="test")
-    assert row is not None, "no slot is free"
-    return row.claim_id, row.slot_id, row.generation
+    rows = claims_sql.bind_batch(
+        1, shapes=[shape], pool=pool.pk, lane=lane, queue=pool.queue, actor="test"
+    )
+    assert [row.claim_id for row in rows] == [claim], "no slot is free"
+    return claim, rows[0].slot_id, rows[0].generation
 
 
 def give_back(claim: int, generation: int, *, lost_member: int | None = None) -> Any:

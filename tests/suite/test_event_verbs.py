@@ -29,7 +29,7 @@ def subjects_of(event: Written) -> set[str]:
 
 
 def without_entry(written: list[Written]) -> set[tuple[str, str]]:
-    registered = {(verb.subject, verb.name) for verb in verbs.registered_verbs()}
+    registered = {(verb.subject, verb.name) for verb in verbs.registered.values()}
     found = set()
     for event in written:
         main = next((SUBJECT_OF[name] for name in SUBJECT_OF if name in event.ids), "")
@@ -53,12 +53,12 @@ def test_every_written_verb_has_an_entry() -> None:
 
 def test_every_entry_is_written() -> None:
     written = {(subject, event.verb) for event in code().written for subject in subjects_of(event)}
-    unused = {(v.subject, v.name) for v in verbs.registered_verbs()} - written
+    unused = {(v.subject, v.name) for v in verbs.registered.values()} - written
     assert not unused, f"Nothing writes these: delete them: {sorted(unused)}"
 
 
 def test_every_verb_that_a_statement_or_a_link_asks_for_has_an_entry() -> None:
-    names = {verb.name for verb in verbs.registered_verbs()}
+    names = {verb.name for verb in verbs.registered.values()}
     read = code().read()
     assert {"reserve_again", "approve"} <= set(read)  # in a statement, in a template
     assert {verb: place for verb, place in read.items() if verb not in names} == {}
@@ -67,15 +67,15 @@ def test_every_verb_that_a_statement_or_a_link_asks_for_has_an_entry() -> None:
 def test_every_glyph_is_a_class_of_the_style_sheet() -> None:
     sheet = (Path(settings.BASE_DIR) / "project/static/berth/berth.css").read_text()
     classes = set(re.findall(r"\.([a-z_]+)\b", sheet))
-    assert {verb.css for verb in verbs.registered_verbs() if verb.css} <= classes
+    assert {verb.css for verb in verbs.registered.values() if verb.css} <= classes
 
 
 def test_a_verb_fits_its_column() -> None:
-    assert max(len(verb.name) for verb in verbs.registered_verbs()) <= 24
+    assert max(len(verb.name) for verb in verbs.registered.values()) <= 24
 
 
 def test_a_verb_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "_registered", {})
+    monkeypatch.setattr(verbs, "registered", {})
     verbs.register("member", "nap", "naps")
     verbs.register("pool", "nap", "naps")
     with pytest.raises(ValueError, match="nap of a member is registered twice"):

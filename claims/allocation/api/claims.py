@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from claims.allocation.api import schemas
-from claims.allocation.api.long_poll import wait_for_claim
+from claims.allocation.api.long_poll import READY, wait_for_claim
 from claims.allocation.api.permissions import may_see, require_all, require_to_create
 from claims.allocation.batching import PendingCreate, begin_create, create_at_once
 from claims.allocation.claim_view import ClaimView
@@ -38,6 +38,7 @@ from project.kernel.http.deferred import DeferredResponse, threads_of
 TAG = "claims"
 LONGEST_WAIT = 300  # seconds
 SINCE = "berth_since"
+UNTIL = (*schemas.CLAIM_STATES, READY)
 
 KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -111,7 +112,7 @@ class ClaimList(LeanEndpoint):
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    def post_at_once(self, call: FastRequest, proof: CachedToken) -> HttpResponse | None:
+    def post_at_once(self, call: FastRequest, cached_token: CachedToken) -> HttpResponse | None:
         """Creates a simple claim of a caller with a cached token, in one statement that also checks
         the token and is shared with simultaneous claims. None: the claim needs `post`.
         """
@@ -120,11 +121,11 @@ class ClaimList(LeanEndpoint):
             return None
         require_to_create(call.identity, request)
         if (threads := threads_of(call.request)) is not None:
-            pending = begin_create(request, proof)
+            pending = begin_create(request, cached_token)
             if pending is None:
                 return None
             return DeferredResponse(partial(self.finish_at_once, call, pending, threads))
-        claim = create_at_once(request, proof)
+        claim = create_at_once(request, cached_token)
         return None if claim is None else show_made(call, claim)
 
     async def finish_at_once(
@@ -149,8 +150,9 @@ class ClaimDetail(LeanEndpoint):
             ),
             in_query(
                 "until",
-                "The states to wait for. A claim that has ended is answered at once.",
-                choices=schemas.CLAIM_STATES,
+                "The states to wait for, or `ready`: all ports of the claim work. A claim that has "
+                "ended is answered at once.",
+                choices=UNTIL,
                 many=True,
             ),
         ],
@@ -163,10 +165,11 @@ class ClaimDetail(LeanEndpoint):
         wait: each needs only its connection.
         """
         left = read_wait(call)
-        states = frozenset(read_choices(call, "until", schemas.CLAIM_STATES) or ("bound",))
+        states = frozenset(read_choices(call, "until", UNTIL) or ("bound",))
         claim = view_claim(claim_id)
         require_all(call.identity, "read", claim.id, claim.pool_id, claim.pools)
-        if left > 0 and claim.state not in states and claim.state != "ended":
+        is_there = claim.state in states or (READY in states and claim.is_ready)
+        if left > 0 and not is_there and claim.state != "ended":
             response = answer(claim.as_dict())
             # See project.kernel.http.asgi.
             response.again = lambda: wait_for_claim(claim_id, states, left)  # type: ignore[attr-defined]
@@ -195,7 +198,7 @@ def read_key(call: FastRequest) -> str | None:
     return key
 
 
-def read_wait(call: FastRequest) -> float:
+def read_wait(call: FastRequest, longest: float = LONGEST_WAIT) -> float:
     """The rest of the requested seconds. A request that waits runs again after each change, so the
     start of its first run is kept in its scope.
     """
@@ -206,8 +209,8 @@ def read_wait(call: FastRequest) -> float:
         seconds = float(text) if text.isascii() and len(text) < 20 else -1.0
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= LONGEST_WAIT:
-        text = f"This is not a number of seconds from 0 to {LONGEST_WAIT}."
+    if not 0 <= seconds <= longest:
+        text = f"This is not a number of seconds from 0 to {longest:g}."
         raise wrong_field("wait", text)
     scope: dict[str, float] = getattr(call.request, "scope", {})
     now = time.monotonic()
@@ -215,9 +218,8 @@ def read_wait(call: FastRequest) -> float:
 
 
 def read_filter(call: FastRequest) -> ClaimFilter:
-    pools = call.identity.visible_pools()
     return ClaimFilter(
-        visible=None if pools is None else frozenset(pools),
+        visible=call.identity.visible_pools(),
         pool_id=read_pool(call.identity, call),
         states=read_choices(call, "state", schemas.CLAIM_STATES) or None,
         outcomes=read_choices(call, "outcome", OUTCOMES) or None,

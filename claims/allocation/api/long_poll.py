@@ -6,21 +6,36 @@ from collections.abc import Iterable
 
 from project.kernel.http.long_poll import Connection, Watch, Watches
 
+READY = "ready"  # beside the states: all ports of the claim are ready
+READY_CLAIMS = """
+SELECT c.id FROM claims_claim c
+WHERE c.id = ANY (%s::bigint[]) AND c.state = 'bound' AND c.backend IS NOT NULL
+  AND NOT EXISTS (SELECT FROM slots_slot s WHERE s.claim_id = c.id AND NOT coalesce(
+    (s.observed->>'claim')::bigint = s.claim_id
+    AND s.observed->>'presence' = 'present' AND coalesce(s.observed->>'problem', '') = ''
+    AND s.observed->>'target' = c.backend->'targets'->>s.ordinal::int
+    AND s.observed->>'health' IN ('healthy', 'unchecked'), false))"""
 STATES = "SELECT id, state FROM claims_claim WHERE id = ANY (%s::bigint[])"
 Wanted = tuple[int, frozenset[str]]  # a claim, and the states for which the request waits
 
 
 async def find_changed(connection: Connection, waiting: Iterable[Wanted]) -> Iterable[Wanted]:
-    """The claims that are in a wanted state, have ended or do not exist."""
+    """The claims that are in a wanted state or ready, have ended or do not exist."""
     known = list(waiting)
     cursor = await connection.execute(
         STATES, [list({claim_id for claim_id, _ in known})], prepare=True
     )
     states = dict(await cursor.fetchall())
+    ready = set[int]()
+    if awaited := list({claim_id for claim_id, wanted in known if READY in wanted}):
+        cursor = await connection.execute(READY_CLAIMS, [awaited], prepare=True)
+        ready = {row[0] for row in await cursor.fetchall()}
     return [
         (claim, wanted)
         for claim, wanted in known
-        if states.get(claim, "ended") == "ended" or states[claim] in wanted
+        if states.get(claim, "ended") == "ended"
+        or states[claim] in wanted
+        or (READY in wanted and claim in ready)
     ]
 
 

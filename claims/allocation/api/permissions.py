@@ -8,7 +8,7 @@ from typing import NamedTuple
 from claims.allocation.api import api_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.allocation.requests.resolve import find_pools
+from claims.allocation.requests.pool_facts import find_pools
 from claims.allocation.selectors import no_such_claim
 from pools.access.permissions import OPERATOR, VIEWER, Identity, require, require_named
 from project.kernel.errors import BerthError, Forbidden, NotFound, wrong_field
@@ -39,22 +39,24 @@ def may_see(identity: Identity, claim: ClaimView) -> bool:
     return may_read(identity, claim.pool_id, claim.pools)
 
 
+def require_change(
+    identity: Identity, claim: ClaimView | api_sql.ClaimsAccessRow, action: str = ""
+) -> None:
+    """Claimants may change their own claims, operators all claims. `action`: the action to require
+    in place of these two rules.
+    """
+    own = "claim" if claim.requested_by == identity.requester else "claim_any"
+    require_all(identity, action or own, claim.id, claim.pool_id, claim.pools)
+
+
 def require_on_claims(
     identity: Identity, claim_ids: Iterable[int]
 ) -> dict[int, api_sql.ClaimsAccessRow | BerthError]:
-    """The claims that the caller may change, or the refusals, by id. Claimants may change their own
-    claims, operators all claims.
-    """
+    """The claims that the caller may change, or the refusals, by id."""
     found: dict[int, api_sql.ClaimsAccessRow | BerthError] = {}
     for row in api_sql.claims_access(claims=list(claim_ids)):
         try:
-            require_all(
-                identity,
-                "claim" if row.requested_by == identity.requester else "claim_any",
-                row.id,
-                row.pool_id,
-                row.pools,
-            )
+            require_change(identity, row)
             found[row.id] = row
         except (Forbidden, NotFound) as error:
             found[row.id] = error
@@ -64,19 +66,12 @@ def require_on_claims(
 def require_on_claim(
     identity: Identity, claim_id: int, action: str = ""
 ) -> api_sql.ClaimsAccessRow:
-    """`action`: the action to require, instead of the action that depends on the requester."""
+    """`action`: see `require_change`."""
     rows = api_sql.claims_access(claims=[claim_id])
     if not rows:
         raise no_such_claim(claim_id)
-    row = rows[0]
-    require_all(
-        identity,
-        action or ("claim" if row.requested_by == identity.requester else "claim_any"),
-        claim_id,
-        row.pool_id,
-        row.pools,
-    )
-    return row
+    require_change(identity, rows[0], action)
+    return rows[0]
 
 
 def require_to_create(identity: Identity, request: ClaimRequest) -> None:

@@ -115,6 +115,41 @@ class ApprovalFacts(Shape):
     given = serializers.IntegerField(help_text="Approvals that count at this moment.")
 
 
+class ConditionAnswer(Shape):
+    type = serializers.ChoiceField(("allocated", "programmed", "ready"))
+    is_met = serializers.BooleanField()
+    is_failed = serializers.BooleanField(help_text="Not met, and waiting does not help.")
+    since = serializers.DateTimeField(allow_null=True)
+    reason = serializers.CharField(allow_blank=True, help_text="Why it is not met.")
+
+
+class PortAnswer(Shape):
+    port = serializers.IntegerField(allow_null=True, help_text="Of the program, if named.")
+    protocol = serializers.CharField(allow_blank=True)
+    pool = serializers.CharField()
+    member = serializers.CharField(allow_null=True, help_text="The load balancer.")
+    number = serializers.IntegerField(allow_null=True, help_text="The port of the load balancer.")
+    end = serializers.IntegerField(allow_null=True, help_text="The last port of a segment.")
+    address = serializers.CharField(
+        allow_null=True, help_text="`host:port` or `[v6]:port`; null until it is known."
+    )
+    addresses = serializers.ListField(child=serializers.CharField())
+    listener = serializers.CharField(allow_null=True, help_text="Its id at the provider.")
+    target = serializers.CharField(allow_null=True, help_text="As the provider sees it.")
+    health = serializers.CharField(
+        allow_null=True, help_text="healthy, unhealthy, initial, draining or unchecked."
+    )
+    ready = serializers.BooleanField()
+    conditions = ConditionAnswer(many=True)
+
+
+class BackendAnswer(Shape):
+    ip = serializers.CharField()
+    ports = serializers.ListField(
+        child=serializers.IntegerField(), help_text="For each part or number of the claim."
+    )
+
+
 class ClaimAnswer(Shape):
     id = serializers.IntegerField()
     pool = serializers.CharField(allow_null=True, help_text="The first of its pools.")
@@ -145,6 +180,15 @@ class ClaimAnswer(Shape):
     approval = ApprovalFacts(
         allow_null=True, help_text="The plan that waits for its approval, if any."
     )
+    ports = PortAnswer(
+        many=True,
+        help_text=(
+            "The ports of a claim with `ports`, also while it waits; of other claims of ports once "
+            "they hold them. The answer to a new claim without `ports` leaves them out."
+        ),
+    )
+    conditions = ConditionAnswer(many=True, help_text="Of a claim of ports.")
+    backend = BackendAnswer(allow_null=True, help_text="Where its ports send traffic.")
     wait = WaitAnswer(
         allow_null=True, help_text="Why the claim waits, and what would end the wait."
     )

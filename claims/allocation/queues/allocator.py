@@ -19,6 +19,15 @@ from django.db import transaction
 from claims import claims_sql, pairs_sql
 from claims.allocation.bind import bind_claim
 from claims.allocation.metrics import BOUND, FAILED, WAITED
+from claims.allocation.requests.demands import (
+    PoolDemand,
+    is_simple_demand,
+    kind_in,
+    lanes_in,
+    slot_demand_in,
+    slot_demand_of,
+    split_demand,
+)
 from claims.allocation.requests.policy import (
     HOLDERS_LEAVE,
     Offer,
@@ -30,33 +39,29 @@ from claims.allocation.requests.policy import (
     WaitingHead,
     choose_heads,
     choose_passings,
+    find_joint_refusal,
     find_reason,
     find_refusal,
     is_passable,
 )  # fmt: skip
-from claims.allocation.requests.resolve import (
+from claims.allocation.requests.pool_facts import (
     PoolFacts,
     find_pools,
     find_pools_by_id,
-    kind_in,
-    lanes_in,
     offer_of,
     read_pool_row,
     read_pool_state,
-    slot_demand_in,
-    slot_demand_of,
 )
 from claims.allocation.scale_request import request_scaling
 from claims.statements import repeat
-from pools.config.layout import PAIRED
+from pools.config.layout import NODE, PAIRED
 from project.kernel.actor import current_actor
 from project.kernel.events.notify import publish
 
-BoundRow = claims_sql.BindBatchRow | claims_sql.BindBatchBeforeRow | claims_sql.BindBatchPastRow
 BATCH = 200  # claims in one statement: below 20 ms, and an eighth less work for each than with 100
 BATCHES = 10  # of one lane in one step; then the allocator serves the other pools
 # Seconds of serving in one step. After a step, notifications are sent and the process may stop.
-LONGEST = 0.5
+MAX_STEP_SECONDS = 0.5
 TRIED_BY_ONE = 40  # claims that are not simple, of one pool in one step
 STALE = 20.0  # seconds after which a queue is tried although no slot is free for it
 SETTLED = 1.0  # seconds between two writes of `tried_at`, which orders the queues of choose_heads
@@ -86,10 +91,11 @@ class WaitQueue:
     stored_lanes: list[str]
     total: int = 1  # slots of the first claim in all its pools
     passed: int = 0
-    free_lanes: set[str] = field(default_factory=set)  # of its first pool, when the step began
-    is_free: bool = False
+    # Of its first pool, when the step began; all lanes of a queue that is tried in any case.
+    free_lanes: set[str] = field(default_factory=set)
     pools: tuple[PoolFacts | None, ...] = ()
     is_done: bool = False  # its first claim was bound in this step
+    following: Turn | None = None  # then its next claim, which the next step tries
     was_tried: bool = False
     code: str = ""  # the wait reason, once it is known
 
@@ -107,6 +113,10 @@ class WaitQueue:
         callers choose.
         """
         return self.found[0].name if self.found else ""
+
+    @property
+    def demands(self) -> list[PoolDemand]:
+        return split_demand(self.wanted, self.pools, self.names, self.kind)
 
     def head(self) -> QueueHead:
         return QueueHead(self.turn, self.shape, self.is_simple, self.tried)
@@ -170,7 +180,6 @@ def _read_queues() -> list[WaitQueue]:
                 total=row.total,
                 passed=row.passed,
                 free_lanes=set(row.free_lanes),
-                is_free=bool(row.free_lanes),
             )
         )
     return found
@@ -194,22 +203,21 @@ def _resolve_pools(queues: list[WaitQueue]) -> None:
             first = _change_pool(queue, first, by_name.get(queue.names[0]))
         queue.pools = (first, *(by_name.get(name) for name in queue.names[1:]))
         queue.kind = kind_in(queue.pools, queue.kind)
-        queue.lanes = lanes_in(queue.pools, queue.kind)
-        _update_pairing(queue)
+        queue.lanes = lanes_in(queue.pools, queue.kind, queue.wanted.parts)
+        _update_simple(queue)
         if queue.lanes != queue.stored_lanes:
-            queue.is_free, queue.free_lanes = True, set(queue.lanes)  # try it in this step
+            queue.free_lanes = set(queue.lanes)  # try it in this step
 
 
-def _update_pairing(queue: WaitQueue) -> None:
-    """The pools of the queue decide whether each number takes two slots. They may be newer than the
-    queue.
+def _update_simple(queue: WaitQueue) -> None:
+    """The pools of the queue decide whether each number takes two slots, and whether a slot is a
+    node. They may be newer than the queue.
     """
-    if queue.kind not in PAIRED:
+    if queue.kind in PAIRED or queue.wanted.parts:
+        queue.wanted = slot_demand_in(queue.wanted, queue.pools, queue.kind)
+    elif NODE not in queue.lanes:
         return
-    wanted = queue.wanted = slot_demand_in(queue.wanted, queue.pools, queue.kind)
-    is_simple = (
-        wanted.size == 1 and len(queue.names) == 1 and not wanted.selector and not wanted.is_paired
-    )
+    is_simple = is_simple_demand(queue.wanted, queue.names, queue.lanes)
     if is_simple != queue.is_simple:
         pairs_sql.mark_simple(shape=queue.shape, is_simple=is_simple)
         queue.is_simple = is_simple
@@ -241,7 +249,8 @@ def _change_pool(
     if not queue.kind:
         claims_sql.name_kind(shape=queue.shape, kind=kind_in([after], ""))
     queue.pool_id = after.id
-    queue.is_free, queue.free_lanes = True, set(after.lanes_for(queue.kind))  # try it in this step
+    # Try it in this step.
+    queue.free_lanes = set(lanes_in([after], queue.kind, queue.wanted.parts))
     publish("events")
     return after
 
@@ -250,8 +259,8 @@ def _change_pool(
 
 
 def _serve(queues: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueue]:
-    """Serves pool by pool until LONGEST is over. Returns the queues without those of the pools that
-    it did not reach.
+    """Serves pool by pool for at most MAX_STEP_SECONDS. Returns the queues without those of the
+    pools that it did not reach.
     """
     began = time.monotonic()
     by_pool: dict[int, list[WaitQueue]] = defaultdict(list)
@@ -261,7 +270,7 @@ def _serve(queues: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueu
                 by_pool[pool.id].append(queue)
     pool_ids = list(by_pool)
     random.shuffle(pool_ids)  # several allocators begin with different pools
-    while pool_ids and time.monotonic() - began < LONGEST:
+    while pool_ids and time.monotonic() - began < MAX_STEP_SECONDS:
         pool_id = pool_ids.pop()
         _serve_pool(pool_id, by_pool[pool_id], step)
     step.is_more = step.is_more or bool(pool_ids)
@@ -271,7 +280,8 @@ def _serve(queues: Sequence[WaitQueue], step: AllocationResult) -> list[WaitQueu
 
 def _serve_pool(pool_id: int, queues: list[WaitQueue], step: AllocationResult) -> None:
     """Serves all claims in the order of their turns: a batch of simple claims, then the next claim
-    that is not simple, and so on.
+    that is not simple, and so on. Of a queue that is not simple, a step binds the first claim only;
+    it leaves the slots to the next claim of that queue and ends before that claim's turn.
     """
     serving = _Serving(
         next(p for p in queues[0].found if p.id == pool_id),
@@ -281,17 +291,21 @@ def _serve_pool(pool_id: int, queues: list[WaitQueue], step: AllocationResult) -
     rest = sorted((queue for queue in queues if not queue.is_simple), key=lambda queue: queue.turn)
     chosen = {
         head.shape
-        for head in choose_heads([queue.head() for queue in rest if queue.is_free], TRIED_BY_ONE)
+        for head in choose_heads([queue.head() for queue in rest if queue.free_lanes], TRIED_BY_ONE)
     }
+    end: Turn | None = None  # later claims wait for the next step
     for queue in rest:
+        if end is not None and end < queue.turn:
+            break
         serving.serve_before(queue.turn)
-        if queue.is_done:
-            continue
-        if queue.shape in chosen and queue.found[0].id == pool_id and _try_one(queue, step):
-            continue
-        if _reason_of(queue, step) in HOLDERS_LEAVE:
+        is_tried = queue.shape in chosen and queue.found[0].id == pool_id
+        if queue.is_done or (is_tried and _try_one(queue, step)):
+            if queue.following is not None:
+                end = min(end or queue.following, queue.following)
+        elif _reason_of(queue, step) in HOLDERS_LEAVE:
             serving.waiters.append(queue.waiter())
-    serving.serve_before(None)
+    serving.serve_before(end)
+    step.is_more = step.is_more or end is not None
 
 
 class _Serving:
@@ -351,7 +365,9 @@ class _Serving:
             waited.observe(row.waited)
         return len(rows)
 
-    def _bind(self, lane: str, before: Turn | None, passing: Passing | None) -> Sequence[BoundRow]:
+    def _bind(
+        self, lane: str, before: Turn | None, passing: Passing | None
+    ) -> list[claims_sql.BindBatchRow]:
         pool, shapes, actor = self.pool, self.shapes[lane], current_actor()
         rank, claim = LAST if before is None else (before.rank, before.claim)
         if passing is not None:
@@ -388,6 +404,8 @@ def _try_one(queue: WaitQueue, step: AllocationResult) -> bool:
     if not repeat(bind):
         return False
     queue.is_done = True
+    for row in claims_sql.heads_of_queues(shapes=[queue.shape]):
+        queue.following = Turn(row.rank, row.claim)
     step.bound += 1
     step.bound_pools |= {pool.id for pool in queue.found}
     WAITED.labels(queue.known_name).observe(queue.waited)
@@ -427,23 +445,46 @@ def _write_reasons(queues: Sequence[WaitQueue], step: AllocationResult) -> None:
 
 
 def _reason_of(queue: WaitQueue, step: AllocationResult) -> str:
-    queue.code = queue.code or find_reason(
-        queue.wanted, [_state_of(queue, pool, step) for pool in queue.pools]
-    )
+    queue.code = queue.code or _find_code(queue, step)
     return queue.code
 
 
-def _state_of(queue: WaitQueue, pool: PoolFacts | None, step: AllocationResult) -> PoolState:
+def _find_code(queue: WaitQueue, step: AllocationResult) -> str:
+    """The reason of the first part that does not fit. Parts that fit one by one, and not together,
+    are short of slots.
+    """
+    demands = queue.demands
+    codes = [
+        find_reason(demand.wanted, [_state_of(demand, pool, step) for pool in demand.pools])
+        for demand in demands
+    ]
+    if len(codes) == 1:
+        return codes[0]
+    if (hopeless := next((code for code in codes if code not in HOLDERS_LEAVE), "")) != "":
+        return hopeless
+    pairs = [
+        (slot_demand_in(demand.wanted, [pool], demand.kind), _offer_in(demand, pool, step, True))
+        for demand in demands
+        for pool in demand.found
+    ]
+    if refusal := find_joint_refusal(pairs):
+        return refusal.code
+    return next((code for code in codes if code != "next"), "not_enough")
+
+
+def _state_of(demand: PoolDemand, pool: PoolFacts | None, step: AllocationResult) -> PoolState:
     if pool is None:
         return PoolState()
-    refusal = find_refusal(queue.wanted, [_offer_of(queue, pool, step)])
+    offer = _offer_in(demand, pool, step, demand.wanted.size > 1)
+    refusal = find_refusal(demand.wanted, [offer])
     row = read_pool_row(pool.id, step.states)
-    return read_pool_state(pool, row, queue.wanted, queue.kind, refusal)
+    return read_pool_state(pool, row, demand.wanted, demand.kind, refusal)
 
 
-def _offer_of(queue: WaitQueue, pool: PoolFacts, step: AllocationResult) -> Offer:
-    with_members = queue.wanted.size > 1
-    key = (pool.id, pool.revision, queue.kind, with_members)
+def _offer_in(
+    demand: PoolDemand, pool: PoolFacts, step: AllocationResult, with_members: bool
+) -> Offer:
+    key = (pool.id, pool.revision, demand.kind, with_members)
     if key not in step.offers:
-        step.offers[key] = offer_of(pool, queue.kind, with_members=with_members)
+        step.offers[key] = offer_of(pool, demand.kind, with_members=with_members)
     return step.offers[key]

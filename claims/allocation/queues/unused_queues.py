@@ -9,10 +9,10 @@ from claims.allocation.queues import unused_queues_sql
 from project.kernel.controllers.periodic import chore
 
 CLAIMS_AT_ONCE = 5_000  # claims that one step reads, in a few milliseconds
-MOST = 10_000  # queues that one walk deletes
+MAX_QUEUES_PER_WALK = 10_000  # queues that one walk deletes
 # Seconds that one step spends on deletes. Each delete scans the table of claims, because the
 # foreign key of claims has no index.
-LONGEST = 0.2
+MAX_WALK_SECONDS = 0.2
 REST = 3600.0  # seconds between two walks
 
 
@@ -41,7 +41,9 @@ class UnusedQueueCursor:
             self.after = row.last
             self.met.update(row.queues or ())
         else:
-            rows = unused_queues_sql.unused_queues(MOST, newest=self.newest, met=list(self.met))
+            rows = unused_queues_sql.unused_queues(
+                MAX_QUEUES_PER_WALK, newest=self.newest, met=list(self.met)
+            )
             self.unused = [row.id for row in rows]
             self.newest, self.rests_until = None, time.monotonic() + REST
             self.met.clear()
@@ -49,7 +51,7 @@ class UnusedQueueCursor:
 
     def _delete(self) -> int:
         count, began = 0, time.monotonic()
-        while self.unused and time.monotonic() - began < LONGEST:
+        while self.unused and time.monotonic() - began < MAX_WALK_SECONDS:
             try:
                 count += len(unused_queues_sql.delete_queue(queue=self.unused.pop()))
             except IntegrityError:

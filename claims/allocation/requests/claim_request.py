@@ -5,15 +5,21 @@ at once. Pure.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypedDict
 
-from claims.allocation.requests.policy import Terms
-from claims.kinds import ClaimKind, Work, list_kinds
-from pools.config.durations import format_duration
+from claims.allocation.requests.policy import PartDemand, PartTerms, Terms
+from claims.kinds import ClaimKind, WantedPart, Work, list_kinds
+from pools.config.durations import DAY, SECOND, format_duration
 from pools.config.fields import Fields, Option, fields_of, option
+from pools.config.label_selector import (
+    LabelRule,
+    read_selector,
+    selector_schema,
+    write_selector,
+)
 from pools.config.layout_spec import KIND
 from pools.config.parsing import (
     Choice,
@@ -25,15 +31,16 @@ from pools.config.parsing import (
     Schema,
     Text,
     kind_of,
-    labels,
     show_value,
 )
-from pools.config.spec import DAY, NAME, NAME_RULE, SECOND, LeaseSpec
+from pools.config.spec import NAME, NAME_RULE, LeaseSpec
 from project.kernel.errors import FieldError, Invalid
 
 TASKS = ("plan", "plan_and_apply", "drift_check")
 SERIAL = "plan_and_apply"  # one claim at a time in a workspace
+PARTS = "parts"  # the kind of a claim of several parts, each with a kind of its own
 MOST_POOLS = 16
+MOST_POOL_LISTS = 16  # of the parts of one claim: each list is searched and explained by itself
 MOST_SLOTS = 1000  # of one claim in all its pools
 MOST_LABELS = 16
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
@@ -91,8 +98,10 @@ class ClaimRequest:
     contiguous: bool = option(Flag(), False, "Numbers in a row, on one member.")
     on_one_member: bool = option(Flag(), False, "")
     same_number: bool = option(Flag(), False, "The same number in every pool.")
-    selector: tuple[tuple[str, str], ...] = option(
-        Described(labels(MOST_LABELS).schema()), (), "Labels that the member must have."
+    selector: tuple[tuple[str, str | LabelRule], ...] = option(
+        Described(selector_schema(MOST_LABELS)),
+        (),
+        "Labels that the member must have: a value, or `in`, `not_in` and `exists`.",
     )
     workspace: str = option(
         Described(
@@ -129,6 +138,7 @@ class ClaimRequest:
     )
     requested_by: str = ""
     work: Work | None = None  # parsed by its kind; None: the claim only holds slots
+    parts: tuple[PartDemand, ...] = ()  # of the work, in the order of the slots
 
     @property
     def is_serial(self) -> bool:
@@ -155,7 +165,13 @@ class ClaimRequest:
         return 100 - self.priority
 
     @property
+    def has_several_parts(self) -> bool:
+        return len(self.parts) > 1
+
+    @property
     def total(self) -> int:
+        if self.has_several_parts:
+            return sum(part.size * len(part.pools) for part in self.parts)
         return self.size * len(self.pools)
 
     @property
@@ -173,7 +189,9 @@ class ClaimRequest:
         if self.same_number:
             found["same_number"] = True
         if self.selector:
-            found["selector"] = dict(self.selector)
+            found["selector"] = write_selector(self.selector)
+        if self.has_several_parts:
+            found["parts"] = write_parts(self.parts)
         return found
 
     def digest(self) -> bytes:
@@ -204,6 +222,21 @@ class ClaimRequest:
         if self.is_retried:
             found["retry"] = True
         return json.dumps(found) if found else "{}"
+
+
+def write_parts(parts: Sequence[PartDemand]) -> list[PartTerms]:
+    """The parts as stored. Neighbours that differ in their size only become one part."""
+    found: list[PartTerms] = []
+    for part in parts:
+        terms: PartTerms = {"kind": part.kind, "pools": list(part.pools)}
+        if part.same_number:
+            terms["same_number"] = True
+        last = found[-1] if found else None
+        if last is not None and terms == {k: v for k, v in last.items() if k != "size"}:
+            last["size"] = last.get("size", 1) + part.size
+        else:
+            found.append(terms if part.size == 1 else {**terms, "size": part.size})
+    return found
 
 
 def shape_digest(pools: tuple[str, ...], kind: str, size: int, terms: Terms) -> bytes:
@@ -241,22 +274,55 @@ def read_claim(
     if not isinstance(body, Mapping):
         return None, faults.found
     task = given.get("task", "")
+    named = [kind for kind in kinds if given.get(kind.field) is not None]
+    is_needed = body.get("slot") is None and not any(
+        kind.names_pools(given[kind.field]) for kind in named
+    )
     read = {
-        "pools": _read_pools(given, faults, is_needed=body.get("slot") is None),
+        "pools": _read_pools(given, faults, is_needed=is_needed),
         "kind": _read_kind(given.get("kind"), task, faults),
         "key": _read_key(given.get("key"), key, faults),
         "workspace": _read_workspace(given.get("workspace"), task, faults),
     }
     plain = {name: value for name, value in given.items() if name in REQUEST_FIELDS}
     request = ClaimRequest(**(plain | read), requested_by=requested_by)
-    named = [kind for kind in kinds if given.get(kind.field) is not None]
     for kind in named:
-        request = replace(request, work=kind.read(given[kind.field], request, faults))
+        work = kind.read(given[kind.field], request, faults)
+        request = _with_parts(replace(request, work=work), kind.list_parts(work), faults)
     if len(named) > 1:
         text = f"It excludes {named[0].field}: a claim is of one kind."
         faults.add(named[1].field, text, "Give one of them.")
     _check_together(request, faults)
     return (None, faults.found) if faults.found else (request, [])
+
+
+def _with_parts(
+    request: ClaimRequest, wanted: Sequence[WantedPart], faults: Faults
+) -> ClaimRequest:
+    """The request with the parts of its work. A claim of one part asks for the same as a claim
+    without parts, and waits in the same queue.
+    """
+    if not wanted:
+        return request
+    parts = [
+        PartDemand(part.kind, part.pools, part.size, part.same_number, part.where)
+        for part in wanted
+    ]
+    pools = tuple(dict.fromkeys(pool for part in parts for pool in part.pools))
+    if len(pools) > MOST_POOLS:
+        text = f"{len(pools)} pools are too many for one claim."
+        faults.add(parts[0].where.partition("[")[0], text, f"Use {MOST_POOLS} at most.")
+    lists = list(dict.fromkeys(part.pools for part in parts))
+    if len(lists) > MOST_POOL_LISTS:
+        where = next(part.where for part in parts if part.pools == lists[MOST_POOL_LISTS])
+        text = f"The claim names {len(lists)} different lists of pools."
+        way_out = f"Use {MOST_POOL_LISTS} at most; the same pools in another order count again."
+        faults.add(where, text, way_out)
+    request = replace(request, pools=pools, parts=tuple(parts))
+    if len(parts) > 1:
+        return replace(request, kind=PARTS, size=sum(part.size for part in parts))
+    (part,) = parts
+    return replace(request, kind=part.kind, size=part.size, same_number=part.same_number)
 
 
 def _read_pools(given: Mapping[str, object], faults: Faults, *, is_needed: bool) -> tuple[str, ...]:
@@ -295,9 +361,10 @@ def _read_pools(given: Mapping[str, object], faults: Faults, *, is_needed: bool)
     return tuple(name for name in names if isinstance(name, str))
 
 
-def _read_selector(value: object, where: str, faults: Faults) -> tuple[tuple[str, str], ...]:
-    found = None if value is None else labels(MOST_LABELS).read(value, where, faults)
-    return tuple(sorted((found or {}).items()))
+def _read_selector(
+    value: object, where: str, faults: Faults
+) -> tuple[tuple[str, str | LabelRule], ...]:
+    return () if value is None else read_selector(value, where, faults, MOST_LABELS)
 
 
 def _read_kind(kind: object, task: str, faults: Faults) -> str:
@@ -316,9 +383,6 @@ def _read_kind(kind: object, task: str, faults: Faults) -> str:
 
 
 def _read_key(inside: str | None, key: str | None, faults: Faults) -> str | None:
-    if key is not None and len(key) > 120:
-        faults.add("Idempotency-Key", f"{len(key)} characters are too many.", "Use 120 at most.")
-        return None
     if key and inside and key != inside:
         faults.add("key", "It differs from the Idempotency-Key header.", "Give one of them.")
     return key or inside or None

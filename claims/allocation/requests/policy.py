@@ -2,11 +2,15 @@
 which claim may pass another. Pure.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
 STRICT_AFTER = 600.0  # seconds during which smaller claims may pass a claim that does not fit
+
+# What a selector says of one label: its value, or conditions (pools/config/label_selector.py).
+LabelTerm = str | Mapping[str, object]
 
 # Reasons that end when holders release slots, provided that no later claim takes these slots. For
 # other reasons (no member, no pool, a pause) it does not help to hold later claims back.
@@ -58,6 +62,17 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class PartDemand:
+    """One part of a claim: numbers that serve one kind, in each of its pools."""
+
+    kind: str
+    pools: tuple[str, ...]
+    size: int = 1  # numbers in each pool
+    same_number: bool = False
+    where: str = field(default="", compare=False)  # the field of the request
+
+
+@dataclass(frozen=True, slots=True)
 class SlotDemand:
     """What each claim of a queue requests."""
 
@@ -65,9 +80,26 @@ class SlotDemand:
     contiguous: bool = False
     on_one_member: bool = False
     same_number: bool = False
-    selector: Mapping[str, str] = field(default_factory=dict)
+    selector: Mapping[str, LabelTerm] = field(default_factory=dict)
     # One of the pools has separate slots for TCP and UDP, so each number takes two slots there.
     is_paired: bool = False
+    # Of a claim of several parts, whose `size` is the numbers of all parts. Parts differ in kind
+    # and pools, and share the selector.
+    parts: tuple[PartDemand, ...] = ()
+
+    @property
+    def labels(self) -> str:
+        """The selector as JSON, for statements."""
+        return json.dumps(dict(self.selector))
+
+
+class PartTerms(TypedDict, total=False):
+    """Stored fields of a `PartDemand`. Fields with their default value are left out."""
+
+    kind: str
+    pools: list[str]
+    size: int
+    same_number: bool
 
 
 class Terms(TypedDict, total=False):
@@ -76,7 +108,8 @@ class Terms(TypedDict, total=False):
     contiguous: bool
     on_one_member: bool
     same_number: bool
-    selector: dict[str, str]
+    selector: dict[str, LabelTerm]
+    parts: list[PartTerms]
 
 
 class Refusal(NamedTuple):
@@ -173,6 +206,28 @@ def _refusal_together(offers: Sequence[Offer]) -> Refusal | None:
     return None
 
 
+def find_joint_refusal(demands: Sequence[tuple[SlotDemand, Offer]]) -> Refusal | None:
+    """Why a pool could never serve these demands of one claim together, though it could serve each
+    alone. Each lane of the pool is counted by a demand that takes this lane only; a demand for TCP
+    and UDP takes both lanes.
+    """
+    most: dict[tuple[str, str], int] = {}
+    needed: dict[tuple[str, str], int] = {}
+    for wanted, offer in demands:
+        if len(offer.lanes) == 1:
+            most[offer.pool, offer.lanes[0]] = offer.most
+        if len(offer.lanes) == 1 or wanted.is_paired:
+            for lane in offer.lanes:
+                needed[offer.pool, lane] = needed.get((offer.pool, lane), 0) + wanted.size
+    for (pool, lane), count in needed.items():
+        if count > most.get((pool, lane), count):
+            limit = most[pool, lane]
+            text = f"{count} {lane} slots are more than pool {pool} ever has: at most {limit}."
+            way_out = "Ask for fewer, or raise the pool's maximum of members."
+            return Refusal("too_big", text, way_out)
+    return None
+
+
 def _one_of(kinds: Sequence[str]) -> str:
     return f"Use one of {', '.join(kinds)}."
 
@@ -257,7 +312,7 @@ class WaitingHead:
     passed: int = 0  # slots that later claims have taken
     waited: float = 0.0  # seconds
     lanes: frozenset[str] = frozenset()
-    labels: Mapping[str, str] = field(default_factory=dict)  # required of the slot's member
+    labels: Mapping[str, LabelTerm] = field(default_factory=dict)  # required of the slot's member
 
     def may_be_passed(self, size: int, taken: int) -> bool:
         """Whether a later claim of `size` slots may take `taken` slots that this claim could use.
@@ -272,7 +327,7 @@ class Passing(NamedTuple):
     """One batch of simple claims that passes waiting claims of a lane."""
 
     waiters: list[int]  # the passed claims; each slot counts for each of them
-    kept: list[Mapping[str, str]]  # slots of members with these labels are not taken
+    kept: list[Mapping[str, LabelTerm]]  # slots of members with these labels are not taken
 
 
 def choose_passings(waiters: Iterable[WaitingHead]) -> list[Passing]:

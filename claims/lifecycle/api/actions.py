@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from django.http import HttpResponse
 
-from claims.allocation.api import api_sql, schemas
+from claims.allocation.api import schemas
 from claims.allocation.api.claims import TAG
 from claims.allocation.api.permissions import check_priority, require_on_claim
 from claims.allocation.claim_view import ClaimView
@@ -19,11 +19,12 @@ from claims.lifecycle.update import (
     resize_claim,
 )
 from pools.config.parsing import Faults, read_integer, read_mapping, read_text
-from pools.http.endpoint import describe
+from pools.http.endpoint import describe_changes
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
+from project.kernel.http.api_base import BIGINT
 from project.kernel.validation import LONGEST_REASON
 
-BIGINT = (1 << 63) - 1
+describe_action = describe_changes(schemas.ClaimAnswer, TAG)
 
 
 class Body:
@@ -46,29 +47,36 @@ class Body:
         self.faults.raise_if_any()
 
 
+def read_reason(call: FastRequest, *, is_needed: bool = True) -> str:
+    """The reason from a body without other fields."""
+    body = Body(call, "reason", required=("reason",) if is_needed else ())
+    reason = body.text("reason")
+    body.check()
+    return reason
+
+
 class ClaimAction(LeanEndpoint):
     """Claimants act on their own claims, operators on all."""
 
     action: ClassVar[str] = ""  # if set, the permission needed for any claim, own or not
 
     def act(
-        self,
-        call: FastRequest,
-        claim_id: int,
-        do: Callable[[api_sql.ClaimsAccessRow], ClaimView],
+        self, call: FastRequest, claim_id: int, do: Callable[..., ClaimView], **given: object
     ) -> HttpResponse:
-        return answer(do(require_on_claim(call.identity, claim_id, self.action)).as_dict())
+        require_on_claim(call.identity, claim_id, self.action)
+        return answer(do(claim_id=claim_id, **given).as_dict())
+
+
+def read_generation(call: FastRequest) -> int:
+    """The generation from a body without other fields."""
+    body = Body(call, "generation", required=("generation",))
+    generation = body.number("generation", 0)
+    body.check()
+    return generation
 
 
 class ClaimRelease(ClaimAction):
-    @describe(
-        "Release",
-        {200: schemas.ClaimAnswer},
-        body=schemas.RELEASE_BODY,
-        problems=(409,),
-        name="release_claim",
-        tag=TAG,
-    )
+    @describe_action("Release", schemas.RELEASE_BODY, "release_claim")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Releases all slots of the claim on behalf of its holder. A repeated call returns the
         same answer; an old generation is rejected with 409.
@@ -76,62 +84,32 @@ class ClaimRelease(ClaimAction):
         body = Body(call, "generation", "reason", required=("generation",))
         generation, reason = body.number("generation", 0), body.text("reason")
         body.check()
-        return self.act(
-            call,
-            claim_id,
-            lambda _: release_claim(claim_id=claim_id, generation=generation, reason=reason),
-        )
+        return self.act(call, claim_id, release_claim, generation=generation, reason=reason)
 
 
 class ClaimCancel(ClaimAction):
-    @describe(
-        "Cancel",
-        {200: schemas.ClaimAnswer},
-        body=schemas.REASON_BODY,
-        problems=(409,),
-        name="cancel_claim",
-        tag=TAG,
-    )
+    @describe_action("Cancel", schemas.REASON_BODY, "cancel_claim")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
-        """Ends a claim that waits, or whose task an agent runs. Another claim that was bound
-        meanwhile stays bound: 409 names its generation.
+        """Ends a claim that waits, or whose task an agent runs. A claim without a task that was
+        bound meanwhile is not cancelled; 409 names its generation.
         """
-        body = Body(call, "reason")
-        reason = body.text("reason")
-        body.check()
-        return self.act(call, claim_id, lambda _: cancel_claim(claim_id=claim_id, reason=reason))
+        reason = read_reason(call, is_needed=False)
+        return self.act(call, claim_id, cancel_claim, reason=reason)
 
 
 class ClaimForceRelease(ClaimAction):
     action = "force_release"
 
-    @describe(
-        "Force release",
-        {200: schemas.ClaimAnswer},
-        body=schemas.NEEDED_REASON_BODY,
-        problems=(409,),
-        name="force_release_claim",
-        tag=TAG,
-    )
+    @describe_action("Force release", schemas.NEEDED_REASON_BODY, "force_release_claim")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Ends any claim: releases its slots, or removes it from the queue. For operators, with a
         reason. Work that runs in the slots of a claim without a task is not stopped.
         """
-        body = Body(call, "reason", required=("reason",))
-        reason = body.text("reason")
-        body.check()
-        return self.act(call, claim_id, lambda _: force_release(claim_id=claim_id, reason=reason))
+        return self.act(call, claim_id, force_release, reason=read_reason(call))
 
 
 class ClaimPrioritise(ClaimAction):
-    @describe(
-        "Prioritise",
-        {200: schemas.ClaimAnswer},
-        body=schemas.PRIORITY_BODY,
-        problems=(409, 422),
-        name="prioritise_claim",
-        tag=TAG,
-    )
+    @describe_action("Prioritise", schemas.PRIORITY_BODY, "prioritise_claim", 422)
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Changes the position of a waiting claim. Claimants may go up to the pool's
         `priority.max`.
@@ -140,23 +118,14 @@ class ClaimPrioritise(ClaimAction):
         priority = body.number("priority", LOWEST_PRIORITY, HIGHEST_PRIORITY)
         reason = body.text("reason")
         body.check()
-
-        def prioritise(row: api_sql.ClaimsAccessRow) -> ClaimView:
-            check_priority(call.identity, priority, row.pools)
-            return prioritise_claim(claim_id=claim_id, priority=priority, reason=reason)
-
-        return self.act(call, claim_id, prioritise)
+        access = require_on_claim(call.identity, claim_id)
+        check_priority(call.identity, priority, access.pools)
+        changed = prioritise_claim(claim_id=claim_id, priority=priority, reason=reason)
+        return answer(changed.as_dict())
 
 
 class ClaimResize(ClaimAction):
-    @describe(
-        "Shrink",
-        {200: schemas.ClaimAnswer},
-        body=schemas.RESIZE_BODY,
-        problems=(409, 422),
-        name="resize_claim",
-        tag=TAG,
-    )
+    @describe_action("Shrink", schemas.RESIZE_BODY, "resize_claim", 422)
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Reduces the number of slots; the last slots are released. The remaining slots get a new
         generation.
@@ -164,52 +133,22 @@ class ClaimResize(ClaimAction):
         body = Body(call, "generation", "size", required=("generation", "size"))
         generation, size = body.number("generation", 0), body.number("size", 1, MOST_SLOTS)
         body.check()
-        return self.act(
-            call,
-            claim_id,
-            lambda _: resize_claim(claim_id=claim_id, generation=generation, size=size),
-        )
+        return self.act(call, claim_id, resize_claim, generation=generation, size=size)
 
 
 class ClaimAcknowledge(ClaimAction):
-    @describe(
-        "Acknowledge",
-        {200: schemas.ClaimAnswer},
-        body=schemas.GENERATION_BODY,
-        problems=(409,),
-        name="acknowledge_claim",
-        tag=TAG,
-    )
+    @describe_action("Acknowledge", schemas.GENERATION_BODY, "acknowledge_claim")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Records that the holder has accepted the claim. A claim that is not acknowledged in
         time ends with the outcome `unacknowledged`.
         """
-        body = Body(call, "generation", required=("generation",))
-        generation = body.number("generation", 0)
-        body.check()
-        return self.act(
-            call, claim_id, lambda _: acknowledge_claim(claim_id=claim_id, generation=generation)
-        )
+        return self.act(call, claim_id, acknowledge_claim, generation=read_generation(call))
 
 
 class ClaimKeep(ClaimAction):
-    @describe(
-        "Keep alive",
-        {200: schemas.ClaimAnswer},
-        body=schemas.GENERATION_BODY,
-        problems=(409,),
-        name="keep_claim",
-        tag=TAG,
-    )
+    @describe_action("Keep alive", schemas.GENERATION_BODY, "keep_claim")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Records a heartbeat of the holder. Needed only if the claim was created with
         `heartbeat`.
         """
-        body = Body(call, "generation", required=("generation",))
-        generation = body.number("generation", 0)
-        body.check()
-        return self.act(
-            call,
-            claim_id,
-            lambda _: record_claim_heartbeat(claim_id=claim_id, generation=generation),
-        )
+        return self.act(call, claim_id, record_claim_heartbeat, generation=read_generation(call))

@@ -19,10 +19,10 @@ from pools.config.parsing import Faults, read_integer, read_mapping
 from pools.http.endpoint import describe
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from project.kernel.errors import BerthError, Invalid, wrong_field
+from project.kernel.http.api_base import BIGINT
 from project.kernel.http.problems import describe as describe_problem
 
-MOST = 1000
-BIGINT = (1 << 63) - 1
+MAX_ITEMS = 1000
 
 
 class BulkCreate(LeanEndpoint):
@@ -78,7 +78,7 @@ class BulkRelease(LeanEndpoint):
         )
 
 
-def read_items(call: FastRequest, name: str = "claims", most: int = MOST) -> list[object]:
+def read_items(call: FastRequest, name: str = "claims", most: int = MAX_ITEMS) -> list[object]:
     faults = Faults()
     body = call.read()
     given = read_mapping(body, "", (name,), faults)

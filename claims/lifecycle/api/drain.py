@@ -1,7 +1,9 @@
 """REST to drain members, to force or undo a drain, and to list the claims that still hold slots."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -16,27 +18,26 @@ from pools.http.endpoint import Endpoint, describe, read_body
 from pools.lifecycle.selectors import LIVE, get_pool
 from pools.models import Member
 from project.kernel.errors import BerthError, wrong_field
-from project.kernel.http.api_base import AwareDateTimeField, StrictSerializer
+from project.kernel.http.api_base import AwareDateTimeField, StrictSerializer, TextInput
 from project.kernel.validation import LONGEST_REASON, moment
-from slots.api.members import TAG, MemberEndpoint, show_member
+from slots.api.members import TAG, MemberEndpoint
 from slots.api.schemas import MemberAnswer, ReasonBody, Shape
 from slots.members.drain import drain_member, undrain_member
-from slots.members.selectors import get_member, view_member
+from slots.members.selectors import get_member, get_member_detail
+from slots.members.services import Removal
 
-MOST = 500  # members in one call
+MAX_MEMBERS_PER_CALL = 500  # members in one call
 
 
 class DrainBody(StrictSerializer):
-    reason = serializers.CharField(
-        max_length=LONGEST_REASON, help_text="Shown on the member and in events."
-    )
+    reason = TextInput(max_length=LONGEST_REASON, help_text="Shown on the member and in events.")
     until = AwareDateTimeField(
         required=False,
         allow_null=True,
         default=None,
         help_text="The deadline. Default: now plus the pool's drain.limit.",
     )
-    within = serializers.CharField(
+    within = TextInput(
         max_length=40,
         required=False,
         default="",
@@ -60,18 +61,11 @@ class DrainBody(StrictSerializer):
 
 class DrainManyBody(DrainBody):
     members = serializers.ListField(
-        child=serializers.CharField(max_length=63),
+        child=TextInput(max_length=63),
         min_length=1,
-        max_length=MOST,
+        max_length=MAX_MEMBERS_PER_CALL,
         help_text="Names of members of this pool.",
     )
-
-
-class DrainOrder(NamedTuple):
-    reason: str
-    until: datetime | None
-    force: bool
-    stays: bool | None
 
 
 class ThenAnswer(Shape):
@@ -80,7 +74,7 @@ class ThenAnswer(Shape):
     text = serializers.CharField()
 
 
-class KeeperAnswer(Shape):
+class DrainBlockerAnswer(Shape):
     claim_id = serializers.IntegerField()
     state = serializers.ChoiceField(tuple(CLAIM.states))
     step = serializers.CharField(allow_null=True)
@@ -109,7 +103,7 @@ class DrainAnswer(Shape):
     cordon_note = serializers.CharField(allow_blank=True, help_text="Reason of that cordon.")
     slots = serializers.IntegerField(help_text="Slots that the member has, without retired ones.")
     empty = serializers.IntegerField(help_text="Slots that are clean and not held.")
-    keepers = KeeperAnswer(many=True)
+    keepers = DrainBlockerAnswer(many=True)
 
 
 class DrainedAnswer(Shape):
@@ -148,7 +142,7 @@ class MemberDrain(MemberEndpoint):
         and loses its slot, an apply that has begun is lost. A repeated call moves the deadline.
         """
         self.find(member_id, "drain")
-        perform(member_id, read_order(read_body(request, DrainBody)))
+        read_order(read_body(request, DrainBody))(member_id=member_id)
         return Response(show_drain(member_id))
 
 
@@ -198,28 +192,23 @@ class PoolDrain(Endpoint):
         return Response({"results": [try_one(name, ids[name], order) for name in names]})
 
 
-def try_one(name: str, member_id: int, order: DrainOrder) -> dict[str, object]:
+def try_one(name: str, member_id: int, order: Callable[..., Removal]) -> dict[str, object]:
+    state = error = None
     try:
-        perform(member_id, order)
-    except BerthError as error:
-        return {"name": name, "member_id": member_id, "state": None, "error": error.detail}
-    return {
-        "name": name,
-        "member_id": member_id,
-        "state": get_member(member_id).state,
-        "error": None,
-    }
+        order(member_id=member_id)
+        state = get_member(member_id).state
+    except BerthError as problem:
+        error = problem.detail
+    return {"name": name, "member_id": member_id, "state": state, "error": error}
 
 
-def perform(member_id: int, order: DrainOrder) -> None:
-    if order.force:
-        force_drain(member_id=member_id, reason=order.reason, stays=order.stays)
-    else:
-        drain_member(member_id=member_id, reason=order.reason, until=order.until, stays=order.stays)
-
-
-def read_order(body: dict[str, Any]) -> DrainOrder:
-    return DrainOrder(body["reason"], read_deadline(body), body["force"], body["stays"])
+def read_order(body: dict[str, Any]) -> Callable[..., Removal]:
+    """The drain that the body orders, to be called with the id of a member."""
+    until = read_deadline(body)
+    drain: Callable[..., Removal] = force_drain
+    if not body["force"]:
+        drain = partial(drain_member, until=until)
+    return partial(drain, reason=body["reason"], stays=body["stays"])
 
 
 def read_deadline(body: dict[str, Any]) -> datetime | None:
@@ -241,14 +230,13 @@ def read_deadline(body: dict[str, Any]) -> datetime | None:
 
 
 def show_drain(member_id: int) -> dict[str, object]:
-    view = view_member(member_id)
-    member = view.member
-    offered = [slot for slot in view.slots if slot.state != "retired"]
+    member = get_member_detail(member_id)
+    offered = [slot for slot in member.slots.all() if slot.state != "retired"]
     is_draining = member.state not in ("gone",) and (
         member.is_leaving or member.drain_until is not None
     )
     return {
-        "member": show_member(member),
+        "member": MemberAnswer(member).data,
         "is_draining": is_draining,
         "until": member.drain_until,
         "since": member.drain_since,
@@ -260,5 +248,5 @@ def show_drain(member_id: int) -> dict[str, object]:
         "cordon_note": member.cordon_note,
         "slots": len(offered),
         "empty": sum(slot.state == "idle" for slot in offered),
-        "keepers": [show_blocker(keeper) for keeper in list_blockers([member_id])[member_id]],
+        "keepers": [show_blocker(blocker) for blocker in list_blockers([member_id])[member_id]],
     }

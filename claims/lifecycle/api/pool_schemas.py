@@ -2,13 +2,17 @@
 fields of a configuration; `claims.lifecycle.api.pools` builds the answers.
 """
 
+from typing import get_args
+
 from rest_framework import serializers
 
 from claims.allocation.api.schemas import Json, Shape
 from pools.config.spec import FIELDS
+from pools.scaling.exhaustion import Kind
 from pools.states import POOL
 
 POOL_STATES = tuple(POOL.states)
+FORECAST_KINDS: tuple[str, ...] = get_args(Kind)
 
 
 class SlotCountsAnswer(Shape):
@@ -67,8 +71,21 @@ class PoolAnswer(Shape):
     changed_at = serializers.DateTimeField()
 
 
+class ForecastAnswer(Shape):
+    """When the pool has no free slot left, from the samples of the last 6 hours."""
+
+    kind = serializers.ChoiceField(
+        FORECAST_KINDS,
+        help_text="Only `fills` and `full` tell a time; the other kinds say why there is none.",
+    )
+    seconds = serializers.FloatField(allow_null=True, help_text="Until the pool is full; or null.")
+    rate = serializers.FloatField(allow_null=True, help_text="Slots per hour, net; or null.")
+    text = serializers.CharField(help_text='For people: "full in about 3 h 40 min".')
+
+
 class PoolDetailAnswer(PoolAnswer):
     config = serializers.DictField(help_text="As in a pool file, and as PUT accepts it.")
+    forecast = ForecastAnswer()
 
 
 # The component derives from the fields of a pool: project/schema.py adds it.

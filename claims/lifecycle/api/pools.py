@@ -1,6 +1,7 @@
 """REST for pools: list, create, configure and delete, with counts of slots and waiting claims."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -8,8 +9,9 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from claims.allocation.selectors import QueueCount, count_queues
-from claims.lifecycle.api import pool_schemas as shapes
+from claims import claims_sql
+from claims.allocation.selectors import count_queues
+from claims.lifecycle.api import pool_schemas
 from claims.lifecycle.pool_deletion import delete_pool
 from pools.access.permissions import require
 from pools.http.endpoint import (
@@ -24,9 +26,11 @@ from pools.http.endpoint import (
     read_flag,
     read_page,
     read_text,
+    show,
 )
+from pools.lifecycle.forecasts import describe_forecast, forecast_pool
 from pools.lifecycle.preflight import refuse_outside
-from pools.lifecycle.provider_errors import PoolTrouble, find_troubles
+from pools.lifecycle.provider_errors import PoolError, find_errors
 from pools.lifecycle.provider_rights import require_provider
 from pools.lifecycle.selectors import config_of, get_pool, list_pools, lock_pool
 from pools.lifecycle.services import create_pool, update_pool
@@ -52,12 +56,20 @@ IF_MATCH = OpenApiParameter(
     required=True,
     description="The ETag that was read. 412 if the pool has changed since.",
 )
+describe_configure = partial(
+    describe,
+    answers={200: pool_schemas.PoolDetailAnswer},
+    query=[REASON],
+    headers=[IF_MATCH, ETAG],
+    problems=(409, 412, 422, 428),
+    tag=TAG,
+)
 
 
 class PoolList(Endpoint):
     @describe(
         "Pools",
-        {200: pages_of(shapes.PoolAnswer)},
+        {200: pages_of(pool_schemas.PoolAnswer)},
         query=[*PAGES, in_query("gone", "Include pools that are gone.", bool)],
         name="list_pools",
         tag=TAG,
@@ -77,8 +89,8 @@ class PoolList(Endpoint):
 
     @describe(
         "Create a pool",
-        {201: shapes.PoolDetailAnswer},
-        body=shapes.CONFIG_BODY,
+        {201: pool_schemas.PoolDetailAnswer},
+        body=pool_schemas.CONFIG_BODY,
         query=[REASON],
         headers=[ETAG],
         problems=(409, 422),
@@ -97,39 +109,23 @@ class PoolList(Endpoint):
 
 
 class PoolDetail(Endpoint):
-    @describe("A pool", {200: shapes.PoolDetailAnswer}, headers=[ETAG], name="get_pool", tag=TAG)
+    @describe(
+        "A pool", {200: pool_schemas.PoolDetailAnswer}, headers=[ETAG], name="get_pool", tag=TAG
+    )
     def get(self, request: Request, pool_name: str) -> Response:
         """The state of the pool and its configuration, as a pool file has it."""
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
         return answer_pool(pool)
 
-    @describe(
-        "Configure a pool",
-        {200: shapes.PoolDetailAnswer},
-        body=shapes.PUT_BODY,
-        query=[REASON],
-        headers=[IF_MATCH, ETAG],
-        problems=(409, 412, 422, 428),
-        name="replace_pool",
-        tag=TAG,
-    )
+    @describe_configure("Configure a pool", body=pool_schemas.PUT_BODY, name="replace_pool")
     def put(self, request: Request, pool_name: str) -> Response:
         """Replaces the whole configuration. Changes that live claims do not allow are rejected,
         each with its field. Members stay, unless the configuration lists different ones.
         """
         return self.change(request, pool_name, lambda config: {"name": pool_name, **config})
 
-    @describe(
-        "Change a pool",
-        {200: shapes.PoolDetailAnswer},
-        body=shapes.PATCH_BODY,
-        query=[REASON],
-        headers=[IF_MATCH, ETAG],
-        problems=(409, 412, 422, 428),
-        name="change_pool",
-        tag=TAG,
-    )
+    @describe_configure("Change a pool", body=pool_schemas.PATCH_BODY, name="change_pool")
     def patch(self, request: Request, pool_name: str) -> Response:
         """Applies a JSON merge patch to the configuration: missing fields keep their value, null
         removes a field.
@@ -167,7 +163,7 @@ class PoolDetail(Endpoint):
 
     @describe(
         "Delete a pool",
-        {200: shapes.PoolAnswer},
+        {200: pool_schemas.PoolAnswer},
         query=[in_query("cascade", "Cancel the claims of the pool.", bool), REASON],
         problems=(409,),
         name="delete_pool",
@@ -191,7 +187,15 @@ def tag_of(pool: Pool) -> str:
 
 
 def answer_pool(pool: Pool, status: int = 200, **headers: str) -> Response:
-    body = show_pools([pool])[0] | {"config": config_of(pool)}
+    counts = count_pools([pool.pk])[pool.pk]
+    body = show_pool(pool, counts, count_queues().get(pool.pk), find_errors([pool]).get(pool.pk))
+    used = counts.slots.held + counts.slots.reserved
+    forecast = forecast_pool(pool.pk, used=used, slots=counts.slots.total)
+    text = describe_forecast(forecast, "slot").text
+    body |= {
+        "config": config_of(pool),
+        "forecast": show(pool_schemas.ForecastAnswer, forecast, text=text),
+    }
     return Response(body, status=status, headers={"ETag": tag_of(pool), **headers})
 
 
@@ -213,40 +217,27 @@ def show_pools(pools: Iterable[Pool]) -> list[dict[str, object]]:
     rows = list(pools)
     counts = count_pools(pool.pk for pool in rows)
     queues = count_queues()
-    troubles = find_troubles(rows)
+    troubles = find_errors(rows)
     return [
-        show_pool(pool, counts[pool.pk], queues.get(pool.pk, QueueCount()), troubles.get(pool.pk))
+        show_pool(pool, counts[pool.pk], queues.get(pool.pk), troubles.get(pool.pk))
         for pool in rows
     ]
 
 
 def show_pool(
-    pool: Pool, counts: PoolCounts, queue: QueueCount, trouble: PoolTrouble | None
+    pool: Pool,
+    counts: PoolCounts,
+    queue: claims_sql.CountQueuesRow | None,
+    trouble: PoolError | None,
 ) -> dict[str, object]:
-    slots, members = counts.slots, counts.members
-    return {
-        "id": pool.pk,
-        "name": pool.name,
-        "group": pool.spec.get("group", ""),
-        "description": pool.spec.get("description", ""),
-        "provider": pool.provider,
-        "state": pool.state,
-        "revision": pool.revision,
-        "paused_until": pool.paused_until,
-        "pause_reason": pool.pause_reason,
-        "slots": {
-            name: getattr(slots, name)
-            for name in ("total", "open", "closed", "held", "reserved", "draining", "retired")
-        },
-        "members": {
-            name: getattr(members, name)
-            for name in ("total", "ready", "cordoned", "leaving", "offline", "creating", "deleting")
-        },
-        "waiting": queue.waiting,
-        "blocked": queue.blocked,
-        "trouble": None
-        if trouble is None
-        else {name: getattr(trouble, name) for name in ("code", "detail", "since", "members")},
-        "created_at": pool.created_at,
-        "changed_at": pool.changed_at,
-    }
+    return show(
+        pool_schemas.PoolAnswer,
+        pool,
+        group=pool.spec.get("group", ""),
+        description=pool.spec.get("description", ""),
+        slots=show(pool_schemas.SlotCountsAnswer, counts.slots),
+        members=show(pool_schemas.MemberCountsAnswer, counts.members),
+        waiting=queue.waiting if queue else 0,
+        blocked=queue.blocked if queue else 0,
+        trouble=trouble and show(pool_schemas.TroubleAnswer, trouble),
+    )

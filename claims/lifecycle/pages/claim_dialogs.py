@@ -3,33 +3,26 @@ lists the affected claims before the user confirms.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from django.http import HttpResponse
 
-from claims.allocation.api.permissions import (
-    check_priority,
-    may_see,
-    require_on_claim,
-)
+from claims.allocation.api.permissions import check_priority, require_change
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from claims.allocation.selectors import (
-    no_such_claim,
-    view_claim,
-    view_claims,
-)
-from claims.display import claim_class, claim_word
+from claims.allocation.selectors import view_claim, view_claims
 from claims.kinds import find_kind
 from claims.lifecycle.cancel import cancel_claim, force_release
 from claims.lifecycle.pages.claim_list import may_touch
 from claims.lifecycle.release import release_claim, release_claims
 from claims.lifecycle.update import prioritise_claim
+from claims.statements import attempt
 from pools.pages.base import PageRequest, confirm, signed_in
 from project.kernel.errors import BerthError, wrong_field
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question
 
-MOST = 200  # of one bulk action from the browser
+MAX_CLAIMS_PER_DIALOG = 200  # of one bulk action from the browser
 SHOWN = 50
 
 Answer = ClaimView | BerthError
@@ -37,28 +30,25 @@ Answer = ClaimView | BerthError
 
 def claim_for(request: PageRequest, claim_id: int, action: str = "") -> ClaimView:
     claim = view_claim(claim_id)
-    if not may_see(request.identity, claim):
-        raise no_such_claim(claim_id)
-    require_on_claim(request.identity, claim_id, action)
+    require_change(request.identity, claim, action)
     return claim
 
 
 def affected(claim: ClaimView, then: tuple[str, str], loses: str) -> Affected:
-    css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-    word = claim_word(claim.state, outcome=claim.outcome, step=claim.step)
-    return Affected(
-        str(claim.id),
-        f"/claims/{claim.id}/",
-        claim.workspace or claim.owner or claim.requested_by,
-        (css, word),
-        then,
-        loses,
+    now = (claim.css, claim.word)
+    return Affected(str(claim.id), f"/claims/{claim.id}/", claim.label, now, then, loses)
+
+
+def cancelled(claim: ClaimView) -> Affected:
+    loses = describe_slots(claim) if claim.holds else "its position in the queue"
+    return affected(claim, ("cancelled", "cancelled"), loses)
+
+
+def describe_slots(claim: ClaimView) -> str:
+    names = [slot.place for slot in claim.slots]
+    return formatting.sentence(names[:3]) + (
+        f" and {len(names) - 3} more" if len(names) > 3 else ""
     )
-
-
-def describe_places(claim: ClaimView) -> str:
-    said = [f"{slot.member} · {slot.lane} {slot.number}" for slot in claim.slots]
-    return formatting.sentence(said[:3]) + (f" and {len(said) - 3} more" if len(said) > 3 else "")
 
 
 # -- one claim -------------------------------------------------------------------------------------
@@ -68,13 +58,12 @@ def describe_places(claim: ClaimView) -> str:
 def release(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
     question = Question(
-        title=f"Release {claim.id}",
+        title=f"Release claim {claim.id}",
         verb="Release",
-        href=request.path,
         intro=f"{claim.owner or claim.requested_by} loses "
         f"{formatting.plural(len(claim.slots), 'slot')}. Later calls by the holder are "
         "rejected with 409.",
-        affected=[affected(claim, ("done", "released"), describe_places(claim))],
+        affected=[affected(claim, ("done", "released"), describe_slots(claim))],
         reason="optional",
         note="Cannot be undone.",
         nothing=""
@@ -98,18 +87,17 @@ def release(request: PageRequest, claim_id: int) -> HttpResponse:
 def force(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id, "force_release")
     question = Question(
-        title=f"Force release {claim.id}",
+        title=f"Force release claim {claim.id}",
         verb="Force release",
-        href=request.path,
         intro=(
             "Takes the slots from the claim at once. Work that runs there is not stopped: make "
             "sure that it has ended, or two claims will use the same slot."
         ),
-        affected=[affected(claim, ("cancelled", "cancelled"), describe_places(claim))],
+        affected=[cancelled(claim)],
         facts=[
             ("Holder", claim.owner or claim.requested_by),
             (
-                "Guaranteed",
+                "Guarantee",
                 "Berth records one holder per slot; late calls by the holder are rejected",
             ),
         ],
@@ -133,24 +121,17 @@ def cancel(request: PageRequest, claim_id: int) -> HttpResponse:
     runs = claim.state == "bound" and find_kind(claim.id) is not None
     is_applying = runs and claim.step == "apply"
     question = Question(
-        title=f"Cancel {claim.workspace or claim.id}" if runs else f"Cancel {claim.id}",
+        title=f"Cancel {claim.name}" if runs else f"Cancel claim {claim.id}",
         verb="Cancel the claim",
-        href=request.path,
         intro=cancel_words(claim, runs),
-        affected=[
-            affected(
-                claim,
-                ("cancelled", "cancelled"),
-                describe_places(claim) if claim.holds else "its position in the queue",
-            )
-        ],
+        affected=[cancelled(claim)],
         facts=[
             ("Workspace", "locked until an operator or approver records what happened to the apply")
         ]
         if is_applying
         else [],
         reason="needed" if is_applying else "optional",
-        typed=(claim.workspace or str(claim.id)) if is_applying else "",
+        typed=claim.name if is_applying else "",
         is_dangerous=is_applying,
         note="Cannot be undone."
         if runs
@@ -173,9 +154,8 @@ def cancel(request: PageRequest, claim_id: int) -> HttpResponse:
 def prioritise(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
     question = Question(
-        title=f"Prioritise {claim.id}",
+        title=f"Prioritise claim {claim.id}",
         verb="Prioritise",
-        href=request.path,
         intro=(
             "Claims with a higher priority go first, equal ones by age. Approved plans go "
             "before all others."
@@ -242,7 +222,9 @@ def read_priority(given: ConfirmInput) -> int:
 def chosen(request: PageRequest) -> list[ClaimView]:
     """The existing claims that the form or the address names and that the user may change."""
     named = (request.POST if request.method == "POST" else request.GET).getlist("claim")
-    ids = [int(text) for text in dict.fromkeys(named) if text.isdecimal() and len(text) < 19][:MOST]
+    ids = [int(text) for text in dict.fromkeys(named) if text.isdecimal() and len(text) < 19][
+        :MAX_CLAIMS_PER_DIALOG
+    ]
     return [claim for claim in view_claims(ids) if may_touch(request.identity, claim)]
 
 
@@ -265,7 +247,6 @@ def confirm_for_claims(
     question = Question(
         title=title.format(formatting.plural(len(claims), "claim")),
         verb=verb.format(formatting.plural(len(claims), "claim")),
-        href=request.path,
         intro=intro,
         affected=rows[:SHOWN],
         affected_more=max(0, len(rows) - SHOWN),
@@ -294,13 +275,7 @@ def confirm_for_claims(
 def for_each_claim(
     claims: Sequence[ClaimView], work: Callable[[ClaimView], ClaimView]
 ) -> list[Answer]:
-    answers: list[Answer] = []
-    for claim in claims:
-        try:
-            answers.append(work(claim))
-        except BerthError as error:
-            answers.append(error)
-    return answers
+    return [attempt(partial(work, claim)) for claim in claims]
 
 
 @signed_in
@@ -308,7 +283,7 @@ def release_many(request: PageRequest) -> HttpResponse:
     claims = [claim for claim in chosen(request) if claim.holds]
     return confirm_for_claims(
         request, claims, title="Release {}", verb="Release {}", then=("done", "released"),
-        loses=describe_places, past="released",
+        loses=describe_slots, past="released",
         intro="Releases the slots of these claims. Each slot is free once it is clean.",
         nothing="None of these claims holds a slot.", is_dangerous=True,
         act=lambda found, _: release_claims([(claim.id, claim.generation) for claim in found]),

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from claims.allocation.api.permissions import may_see, require_all
+from claims.allocation.api.permissions import may_see, require_change
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import ClaimFilter, list_claims, queue_of_pool
-from claims.display import GOOD_OUTCOMES, claim_class, claim_word, class_word, filter_of_class
+from claims.display import GOOD_OUTCOMES, class_word, filter_of_class
 from claims.lifecycle.dashboard_queries import Queue, count_claims, count_waiting, in_pools
 from pools.access.permissions import Identity
+from pools.config.label_selector import describe_selector
 from pools.config.layout import PAIRED
 from pools.lifecycle.selectors import LIVE, list_pools
 from pools.models import Member, Pool
@@ -76,19 +77,12 @@ def read_query(typed: str) -> ClaimSearch:
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
     claim: ClaimView
-    css: str
-    word: str
     can: str  # release, cancel, prioritise
     trace: str  # the page of its first slot
 
     @property
     def name(self) -> str:
-        return (
-            self.claim.workspace
-            or self.claim.owner
-            or self.claim.requested_by
-            or str(self.claim.id)
-        )
+        return self.claim.label or str(self.claim.id)
 
     @property
     def what(self) -> str:
@@ -122,9 +116,11 @@ class ClaimRow:
 
 def describe_demand(claim: ClaimView) -> str:
     parts = []
-    if claim.kind and claim.kind not in ("slot", "node", "port"):
+    if claim.terms.get("parts"):
+        parts.append(f"{claim.size} ports")
+    elif claim.kind and claim.kind not in ("slot", "node", "port"):
         parts.append(claim.kind)
-    if claim.size > 1:
+    if claim.size > 1 and not claim.terms.get("parts"):
         parts.append(f"{claim.size} {'numbers' if claim.kind in PAIRED else 'slots'}")
     if len(claim.pools) > 1:
         parts.append(f"in {len(claim.pools)} pools")
@@ -137,7 +133,8 @@ def describe_demand(claim: ClaimView) -> str:
         )
         if claim.terms.get(name)
     ]
-    parts += [f"{k}={v}" for k, v in dict(claim.terms.get("selector") or {}).items()]
+    if selector := claim.terms.get("selector"):
+        parts.append(describe_selector(selector))
     if claim.priority:
         parts.append(f"priority {claim.priority}")
     return ", ".join(parts)
@@ -168,7 +165,7 @@ class PoolQueue:
         return max(0, self.queue.count - len(self.rows))
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         if not self.exists:
             return f"{self.queue.count:,} waiting, the pool does not exist"
         open_slots = f"{self.slots.open:,} of {self.slots.total:,} slots open" if self.slots else ""
@@ -187,14 +184,7 @@ def make_row(identity: Identity, claim: ClaimView) -> ClaimRow:
         if claim.pool
         else ""
     )
-    css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-    return ClaimRow(
-        claim,
-        css,
-        claim_word(claim.state, outcome=claim.outcome, step=claim.step),
-        " ".join(allowed_actions(identity, claim)),
-        trace,
-    )
+    return ClaimRow(claim, " ".join(allowed_actions(identity, claim)), trace)
 
 
 def allowed_actions(identity: Identity, claim: ClaimView) -> list[str]:
@@ -208,13 +198,7 @@ def allowed_actions(identity: Identity, claim: ClaimView) -> list[str]:
 def may_touch(identity: Identity, claim: ClaimView) -> bool:
     """Whether the user may change a claim: claimants their own, operators any."""
     try:
-        require_all(
-            identity,
-            "claim" if claim.requested_by == identity.requester else "claim_any",
-            claim.id,
-            claim.pool_id,
-            claim.pools,
-        )
+        require_change(identity, claim)
     except (Forbidden, NotFound):
         return False
     return True
@@ -251,11 +235,16 @@ def waiting_groups(identity: Identity, query: ClaimSearch) -> list[PoolQueue]:
 
 def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
     """None: no claim can match, because the pool or member does not exist."""
-    visible = identity.visible_pools()
-    wanted = ClaimFilter(
-        visible=None if visible is None else frozenset(visible), text=query.text or None
-    )
     keys = query.keys
+    wanted = ClaimFilter(
+        visible=identity.visible_pools(),
+        owner=keys.get("owner"),
+        requested_by=keys.get("by"),
+        workspace=keys.get("workspace"),
+        kind=keys.get("kind"),
+        key=keys.get("key"),
+        text=query.text or None,
+    )
     if "pool" in keys:
         pool = Pool.objects.filter(LIVE, name=keys["pool"]).first()
         if pool is None:
@@ -271,14 +260,7 @@ def filter_of(identity: Identity, query: ClaimSearch) -> ClaimFilter | None:
     if "state" in keys:
         match = filter_of_class(keys["state"])
         wanted = replace(wanted, states=match.states, steps=match.steps, outcomes=match.outcomes)
-    return replace(
-        wanted,
-        owner=keys.get("owner"),
-        requested_by=keys.get("by"),
-        workspace=keys.get("workspace"),
-        kind=keys.get("kind"),
-        key=keys.get("key"),
-    )
+    return wanted
 
 
 def find_rows(

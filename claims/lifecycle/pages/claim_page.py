@@ -1,5 +1,6 @@
 """The list of claims and the page of one claim: state, wait reason or slots, times, actions."""
 
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from urllib.parse import parse_qs, urlencode
 
@@ -11,7 +12,6 @@ from django.utils import timezone
 from claims.allocation.api.permissions import may_see
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import no_such_claim, queue_of_pool, view_claim
-from claims.display import claim_class, claim_word
 from claims.kinds import find_kind
 from claims.lifecycle.claim_steps import steps_of
 from claims.lifecycle.dashboard_queries import bound_lately, count_waiting
@@ -27,12 +27,13 @@ from claims.lifecycle.pages.claim_list import (
     read_query,
     waiting_groups,
 )
+from claims.lifecycle.pages.port_section import port_context
 from claims.models import Claim
 from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
 from pools.lifecycle.selectors import LIVE
 from pools.models import Pool
-from pools.pages.base import PageRequest, page, signed_in
+from pools.pages.base import PageRequest, action, page, signed_in
 from project.kernel.errors import NotFound
 from project.kernel.live.regions import ANY, OpenedRegion, Subject, region
 
@@ -88,6 +89,26 @@ def scope_of(identity: Identity) -> tuple[frozenset[Subject], str]:
     )
     roles = sorted((pool, sorted(names)) for pool, names in identity.by_pool.items())
     return subjects, f"{identity.user_id}|{sorted(identity.everywhere)}|{roles}"
+
+
+def opened_region(
+    identity: Identity,
+    name: str,
+    argument: str,
+    render: Callable[[], str],
+    every: float = 0.5,
+    subjects: Iterable[Subject] | None = None,
+) -> OpenedRegion:
+    """A region that depends on all roles of its reader. `subjects`: default: all visible pools."""
+    visible, scope = scope_of(identity)
+    full = f"{name}:{argument}" if argument else name
+    return OpenedRegion(
+        full,
+        f"{full}|{scope}",
+        visible if subjects is None else frozenset(subjects),
+        render,
+        every,
+    )
 
 
 @region("claims")
@@ -244,8 +265,6 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, object]:
     return {
         "claim": claim,
         "title": claim.owner or claim.requested_by or "claim",
-        "css": claim_class(claim.state, outcome=claim.outcome, step=claim.step),
-        "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
         "what": describe_demand(claim) or claim.kind,
         "probably": describe_estimate(claim),
         "ending": ending_words(claim.outcome or ""),
@@ -257,6 +276,7 @@ def claim_context(identity: Identity, claim: ClaimView) -> dict[str, object]:
         "left": left_percent(claim, now),
         "is_own": claim.requested_by == identity.requester,
         "now": now,
+        **(port_context(claim) if claim.ports else {}),
     }
 
 
@@ -297,17 +317,12 @@ def claim_actions(identity: Identity, claim: ClaimView) -> list[dict[str, object
             ended or ("The claim is not waiting." if claim.holds else "") or whose,
             False,
         ),
+        *([("Backend…", "claim-backend", ended or waits or whose, False)] if claim.ports else []),
         ("Cancel…", "claim-cancel", ended or holds or whose, False),
         ("Release…", "claim-release", ended or waits or whose, False),
         ("Force release…", "claim-force", ended or waits or force, True),
     ]
     return [
-        {
-            "word": word,
-            "href": reverse(name, args=[claim.id]),
-            "why": why,
-            "is_dangerous": danger,
-            "is_page": False,
-        }
-        for word, name, why, danger in made
+        action(word, reverse(name, args=[claim.id]), why, is_dangerous=is_dangerous)
+        for word, name, why, is_dangerous in made
     ]

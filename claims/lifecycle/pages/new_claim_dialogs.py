@@ -6,7 +6,7 @@ from django.urls import reverse
 from claims.allocation.api.permissions import require_to_create
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest, parse_claim
-from claims.lifecycle.pages.claim_dialogs import describe_places
+from claims.lifecycle.pages.claim_dialogs import describe_slots
 from pools.access.permissions import require, require_anywhere
 from pools.config.layout import default_kind, kinds
 from pools.lifecycle.selectors import list_pools, spec_of
@@ -41,7 +41,6 @@ def new(request: PageRequest) -> HttpResponse:
     question = Question(
         title="New claim",
         verb="Claim",
-        href=request.path,
         intro=(
             "Bound at once if a slot is free and no other claim waits for it; otherwise queued, "
             "with the reason."
@@ -79,10 +78,10 @@ def new(request: PageRequest) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         claim = create_claim(request_of(request, {"pool": given.values["pool"]}, given))
-        said = f"is bound to {describe_places(claim)}"
+        outcome = f"is bound to {describe_slots(claim)}"
         if claim.is_waiting:
-            said = f"waits: {claim.wait.text if claim.wait else 'queued'}"
-        return Done(f"Claim {claim.id} {said}.", reverse("claim", args=[claim.id]))
+            outcome = f"waits: {claim.wait.text if claim.wait else 'queued'}"
+        return Done(f"Claim {claim.id} {outcome}.", reverse("claim", args=[claim.id]))
 
     return confirm(request, question, perform, "claims")
 
@@ -122,7 +121,6 @@ def claim_slot(request: PageRequest, slot_id: int) -> HttpResponse:
     question = Question(
         title=f"Claim {place}",
         verb="Claim this slot",
-        href=request.path,
         intro=(
             "Claims exactly this slot. The claim never waits: if the slot is taken meanwhile or "
             "other claims wait for it, the claim is refused."

@@ -3,7 +3,7 @@
 from django.http import HttpResponse
 
 from claims.allocation.selectors import count_live_claims, list_live_claims
-from claims.lifecycle.pages.claim_dialogs import SHOWN, affected, describe_places
+from claims.lifecycle.pages.claim_dialogs import SHOWN, cancelled
 from claims.lifecycle.pool_deletion import delete_pool
 from pools.models import Pool
 from pools.pages.base import PageRequest, confirm, pool_for, signed_in
@@ -18,23 +18,16 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
     live = list_live_claims(pool.pk, limit=SHOWN)
     count = count_live_claims(pool.pk)
     slots, members = count_slots([pool.pk])[pool.pk], count_members([pool.pk])[pool.pk]
-    rows = [
-        affected(
-            claim,
-            ("cancelled", "cancelled"),
-            describe_places(claim) if claim.holds else "its position in the queue",
-        )
-        for claim in live
-    ]
+    rows = [cancelled(claim) for claim in live]
     question = Question(
         title=f"Delete {pool.name}",
-        verb="Delete the pool",
-        href=request.path,
+        verb="Delete pool",
         intro=f"No more claims are bound. Its {formatting.plural(count, 'claim is', 'claims are')} "
         "cancelled, and the pool is removed with its last member."
         if count
         else (
-            "No claim is here. No more claims are bound, and the pool is removed with its members."
+            "No claim holds a slot of this pool. No more claims are bound, and the pool is "
+            "removed with its members."
         ),
         affected=rows,
         affected_more=max(0, count - len(rows)),

@@ -9,8 +9,7 @@ from claims.controllers import Scaler
 from claims.scaling.replay import figures_of, outcomes_of, read_changes, replay_pool, table_of
 from claims.scaling.scaler import dry_run, inputs_of
 from pools.lifecycle.selectors import get_pool
-from project.kernel.errors import BerthError
-from project.kernel.management.base import ControllerCommand, explain
+from project.kernel.management.base import ControllerCommand
 
 
 class Command(ControllerCommand):
@@ -52,13 +51,10 @@ class Command(ControllerCommand):
         if not options["dry_run"] and not options["replay"]:
             super().handle(*args, **options)
             return
-        try:
-            if options["replay"]:
-                self.replay(options)
-            else:
-                self.dry_run(options)
-        except BerthError as error:
-            raise CommandError(explain(error))
+        if options["replay"]:
+            self.replay(options)
+        else:
+            self.dry_run(options)
 
     def replay(self, options: dict[str, Any]) -> None:
         changes = (
@@ -69,14 +65,14 @@ class Command(ControllerCommand):
         found = replay_pool(get_pool(options["replay"]), days=options["days"], changes=changes)
         columns = outcomes_of(found)
         if options["json"]:
-            told = {
+            report = {
                 "pool": found.pool.name,
                 "days": found.days,
                 "minutes": found.minutes,
                 "ready_after_s": found.ready_after,
             }
-            told |= {name: figures_of(outcome) for name, outcome in columns.items()}
-            self.stdout.write(json.dumps(told, indent=2))
+            report |= {name: figures_of(outcome) for name, outcome in columns.items()}
+            self.stdout.write(json.dumps(report, indent=2))
             return
         if not found.minutes:
             raise CommandError("Nothing is recorded yet. Samples are taken every minute.")
@@ -97,17 +93,17 @@ class Command(ControllerCommand):
     def dry_run(self, options: dict[str, Any]) -> None:
         _, decision = dry_run(options["dry_run"])
         if options["json"]:
-            told = {
+            report = {
                 "pool": options["dry_run"],
                 "delta": decision.delta,
                 "reason": decision.reason,
                 **inputs_of(decision),
             }
-            told |= {
+            report |= {
                 "chosen": [j._asdict() for j in decision.chosen],
                 "spared": [j._asdict() for j in decision.spared],
             }
-            self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
+            self.stdout.write(json.dumps(report, indent=2, ensure_ascii=False))
             return
         self.stdout.write(f"{decision.words}: {decision.reason}")
         for check in decision.checks:

@@ -14,16 +14,24 @@ from claims.scaling.decision_cards import (
     CHANGES,
     SHOWN,
     Card,
-    ScalingBoard,
-    read_board,
+    ScalingOverview,
+    read_scaling_overview,
     try_changes,
 )
 from claims.scaling.overview import PoolScalingRow, list_scaling_rows, list_windows
 from claims.scaling.replay import PARTS, figures_of, outcomes_of, replay_pool
 from claims.scaling.scaler import not_scaled
-from claims.scaling.web import schemas as shapes
+from claims.scaling.web import schemas
 from pools.access.permissions import require
-from pools.http.endpoint import Endpoint, Handler, describe, in_query, read_body, read_integer
+from pools.http.endpoint import (
+    Endpoint,
+    describe,
+    describe_changes,
+    in_query,
+    read_body,
+    read_integer,
+    show,
+)
 from pools.lifecycle.selectors import LIVE, get_pool, list_pools, spec_of
 from pools.models import Member, Pool
 from pools.scaling import MemberLimits
@@ -31,6 +39,7 @@ from pools.scaling.replay import ReplayResult
 from slots.api.schemas import NeededReasonBody, PauseBody, ReasonBody
 
 TAG = "scaling"
+describe_order = describe_changes(schemas.OrdersAnswer, TAG)
 TRIED = {
     "min": "Minimum",
     "max": "Maximum",
@@ -44,7 +53,7 @@ TRIED = {
 class ScalingDetail(Endpoint):
     @describe(
         "Scaling of a pool",
-        {200: shapes.ScalingAnswer},
+        {200: schemas.ScalingAnswer},
         query=[
             in_query(
                 "limit",
@@ -76,15 +85,13 @@ class ScalingDetail(Endpoint):
             for name in CHANGES
             if (value := read_integer(request, name, low=0, high=100_000)) is not None
         }
-        board = read_board(pool, limit=limit)
-        if changes and board.subject is None:
-            raise not_scaled(pool.name)
-        now = (
-            try_changes(board.subject, changes)
-            if changes and board.subject is not None
-            else board.now
-        )
-        return Response(show_board(board, now))
+        overview = read_scaling_overview(pool, limit=limit)
+        now = overview.now
+        if changes:
+            if overview.subject is None:
+                raise not_scaled(pool.name)
+            now = try_changes(overview.subject, changes)
+        return Response(show_overview(overview, now))
 
 
 class OrderEndpoint(Endpoint):
@@ -101,21 +108,13 @@ class OrderEndpoint(Endpoint):
         return Response(show_orders(act(pool_id=pool.pk, **read_body(request, body))))
 
 
-def describe_order(
-    summary: str, body: type[serializers.Serializer[Any]], name: str
-) -> Callable[[Handler], Handler]:
-    return describe(
-        summary, {200: shapes.OrdersAnswer}, body=body, problems=(409,), name=name, tag=TAG
-    )
-
-
 class ScalingPin(OrderEndpoint):
-    @describe_order("Pin the number of members", shapes.PinBody, "pin_pool")
+    @describe_order("Pin the number of members", schemas.PinBody, "pin_pool")
     def post(self, request: Request, pool_name: str) -> Response:
         """Keeps this number of members until then instead of the policy's number. The maximum, a
         freeze and a pause still apply. Members with claims stay until they are idle.
         """
-        return self.order(request, pool_name, shapes.PinBody, orders.pin_pool)
+        return self.order(request, pool_name, schemas.PinBody, orders.pin_pool)
 
 
 class ScalingUnpin(OrderEndpoint):
@@ -142,8 +141,8 @@ class ScalingResume(OrderEndpoint):
 class ScalingGrow(OrderEndpoint):
     @describe(
         "Create members now",
-        {200: shapes.DecisionAnswer},
-        body=shapes.GrowBody,
+        {200: schemas.DecisionAnswer},
+        body=schemas.GrowBody,
         problems=(409, 422),
         name="grow_pool",
         tag=TAG,
@@ -152,24 +151,24 @@ class ScalingGrow(OrderEndpoint):
         """Creates `count` members at once, up to the maximum. Rejected during a freeze."""
         pool = get_pool(pool_name)
         require(self.identity, "scale", pool)
-        orders.grow_pool(pool_id=pool.pk, **read_body(request, shapes.GrowBody))
-        return Response(show_card(read_board(pool, limit=1).cards[0]))
+        orders.grow_pool(pool_id=pool.pk, **read_body(request, schemas.GrowBody))
+        return Response(show_card(read_scaling_overview(pool, limit=1).cards[0]))
 
 
 class ScalingUnfreeze(OrderEndpoint):
-    @describe_order("Lift a freeze", shapes.UnfreezeBody, "unfreeze_pool")
+    @describe_order("Lift a freeze", schemas.UnfreezeBody, "unfreeze_pool")
     def post(self, request: Request, pool_name: str) -> Response:
         """Lifts one freeze window: the open one, or the one that begins at `starts_at` (see
         `scaling/freezes/`). The next window freezes the pool again.
         """
-        return self.order(request, pool_name, shapes.UnfreezeBody, orders.lift_freeze)
+        return self.order(request, pool_name, schemas.UnfreezeBody, orders.lift_freeze)
 
 
 class ScalingRefreeze(OrderEndpoint):
-    @describe_order("Restore a freeze", shapes.RefreezeBody, "refreeze_pool")
+    @describe_order("Restore a freeze", schemas.RefreezeBody, "refreeze_pool")
     def post(self, request: Request, pool_name: str) -> Response:
         """Undoes the lift of the freeze window that begins at `starts_at`."""
-        return self.order(request, pool_name, shapes.RefreezeBody, orders.refreeze_pool)
+        return self.order(request, pool_name, schemas.RefreezeBody, orders.refreeze_pool)
 
 
 class ScalingRoll(OrderEndpoint):
@@ -199,8 +198,8 @@ class ScalingRollResume(OrderEndpoint):
 class ScalingReplay(Endpoint):
     @describe(
         "Replay recorded demand",
-        {200: shapes.ReplayAnswer},
-        body=shapes.ReplayBody,
+        {200: schemas.ReplayAnswer},
+        body=schemas.ReplayBody,
         problems=(409, 422),
         name="replay_pool",
         tag=TAG,
@@ -211,7 +210,7 @@ class ScalingReplay(Endpoint):
         """
         pool = get_pool(pool_name)
         require(self.identity, "read", pool)
-        body = read_body(request, shapes.ReplayBody)
+        body = read_body(request, schemas.ReplayBody)
         changes = {name: body[name] for name in PARTS if body[name] is not None}
         found = replay_pool(pool, days=body["days"], changes=changes or None)
         return Response(
@@ -228,7 +227,7 @@ class ScalingReplay(Endpoint):
 
 class ScalingAll(Endpoint):
     @describe(
-        "Scaling of all pools", {200: shapes.ScalingLinesAnswer}, name="list_scaling", tag=TAG
+        "Scaling of all pools", {200: schemas.ScalingLinesAnswer}, name="list_scaling", tag=TAG
     )
     def get(self, request: Request) -> Response:
         """Members, last decision and orders of every pool with scaling or with outdated members."""
@@ -239,7 +238,7 @@ class ScalingAll(Endpoint):
 class ScalingFreezes(Endpoint):
     @describe(
         "List freezes",
-        {200: shapes.FreezesAnswer},
+        {200: schemas.FreezesAnswer},
         query=[
             in_query(
                 "days",
@@ -280,33 +279,27 @@ class ScalingFreezes(Endpoint):
         )
 
 
-def show_board(board: ScalingBoard, now: Card | None) -> dict[str, object]:
-    subject = board.subject
+def show_overview(overview: ScalingOverview, now: Card | None) -> dict[str, object]:
+    subject = overview.subject
     limits = (
-        MemberLimits(board.pool.min_members, board.pool.max_members)
+        MemberLimits(overview.pool.min_members, overview.pool.max_members)
         if subject is None
         else subject.snapshot.limits
     )
     scaling = None if subject is None else subject.spec.scaling
     return {
-        "pool": board.pool.name,
+        "pool": overview.pool.name,
         "policy": None if scaling is None else scaling.as_config(),
         "min": limits.low,
         "max": limits.high,
         "window": limits.window,
-        "orders": show_orders(board.pool),
+        "orders": show_orders(overview.pool),
         "now": None if now is None else show_card(now),
         "next_to_go": [
-            {
-                "id": g.id,
-                "name": g.name,
-                "state": g.state,
-                "blocked": g.blocked,
-                "claims": [claim for claim, _ in g.claims],
-            }
-            for g in board.going
+            show(schemas.GoingAnswer, each, claims=[claim for claim, _ in each.claims])
+            for each in overview.going
         ],
-        "decisions": [show_card(card) for card in board.cards],
+        "decisions": [show_card(card) for card in overview.cards],
     }
 
 
@@ -340,25 +333,12 @@ def show_line(line: PoolScalingRow) -> dict[str, object]:
 
 
 def show_card(card: Card) -> dict[str, object]:
-    return {
-        "id": card.id,
-        "at": card.at,
-        "last_at": card.last_at,
-        "times": card.times,
-        "delta": card.delta,
-        "words": card.words,
-        "verdict": card.verdict,
-        "reason": card.reason,
-        "inputs": {
-            name: value
-            for name, value in card.inputs.items()
-            if name not in ("key", "words", "verdict", "checks", "gauge")
-        },
-        "checks": list(card.checks),
-        "gauge": card.gauge,
-        "chosen": list(card.chosen),
-        "spared": list(card.spared),
+    inputs = {
+        name: value
+        for name, value in card.inputs.items()
+        if name not in ("key", "words", "verdict", "checks", "gauge")
     }
+    return show(schemas.DecisionAnswer, card, inputs=inputs)
 
 
 def show_orders(pool: Pool, outdated: int | None = None) -> dict[str, object]:
@@ -368,22 +348,16 @@ def show_orders(pool: Pool, outdated: int | None = None) -> dict[str, object]:
             .exclude(spec_digest__in=("", pool.member_digest))
             .count()
         )
-    return {
-        "pin_count": pool.pin_count,
-        "pin_until": pool.pin_until,
-        "pin_reason": pool.pin_reason,
-        "paused_until": pool.scaling_paused_until,
-        "pause_reason": pool.scaling_pause_reason,
-        "frozen_until": pool.frozen_until,
-        "freeze_reason": pool.freeze_reason,
-        "unfrozen_until": pool.unfrozen_until,
-        "roll": {
-            "policy": spec_of(pool).roll.policy,
-            "outdated": outdated,
-            "is_ordered": bool(pool.roll_ordered) and pool.roll_ordered == pool.member_digest,
-            "paused_until": pool.roll_paused_until,
-            "pause_reason": pool.roll_pause_reason,
-            "stopped_at": pool.roll_stopped_at,
-            "stop_reason": pool.roll_stop_reason,
-        },
+    roll = {
+        "policy": spec_of(pool).roll.policy,
+        "outdated": outdated,
+        "is_ordered": bool(pool.roll_ordered) and pool.roll_ordered == pool.member_digest,
+        "paused_until": pool.roll_paused_until,
+        "pause_reason": pool.roll_pause_reason,
+        "stopped_at": pool.roll_stopped_at,
+        "stop_reason": pool.roll_stop_reason,
     }
+    return show(
+        schemas.OrdersAnswer, pool, paused_until=pool.scaling_paused_until,
+        pause_reason=pool.scaling_pause_reason, roll=roll,
+    )  # fmt: skip

@@ -6,7 +6,7 @@ from django.http import HttpResponse
 from django.utils import timezone
 
 from claims.scaling import orders
-from claims.scaling.decision_cards import ScalingBoard
+from claims.scaling.decision_cards import ScalingOverview
 from claims.scaling.freeze_lifts import lift_of, list_freezes, list_lifts
 from claims.scaling.web.views import is_ahead, scaled
 from pools.models import Pool
@@ -20,22 +20,21 @@ from project.kernel.validation import parse_moment
 @signed_in
 def unfreeze(request: PageRequest, name: str) -> HttpResponse:
     """Lift the open freeze window, or the one that `?starts=` names."""
-    pool, board = scaled(request, name)
-    assert board.subject is not None
+    pool, overview = scaled(request, name)
+    assert overview.subject is not None
     starts_at = read_starts(request)
     if starts_at is not None:
-        return unfreeze_named(request, pool, board, starts_at)
-    waiting = board.subject.snapshot.claims
+        return unfreeze_named(request, pool, overview, starts_at)
+    waiting = overview.subject.snapshot.claims
     question = Question(
         title=f"Lift the freeze of {pool.name}",
-        verb="Lift the freeze",
-        href=request.path,
+        verb="Lift freeze",
         intro=(
             "Lifts the freeze until the current window ends: claims are bound and members are "
             "created. The next window freezes the pool as usual."
         ),
         facts=[
-            ("Frozen by", board.subject.snapshot.limits.frozen or "nothing"),
+            ("Active freeze", overview.subject.snapshot.limits.frozen or "none"),
             (
                 "Waiting",
                 (
@@ -45,7 +44,7 @@ def unfreeze(request: PageRequest, name: str) -> HttpResponse:
             ),
         ],
         is_dangerous=True,
-        nothing="" if board.subject.snapshot.limits.frozen else "The pool is not frozen.",
+        nothing="" if overview.subject.snapshot.limits.frozen else "The pool is not frozen.",
     )
 
     def perform(given: ConfirmInput) -> Done:
@@ -56,9 +55,9 @@ def unfreeze(request: PageRequest, name: str) -> HttpResponse:
 
 
 def unfreeze_named(
-    request: PageRequest, pool: Pool, board: ScalingBoard, starts_at: datetime
+    request: PageRequest, pool: Pool, overview: ScalingOverview, starts_at: datetime
 ) -> HttpResponse:
-    named = find_freeze(board, starts_at)
+    named = find_freeze(overview, starts_at)
     is_lifted = lift_of(list_lifts([pool.pk]), pool.pk, starts_at) is not None
     question = Question(
         title=f"Lift a freeze of {pool.name}",
@@ -88,15 +87,18 @@ def unfreeze_named(
 @signed_in
 def refreeze(request: PageRequest, name: str) -> HttpResponse:
     """Restore the freeze window that `?starts=` names."""
-    pool, board = scaled(request, name)
+    pool, overview = scaled(request, name)
     starts_at = read_starts(request) or timezone.now()
-    named, lift = find_freeze(board, starts_at), lift_of(list_lifts([pool.pk]), pool.pk, starts_at)
+    named, lift = (
+        find_freeze(overview, starts_at),
+        lift_of(list_lifts([pool.pk]), pool.pk, starts_at),
+    )
     is_lifted = lift is not None or (
         named is not None and not is_ahead(starts_at) and is_ahead(pool.unfrozen_until)
     )
     question = Question(
         title=f"Restore the freeze of {pool.name}",
-        verb="Freeze",
+        verb="Restore freeze",
         href=request.get_full_path(),
         intro=(
             "The window freezes the pool as configured: no claims are bound and idle members are "
@@ -132,9 +134,9 @@ def read_starts(request: PageRequest) -> datetime | None:
     )
 
 
-def find_freeze(board: ScalingBoard, starts_at: datetime) -> Occurrence | None:
-    assert board.subject is not None
-    freezes = list_freezes(board.subject.spec.scaling, board.subject.row.moment)
+def find_freeze(overview: ScalingOverview, starts_at: datetime) -> Occurrence | None:
+    assert overview.subject is not None
+    freezes = list_freezes(overview.subject.spec.scaling, overview.subject.row.moment)
     return next((each for each in freezes if each.start == starts_at), None)
 
 

@@ -8,40 +8,35 @@ from django.http import HttpResponse
 from django.utils import timezone
 
 from claims.scaling import orders, roll_orders
-from claims.scaling.decision_cards import RollBoard, ScalingBoard, read_board, read_roll
+from claims.scaling.decision_cards import (
+    RollOverview,
+    ScalingOverview,
+    read_roll,
+    read_scaling_overview,
+)
 from claims.scaling.scaler import not_scaled
-from pools.config.durations import format_duration, parse_duration
 from pools.models import Pool
 from pools.pages.base import PageRequest, confirm, pool_for, signed_in
+from pools.pages.length import length_field, read_length
 from pools.scaling.victims import choose
 from project.kernel.errors import Conflict, wrong_field
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question
 
-LONGEST = 366 * 86400.0
+MAX_ORDER_SECONDS = 366 * 86400.0
 SHOWN = 20
 
 
-def scaled(request: PageRequest, name: str) -> tuple[Pool, ScalingBoard]:
+def scaled(request: PageRequest, name: str) -> tuple[Pool, ScalingOverview]:
     pool = pool_for(request.identity, name, "scale")
-    board = read_board(pool, limit=1)
-    if board.subject is None:
+    overview = read_scaling_overview(pool, limit=1)
+    if overview.subject is None:
         raise not_scaled(pool.name)
-    return pool, board
-
-
-def length(value: str = "2h") -> Field:
-    return Field(
-        "for", "Duration", value=value, help="A length of time: 30m, 2h, 1d", is_needed=True
-    )
+    return pool, overview
 
 
 def read_until(given: ConfirmInput) -> datetime:
-    seconds = parse_duration(given.values["for"])
-    if seconds is None or not 1 <= seconds <= LONGEST:
-        way_out = f"Write one from 1s to {format_duration(LONGEST)}, like 30m, 2h or 1d."
-        raise wrong_field("for", f"{given.values['for'][:40]} is not a length of time.", way_out)
-    return timezone.now() + timedelta(seconds=seconds)
+    return timezone.now() + timedelta(seconds=read_length(given, MAX_ORDER_SECONDS))
 
 
 def is_ahead(moment: datetime | None) -> bool:
@@ -59,8 +54,8 @@ def read_count(given: ConfirmInput) -> int:
     return int(text)
 
 
-def now_facts(board: ScalingBoard) -> list[tuple[str, str]]:
-    subject, now = board.subject, board.now
+def now_facts(overview: ScalingOverview) -> list[tuple[str, str]]:
+    subject, now = overview.subject, overview.now
     assert subject is not None and now is not None  # `scaled` checks it
     limits = subject.snapshot.limits
     return [
@@ -71,12 +66,12 @@ def now_facts(board: ScalingBoard) -> list[tuple[str, str]]:
 
 @signed_in
 def pin(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = scaled(request, name)
-    assert board.subject is not None
-    there = len(board.subject.snapshot.there)
+    pool, overview = scaled(request, name)
+    assert overview.subject is not None
+    there = len(overview.subject.snapshot.there)
     text = request.POST.get("count") or str(there)
     wanted = int(text) if is_count(text) else there
-    going, _, _ = choose(board.subject.snapshot.members, max(0, there - wanted), may_be_new=True)
+    going, _, _ = choose(overview.subject.snapshot.members, max(0, there - wanted), may_be_new=True)
     leave = [
         Affected(
             j.name,
@@ -90,7 +85,6 @@ def pin(request: PageRequest, name: str) -> HttpResponse:
     question = Question(
         title=f"Pin {pool.name}",
         verb="Pin",
-        href=request.path,
         intro=(
             "Keeps this number of members until then instead of the policy's. The maximum and "
             "freezes still apply; members with running or reserved claims are removed only once "
@@ -105,18 +99,18 @@ def pin(request: PageRequest, name: str) -> HttpResponse:
                 f"0 to {pool.max_members}; {there} now",
                 is_needed=True,
             ),
-            length(),
+            length_field("2h"),
         ],
         affected=leave[:SHOWN] if wanted < there else (),
         affected_more=max(0, len(leave) - SHOWN),
         each="member",
         last="",
         facts=[
-            *now_facts(board),
+            *now_facts(overview),
             (
                 "Removable now",
                 (
-                    f"{formatting.plural(board.can_go, 'member')}: other members are removed "
+                    f"{formatting.plural(overview.can_go, 'member')}: other members are removed "
                     "once they are idle"
                 ),
             ),
@@ -137,13 +131,12 @@ def pin(request: PageRequest, name: str) -> HttpResponse:
 
 @signed_in
 def unpin(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = scaled(request, name)
+    pool, overview = scaled(request, name)
     question = Question(
         title=f"Unpin {pool.name}",
         verb="Unpin",
-        href=request.path,
         intro="The policy decides the number of members again.",
-        facts=[("Pinned because", f"“{pool.pin_reason}”"), *now_facts(board)[:1]],
+        facts=[("Pinned because", f"“{pool.pin_reason}”"), *now_facts(overview)[:1]],
         reason="optional",
         nothing="" if pool.pin_count is not None else "The pool is not pinned.",
     )
@@ -157,17 +150,16 @@ def unpin(request: PageRequest, name: str) -> HttpResponse:
 
 @signed_in
 def pause(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = scaled(request, name)
+    pool, overview = scaled(request, name)
     question = Question(
         title=f"Pause the scaler in {pool.name}",
-        verb="Pause the scaler",
-        href=request.path,
+        verb="Pause scaler",
         intro=(
             "No member is created or removed until then. Claims are bound as usual; claims that "
             "need a new member keep waiting."
         ),
-        fields=[length("1h")],
-        facts=now_facts(board),
+        fields=[length_field("1h")],
+        facts=now_facts(overview),
         note="Can be ended at any time with Resume.",
         nothing="The scaler is already paused." if is_ahead(pool.scaling_paused_until) else "",
     )
@@ -181,13 +173,12 @@ def pause(request: PageRequest, name: str) -> HttpResponse:
 
 @signed_in
 def resume(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = scaled(request, name)
+    pool, overview = scaled(request, name)
     question = Question(
         title=f"Resume the scaler in {pool.name}",
-        verb="Resume the scaler",
-        href=request.path,
+        verb="Resume scaler",
         intro="The scaler decides again at once.",
-        facts=[("Paused because", f"“{pool.scaling_pause_reason}”"), *now_facts(board)[:1]],
+        facts=[("Paused because", f"“{pool.scaling_pause_reason}”"), *now_facts(overview)[:1]],
         reason="optional",
         nothing="" if pool.scaling_paused_until else "The scaler is not paused.",
     )
@@ -201,9 +192,9 @@ def resume(request: PageRequest, name: str) -> HttpResponse:
 
 @signed_in
 def grow(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = scaled(request, name)
-    assert board.subject is not None
-    snapshot = board.subject.snapshot
+    pool, overview = scaled(request, name)
+    assert overview.subject is not None
+    snapshot = overview.subject.snapshot
     room = snapshot.limits.high - len(snapshot.members)
     frozen = (
         f"The pool is frozen: {snapshot.limits.frozen}. Lift the freeze first."
@@ -215,15 +206,14 @@ def grow(request: PageRequest, name: str) -> HttpResponse:
         "maximum first."
     )
     question = Question(
-        title=f"More members in {pool.name}",
+        title=f"Create members in {pool.name}",
         verb="Create",
-        href=request.path,
         intro=(
             "Creates members at once, beyond the number of the policy. The policy may remove them "
             "once they are idle."
         ),
         fields=[Field("count", "Members", "number", "1", f"At most {room}", is_needed=True)],
-        facts=[*now_facts(board), ("Slots", f"{sum(snapshot.each.values())} each")],
+        facts=[*now_facts(overview), ("Slots", f"{sum(snapshot.each.values())} each")],
         note="No claim is moved.",
         nothing=frozen or ("" if room > 0 else full),
     )
@@ -238,20 +228,20 @@ def grow(request: PageRequest, name: str) -> HttpResponse:
     return confirm(request, question, perform, "overview")
 
 
-def rolled(request: PageRequest, name: str) -> tuple[Pool, RollBoard]:
+def rolled(request: PageRequest, name: str) -> tuple[Pool, RollOverview]:
     pool = pool_for(request.identity, name, "scale")
-    board = read_roll(pool)
-    if board is None:
+    overview = read_roll(pool)
+    if overview is None:
         raise Conflict(
             f"Pool {pool.name} is {pool.state}.",
             way_out="Wait until its provider has been checked.",
         )
-    return pool, board
+    return pool, overview
 
 
 @signed_in
 def roll(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = rolled(request, name)
+    pool, overview = rolled(request, name)
     affected = [
         Affected(
             m.name,
@@ -260,12 +250,11 @@ def roll(request: PageRequest, name: str) -> HttpResponse:
             ("outdated", "outdated"),
             ("creating", "renewed"),
         )
-        for m in board.members
+        for m in overview.members
     ]
     question = Question(
         title=f"Renew outdated members of {pool.name}",
-        verb="Roll now",
-        href=request.path,
+        verb="Renew members",
         intro=(
             "Renews members one by one, each once it has no running or reserved claim. Below "
             "the maximum, a new member is created first. The roll stops if a new member is not "
@@ -275,10 +264,13 @@ def roll(request: PageRequest, name: str) -> HttpResponse:
         affected_more=max(0, len(affected) - SHOWN),
         each="member",
         last="",
-        facts=[("Now", board.words), ("Stopped because", pool.roll_stop_reason or "not stopped")],
+        facts=[
+            ("Now", overview.words),
+            ("Stopped because", pool.roll_stop_reason or "not stopped"),
+        ],
         note="Can be paused at any time.",
         nothing=""
-        if affected or board.is_under_way or pool.roll_stopped_at
+        if affected or overview.is_under_way or pool.roll_stopped_at
         else "No member is outdated.",
     )
 
@@ -291,19 +283,18 @@ def roll(request: PageRequest, name: str) -> HttpResponse:
 
 @signed_in
 def pause_roll(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = rolled(request, name)
+    pool, overview = rolled(request, name)
     question = Question(
         title=f"Pause the roll of {pool.name}",
-        verb="Pause the roll",
-        href=request.path,
+        verb="Pause roll",
         intro=(
             "No member is renewed until then. Scaling continues, new members are created from the "
             "current configuration."
         ),
-        fields=[length("1h")],
+        fields=[length_field("1h")],
         facts=[
-            ("Outdated", formatting.plural(len(board.members), "member")),
-            ("Current decision", board.words),
+            ("Outdated", formatting.plural(len(overview.members), "member")),
+            ("Current decision", overview.words),
         ],
         note="Can be ended at any time with Resume roll.",
         nothing="The roll is already paused." if is_ahead(pool.roll_paused_until) else "",
@@ -318,15 +309,14 @@ def pause_roll(request: PageRequest, name: str) -> HttpResponse:
 
 @signed_in
 def resume_roll(request: PageRequest, name: str) -> HttpResponse:
-    pool, board = rolled(request, name)
+    pool, overview = rolled(request, name)
     question = Question(
         title=f"Resume the roll of {pool.name}",
-        verb="Resume the roll",
-        href=request.path,
+        verb="Resume roll",
         intro="Outdated members are renewed again, one by one, once they are idle.",
         facts=[
             ("Paused because", f"“{pool.roll_pause_reason}”"),
-            ("Outdated", formatting.plural(len(board.members), "member")),
+            ("Outdated", formatting.plural(len(overview.members), "member")),
         ],
         reason="optional",
         nothing="" if pool.roll_paused_until else "The roll is not paused.",

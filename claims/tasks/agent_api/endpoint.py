@@ -5,22 +5,23 @@ repeated rejections are recorded only now and then.
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from django.http import HttpRequest
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from drf_spectacular.openapi import AutoSchema
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import NotAuthenticated, ParseError, UnsupportedMediaType
 
-from pools.access.authentication import SCHEME, count
-from pools.access.rate_limit import buckets, count_unknown, refuse_repeated
+from pools.access.authentication import AuthenticationScheme, count, read_bearer
+from pools.access.rate_limit import count_unknown, limit_caller
 from pools.access.tokens import hash_secret
+from pools.config.parsing import Faults, ValueType
 from pools.http.fast_view import JSON, FastRequest, LeanEndpoint
 from pools.models import Member
 from project.kernel.http.bodies import BodyCaller
 from slots.api.authentication import MemberUnauthenticated
 from slots.members.tokens import AgentIdentity, BadMemberToken, identify_member, record_refusal
 
+T = TypeVar("T")
 TAG = "agents"
 REFUSED = {
     "unknown": "an unknown token of an agent",
@@ -37,16 +38,10 @@ class AgentAuthentication(BaseAuthentication):
     """Names the scheme in OpenAPI; `AgentEndpoint.make_call` authenticates."""
 
 
-class AgentScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "claims.tasks.agent_api.endpoint.AgentAuthentication"
+class AgentScheme(AuthenticationScheme):  # type: ignore[no-untyped-call]
+    target_class = AgentAuthentication
     name = "agent"
-
-    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, object]:
-        return {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "The token of a member: from its page, or `manage.py member_token`.",
-        }
+    description = "The token of a member: from its page, or `manage.py member_token`."
 
 
 class AgentCall(FastRequest):
@@ -70,6 +65,14 @@ class AgentCall(FastRequest):
             pool_id=agent.pool_id,
             incarnation=agent.incarnation,
         )
+
+    def parse(self, kind: ValueType[T]) -> T:
+        """The body. Raises all its faults together."""
+        faults = Faults()
+        found = kind.read(self.read(), "", faults)
+        faults.raise_if_any()
+        assert found is not None  # without a fault
+        return found
 
     def read_object(self) -> dict[str, object]:
         """A JSON object whose texts may hold any characters, because programs print them."""
@@ -107,34 +110,28 @@ def guard_agent(request: HttpRequest) -> BodyCaller:
     return BodyCaller(f"member:{agent.member_id}", f"pool:{agent.pool_id}")
 
 
-def identify_header(header: str, address: str, take: Callable[[str], None]) -> AgentIdentity:
+def identify_header(header: str, address: str, count_call: Callable[[str], None]) -> AgentIdentity:
     """The agent of a header Authorization. A caller above its rate limit is rejected without a
-    query. `take` counts a call of a known agent.
+    query. `count_call` counts a call of a known agent.
     """
     if not header:
         raise NoAgent
-    secret = header[len(SCHEME) :].strip()
-    if header[: len(SCHEME)].lower() != SCHEME or len(secret) > 200:
+    secret = read_bearer(header)
+    if secret is None or len(secret) > 200:
         raise MemberUnauthenticated(
             BadMemberToken("The header Authorization does not hold a token.", why="malformed")
         )
     caller = hash_secret(secret)
-    if known := buckets().is_known(caller):
-        take(caller)
-    else:
-        refuse_repeated(address, caller)
-    try:
-        agent = identify_member(secret)
-    except BadMemberToken as error:
-        if error.why != "malformed":
-            record_refusal(
-                REFUSED[error.why],
-                pool_id=error.pool_id,
-                member_id=error.member_id,
-                address=address,
-            )
-            count_unknown(address, caller)
-        raise MemberUnauthenticated(error)
-    if not known:
-        take(caller)
-    return agent
+    with limit_caller(caller, address, count_call):
+        try:
+            return identify_member(secret)
+        except BadMemberToken as error:
+            if error.why != "malformed":
+                record_refusal(
+                    REFUSED[error.why],
+                    pool_id=error.pool_id,
+                    member_id=error.member_id,
+                    address=address,
+                )
+                count_unknown(address, caller)
+            raise MemberUnauthenticated(error)

@@ -1,10 +1,10 @@
 """The presence of an agent: hello, orders, heartbeats, stopped slots and goodbye."""
 
-import time
-from typing import Any
+from collections.abc import Sequence
 
 from django.http import HttpResponse
 
+from claims.allocation.api.claims import SINCE, read_wait
 from claims.lifecycle import tasks_sql
 from claims.tasks.agent_api import schemas
 from claims.tasks.agent_api.endpoint import TAG, AgentCall, AgentEndpoint
@@ -13,29 +13,24 @@ from claims.tasks.runs.orders import heartbeat_buffer, read_orders, wait_for_ord
 from claims.tasks.runs.services import ReportedRun, confirm_stopped, lose_runs
 from claims.tasks.runs.work_order import GRACE, heartbeat_interval, limits_of, spec_of
 from claims.tasks.states.services import sync_rescued
-from pools.config.parsing import Faults, read_choice, read_integer, read_mapping
-from pools.config.parsing import read_text as read_text_field
+from pools.config.parsing import Faults, read_mapping
 from pools.http.endpoint import describe, in_query, read_text
 from pools.http.fast_view import answer
-from project.kernel.errors import Conflict, wrong_field
+from project.kernel.errors import Conflict
 from project.kernel.version import __version__
 from slots.members.liveness import record_heartbeat, take_offline
 from slots.members.tokens import AgentIdentity, record_refusal
 
-BIGINT = 2**63 - 1
 LONGEST_WAIT = 60.0
-MOST_RUNS = 1000
-SINCE = "berth_agent_since"
 WAIT = {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT}
-STATUSES = ("running", "finished", "lost", "not_started")
-ABOUT = ("version", "python", "platform", "host", "pid", "boot")
+ABOUT = ("version", "python", "platform", "host", "boot")
 
 
 class AgentHello(AgentEndpoint):
     @describe(
         "Start an agent",
         {200: schemas.HelloAnswer},
-        body=schemas.HELLO,
+        body=schemas.HELLO.schema(),
         problems=(409,),
         name="agent_hello",
         tag=TAG,
@@ -45,31 +40,15 @@ class AgentHello(AgentEndpoint):
         repeats its current orders.
         """
         agent, spec = call.agent, spec_of(call.agent)
-        faults = Faults()
-        body = call.read()
-        given = read_mapping(body, "", (*ABOUT, "runs", "states"), faults)
-        about = {
-            name: read_text_field(given, "", name, faults, 120) for name in ABOUT if name != "pid"
-        }
-        pid = read_integer(given, "", "pid", faults, 0, 2**31 - 1)
-        if not about["boot"] and not faults.found:
-            faults.add(
-                "boot",
-                "`boot` is required.",
-                "Send a random text that differs with each start of the agent.",
-            )
-        runs = read_runs(given.get("runs"), faults)
-        states = read_states(given.get("states"), faults)
-        faults.raise_if_any()
-        refuse_second(call, about, 2 * heartbeat_interval(spec))
-        record_heartbeat(
-            member_id=agent.member_id,
-            incarnation=agent.incarnation,
-            load=about | ({"pid": pid} if pid else {}),
-        )
-        if states is not None:  # before the slots of lost runs become free
-            sync_rescued(member=call.member, boot=about["boot"], reported=states)
-        lose_runs(call.member, about["boot"], filter_open_runs(agent.member_id, runs))
+        hello = call.parse(schemas.HELLO)
+        refuse_second(call, hello, 2 * heartbeat_interval(spec))
+        about = {name: getattr(hello, name) for name in ABOUT}
+        if hello.pid:
+            about["pid"] = hello.pid
+        record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation, load=about)
+        if hello.states is not None:  # before the slots of lost runs become free
+            sync_rescued(member=call.member, boot=hello.boot, reported=hello.states)
+        lose_runs(call.member, hello.boot, filter_open_runs(agent.member_id, hello.runs))
         orders = read_orders(agent.member_id)
         about_agent = {
             "member": agent.member, "member_id": agent.member_id, "pool": agent.pool,
@@ -102,7 +81,8 @@ class AgentOrders(AgentEndpoint):
         counts as a heartbeat.
         """
         have = read_text(call, "have", 40)
-        left, is_first = time_left(call)
+        is_first = SINCE not in getattr(call.request, "scope", {})
+        left = read_wait(call, LONGEST_WAIT)
         if is_first:
             record_presence(call)
         orders = read_orders(call.agent.member_id)
@@ -138,7 +118,7 @@ class AgentStopped(AgentEndpoint):
     @describe(
         "Report stopped slots",
         {200: schemas.Nothing},
-        body=schemas.STOPPED,
+        body=schemas.STOPPED.schema(),
         problems=(409,),
         name="agent_stopped",
         tag=TAG,
@@ -148,7 +128,7 @@ class AgentStopped(AgentEndpoint):
         whole call.
         """
         agent = call.agent
-        pairs = read_slots(call.read())
+        pairs = [(each.slot, each.generation) for each in call.parse(schemas.STOPPED).slots]
         own = {
             row.id
             for row in tasks_sql.slots_on_member(
@@ -183,7 +163,9 @@ class AgentGoodbye(AgentEndpoint):
         """The agent runs no tasks and accepts no new ones. Its member is offline at once and keeps
         its claims.
         """
-        read_empty(call)
+        faults = Faults()
+        read_mapping(call.read(), "", (), faults)
+        faults.raise_if_any()
         liveness = spec_of(call.agent).liveness
         take_offline(
             member_id=call.agent.member_id,
@@ -201,7 +183,7 @@ def record_load(agent: AgentIdentity, load: dict[str, object]) -> None:
     record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation, load=load)
 
 
-def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None:
+def refuse_second(call: AgentCall, hello: schemas.HelloBody, within: float) -> None:
     """Rejects an agent on another machine with the same token while the first agent is at work. As
     a restart, the second agent would end the runs of the first one and free their slots. An agent
     on the same machine is a restart: its state folder lists its runs.
@@ -212,16 +194,16 @@ def refuse_second(call: AgentCall, about: dict[str, str], within: float) -> None
         return
     if (
         known.boot
-        and known.boot != about["boot"]
+        and known.boot != hello.boot
         and known.host
-        and about["host"]
-        and known.host != about["host"]
+        and hello.host
+        and known.host != hello.host
     ):
         record_refusal(
             "another agent of its member is at work",
             pool_id=agent.pool_id,
             member_id=agent.member_id,
-            host=about["host"],
+            host=hello.host,
         )
         raise Conflict(
             f"Another agent of {agent.member}, on {known.host}, is at work.",
@@ -237,80 +219,12 @@ def record_presence(call: AgentCall) -> None:
     """
     agent = call.agent
     if agent.state == "ready":
-        heartbeat_buffer.hear(agent.member_id, agent.incarnation)
+        heartbeat_buffer.record(agent.member_id, agent.incarnation)
     elif agent.state in ("creating", "offline"):
         record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation)
 
 
-def time_left(call: AgentCall) -> tuple[float, bool]:
-    """The remaining seconds of the wait, and whether the request is handled for the first time."""
-    text = call.query_params.get("wait")
-    try:
-        seconds = (
-            float(text)
-            if text is not None and text.isascii() and len(text) < 20
-            else 0.0
-            if text is None
-            else -1.0
-        )
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= LONGEST_WAIT:
-        raise wrong_field("wait", f"This is not a number of seconds from 0 to {LONGEST_WAIT:.0f}.")
-    scope: dict[str, Any] = getattr(call.request, "scope", {})
-    now = time.monotonic()
-    is_first = SINCE not in scope
-    return seconds - (now - float(scope.setdefault(SINCE, now))), is_first
-
-
-def read_runs(value: object, faults: Faults) -> list[ReportedRun]:
-    """The runs that the agent knows."""
-    found: list[ReportedRun] = []
-    for where, item in read_list([] if value is None else value, "runs", faults):
-        given = read_mapping(
-            item,
-            where,
-            ("claim", "generation", "step", "status"),
-            faults,
-            required=("claim", "generation", "status"),
-        )
-        read_text_field(given, where, "step", faults, 40)
-        found.append(
-            {
-                "claim": read_integer(given, where, "claim", faults, 1, BIGINT, 0),
-                "generation": read_integer(given, where, "generation", faults, 1, BIGINT, 0),
-                "status": read_choice(given, where, "status", faults, STATUSES, ""),
-            }
-        )
-    return found
-
-
-def read_states(value: object, faults: Faults) -> list[dict[str, int]] | None:
-    """Rescued states that the server does not have. None: the agent sends no list."""
-    if value is None:
-        return None
-    lowest = {"claim": 1, "generation": 1, "size": 0}
-    found = []
-    for where, item in read_list(value, "states", faults):
-        given = read_mapping(item, where, lowest, faults, required=("claim", "generation"))
-        found.append(
-            {
-                name: read_integer(given, where, name, faults, low, BIGINT, 0)
-                for name, low in lowest.items()
-            }
-        )
-    return found
-
-
-def read_list(value: object, name: str, faults: Faults) -> list[tuple[str, object]]:
-    """The items of a list with their paths."""
-    if isinstance(value, list) and len(value) <= MOST_RUNS:
-        return [(f"{name}[{i}]", item) for i, item in enumerate(value)]
-    faults.add(name, f"This is not a list of at most {MOST_RUNS} {name}.")
-    return []
-
-
-def filter_open_runs(member_id: int, runs: list[ReportedRun]) -> list[ReportedRun]:
+def filter_open_runs(member_id: int, runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     """The reported runs that have not ended. Runs of claims that have ended since, or that the
     member never held, are no reason to reject the agent.
     """
@@ -319,27 +233,4 @@ def filter_open_runs(member_id: int, runs: list[ReportedRun]) -> list[ReportedRu
         if runs
         else set()
     )
-    return [run for run in runs if (run["claim"], run["generation"]) in known]
-
-
-def read_slots(body: object) -> list[tuple[int, int]]:
-    faults = Faults()
-    slots = read_mapping(body, "", ("slots",), faults, required=("slots",)).get("slots")
-    names = ("slot", "generation")
-    found = []
-    for where, item in read_list(slots, "slots", faults):
-        given = read_mapping(item, where, names, faults, required=names)
-        found.append(
-            (
-                read_integer(given, where, "slot", faults, 1, BIGINT, 0),
-                read_integer(given, where, "generation", faults, 0, BIGINT, 0),
-            )
-        )
-    faults.raise_if_any()
-    return found
-
-
-def read_empty(call: AgentCall) -> None:
-    faults = Faults()
-    read_mapping(call.read(), "", (), faults)
-    faults.raise_if_any()
+    return [run for run in runs if (run.claim, run.generation) in known]

@@ -1,49 +1,89 @@
-"""OpenAPI schemas of the agents' API. The endpoints parse the bodies themselves."""
+"""Bodies and answers of the agents' API. The parser and the OpenAPI schema of a body derive from
+one declaration. Other modules parse the bodies in `Json`.
+"""
+
+from dataclasses import dataclass
 
 from rest_framework import serializers
 
-from claims.allocation.api.schemas import BIGINT, GENERATION, body
+from claims.allocation.api.schemas import body
 from claims.states import CLAIM
 from claims.tasks.logs.logs import CHUNK_BYTES, MOST_AT_ONCE
+from claims.tasks.runs.interrupt import Interrupt
+from claims.tasks.runs.services import ReportedRun
+from claims.tasks.states.services import ReportedState
 from claims.tasks.task_result import OUTCOMES
+from pools.config.fields import Object, option, required
+from pools.config.parsing import Faults, Integer, ListOf, Schema, Text
+from project.kernel.http.api_base import BIGINT
 
 Shape = serializers.Serializer[object]
 Json = dict[str, object]
 
-TEXT: Json = {"type": "string", "maxLength": 120}
+MOST_RUNS = 1000
 COUNT: Json = {"type": "integer", "minimum": 0}
 EMPTY: Json = body(())
-RUN: Json = body(
-    ("claim", "generation", "status"),
-    claim=BIGINT, generation=BIGINT, step={"type": "string"},
-    status={"type": "string", "enum": ["running", "finished", "lost", "not_started"]},
-)  # fmt: skip
-KEPT_STATE: Json = body(("claim", "generation"), claim=BIGINT, generation=BIGINT, size=COUNT)
-HELLO: Json = body(
-    ("boot",),
-    version=TEXT,
-    python=TEXT,
-    platform=TEXT | {"example": "linux_amd64"},
-    host=TEXT,
-    pid={"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
-    boot=TEXT
-    | {"minLength": 1, "description": "A random text that differs with each start of the agent."},
-    runs={
-        "type": "array",
-        "items": RUN,
-        "maxItems": 1000,
-        "description": "The runs that the agent knows.",
-    },
-    states={
-        "type": "array",
-        "items": KEPT_STATE,
-        "maxItems": 1000,
-        "description": (
-            "Rescued states that are not uploaded yet. Leave the field out if the agent does not "
-            "track rescued states."
-        ),
-    },
-)
+TEXT = Text(120)
+
+
+class Boot(Text):
+    """The name of a start of the agent."""
+
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
+        found = Text.read(self, value, where, faults)
+        if found != "":
+            return found
+        way_out = "Send a random text that differs with each start of the agent."
+        faults.add(where, f"`{where}` is required.", way_out)
+        return None
+
+    def schema(self) -> Schema:
+        return Text.schema(self) | {"minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class HelloBody:
+    boot: str = required(Boot(120), "A random text that differs with each start of the agent.")
+    version: str = option(TEXT, "", "")
+    python: str = option(TEXT, "", "")
+    platform: str = option(TEXT, "", "Like linux_amd64.")
+    host: str = option(TEXT, "", "")
+    pid: int = option(Integer(0, 2**31 - 1), 0, "")
+    runs: tuple[ReportedRun, ...] = option(
+        ListOf(Object(ReportedRun), "runs", MOST_RUNS, "[{claim: 1, generation: 2, ...}]"),
+        (),
+        "The runs that the agent knows.",
+    )
+    states: tuple[ReportedState, ...] | None = option(
+        ListOf(Object(ReportedState), "states", MOST_RUNS, "[{claim: 1, generation: 2, ...}]"),
+        None,
+        "Rescued states that are not uploaded yet. Leave the field out if the agent does not "
+        "track rescued states.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedSlot:
+    slot: int = required(Integer(1, BIGINT), "")
+    generation: int = required(Integer(0, BIGINT), "")
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedSlots:
+    slots: tuple[StoppedSlot, ...] = required(
+        ListOf(Object(StoppedSlot), "slots", MOST_RUNS, "[{slot: 1, generation: 2}]"), ""
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    boot: str = required(Boot(40), "The text that `hello` sent.")
+
+
+HELLO = Object(HelloBody)
+STOPPED = Object(StoppedSlots)
+STARTED = Object(Started)
+INTERRUPTED = Object(Interrupt)
 HEARTBEAT: Json = body(
     (),
     load={
@@ -51,27 +91,7 @@ HEARTBEAT: Json = body(
         "description": "Shown on the page of the member; up to 4,000 characters.",
     },
 )
-SLOT: Json = body(("slot", "generation"), slot=BIGINT, generation=GENERATION | {"minimum": 0})
-STOPPED: Json = body(("slots",), slots={"type": "array", "items": SLOT, "maxItems": 1000})
-STARTED: Json = body(("boot",), boot={"type": "string", "minLength": 1, "maxLength": 40})
-INTERRUPTED: Json = body(
-    ("why", "wait_s"),
-    why={"type": "string", "maxLength": 300},
-    wait_s={
-        "type": "integer",
-        "minimum": 0,
-        "maximum": 86_400,
-        "description": "Seconds until the program is terminated.",
-    },
-    waits_for={
-        "type": "array",
-        "items": {"type": "string", "maxLength": 300},
-        "maxItems": 20,
-        "description": "Operations that the program still has to finish.",
-    },
-    more=COUNT | {"description": "Number of further operations."},
-)
-PIECE: Json = {
+LOG_PIECE: Json = {
     "type": "object",
     "required": ["seq", "text"],
     "properties": {
@@ -83,12 +103,17 @@ PIECE: Json = {
 }
 LOG: Json = {
     "oneOf": [
-        PIECE,
+        LOG_PIECE,
         {
             "type": "object",
             "required": ["chunks"],
             "properties": {
-                "chunks": {"type": "array", "items": PIECE, "minItems": 1, "maxItems": MOST_AT_ONCE}
+                "chunks": {
+                    "type": "array",
+                    "items": LOG_PIECE,
+                    "minItems": 1,
+                    "maxItems": MOST_AT_ONCE,
+                }
             },
         },
     ]

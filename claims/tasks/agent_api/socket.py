@@ -30,7 +30,7 @@ from claims.tasks.agent_api.endpoint import identify_header
 from claims.tasks.agent_api.presence import record_load
 from claims.tasks.runs.orders import OrderList, heartbeat_buffer, read_orders, wait_for_orders
 from claims.tasks.runs.work_order import heartbeat_interval, spec_of
-from pools.access.authentication import SCHEME
+from pools.access.authentication import read_bearer
 from pools.access.rate_limit import count_request
 from project.kernel.actor import acting_as
 from project.kernel.errors import Conflict, Invalid
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 LARGEST = 16_384  # characters of a message
 PACE, WITHIN = 40, 10.0  # messages in so many seconds
 RECHECK = 60.0  # seconds between two checks of the token, which may expire
-MOST = 3  # connections of one member: an agent has one, and maybe dead ones
+MAX_CONNECTIONS = 3  # connections of one member: an agent has one, and maybe dead ones
 BAD_MESSAGE, BAD_TOKEN, TOO_MANY, REPLACED, TOO_FAST, SILENT = 4400, 4401, 4409, 4410, 4429, 4408
 THREADS = 2  # each with a connection to the database
 
@@ -79,7 +79,7 @@ class AgentSocket:
         member = self.agent.member_id
         mine = _open.setdefault(member, [])
         mine.append(self)
-        if len(mine) > MOST:
+        if len(mine) > MAX_CONNECTIONS:
             mine[0].end(TOO_MANY, "Another connection of this member was opened")
         work: list[asyncio.Future[None]] = [
             self._ends,
@@ -173,7 +173,7 @@ class AgentSocket:
         together.
         """
         if load is None and self.agent.state == "ready":
-            heartbeat_buffer.note(self.agent.member_id, self.agent.incarnation)
+            heartbeat_buffer.add(self.agent.member_id, self.agent.incarnation)
         else:
             try:
                 await in_thread(record_socket_heartbeat, self.agent, load)
@@ -223,7 +223,7 @@ def authenticate_socket(scope: Message) -> tuple[str, AgentIdentity, float]:
     header: str = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
     agent = identify_header(header, (scope.get("client") or ("",))[0], count_request)
     record_socket_heartbeat(agent, None)
-    return header[len(SCHEME) :].strip(), agent, heartbeat_interval(spec_of(agent))
+    return read_bearer(header) or "", agent, heartbeat_interval(spec_of(agent))
 
 
 def record_socket_heartbeat(agent: AgentIdentity, load: dict[str, object] | None) -> None:
@@ -231,7 +231,7 @@ def record_socket_heartbeat(agent: AgentIdentity, load: dict[str, object] | None
         if load is not None:
             record_load(agent, load)
         elif agent.state == "ready":
-            heartbeat_buffer.note(agent.member_id, agent.incarnation)
+            heartbeat_buffer.add(agent.member_id, agent.incarnation)
         elif agent.state in ("creating", "offline"):
             record_heartbeat(member_id=agent.member_id, incarnation=agent.incarnation)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from functools import partial
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter
@@ -10,7 +11,7 @@ from drf_spectacular.utils import OpenApiParameter
 from claims.tasks.agent_api import schemas
 from claims.tasks.agent_api.endpoint import TAG, AgentCall, AgentEndpoint
 from claims.tasks.files.sealed_files import delete_file, read_file, save_file
-from claims.tasks.logs.logs import add_log, flow, read_pieces, size_of
+from claims.tasks.logs.logs import add_log, log_rate_limit, read_pieces, size_of
 from claims.tasks.plans.outlines import outline_plan
 from claims.tasks.runs import agents_sql
 from claims.tasks.runs.interrupt import record_interrupt
@@ -29,16 +30,14 @@ from claims.tasks.runs.work_order import (
 )
 from claims.tasks.states.services import store_state
 from claims.tasks.task_result import parse_result
-from pools.config.parsing import Faults, read_integer, read_mapping, read_text
 from pools.http.endpoint import describe
 from pools.http.fast_view import JSON, answer
 from project.kernel.errors import Conflict, NotFound, wrong_field
 from slots.members.tokens import record_refusal
 
 RAW = "application/octet-stream"
+BINARY = {"type": "string", "format": "binary"}
 DIGEST = re.compile(r"[0-9a-f]{64}")
-BOOT = 40
-LONGEST_NAMED, MOST_NAMED, DAY = 300, 20, 86_400
 MOST_STATE = 128_000_000  # bytes
 DIGEST_HEADER = OpenApiParameter(
     "Berth-Digest",
@@ -47,12 +46,12 @@ DIGEST_HEADER = OpenApiParameter(
     description="sha256 of the body. Berth rejects a body with another digest.",
 )
 LATE = (404, 409)
+describe_task = partial(describe, problems=LATE, tag=TAG)
+describe_upload = partial(describe_task, body=BINARY, media=RAW, headers=[DIGEST_HEADER])
 
 
 class TaskDetail(AgentEndpoint):
-    @describe(
-        "Read the work order", {200: schemas.WorkAnswer}, problems=LATE, name="agent_task", tag=TAG
-    )
+    @describe_task("Read the work order", {200: schemas.WorkAnswer}, name="agent_task")
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """Commands, source, environment and limits; the secrets that the task names, null for
         missing secrets; the plan that an apply executes.
@@ -64,22 +63,17 @@ class TaskDetail(AgentEndpoint):
 
 
 class TaskStarted(AgentEndpoint):
-    @describe(
+    @describe_task(
         "Report the start",
         {200: schemas.Nothing},
-        body=schemas.STARTED,
-        problems=LATE,
+        body=schemas.STARTED.schema(),
         name="agent_task_started",
-        tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """Call this before executing anything. A run starts once: another start of the agent gets
         409.
         """
-        faults = Faults()
-        given = read_mapping(call.read(), "", ("boot",), faults, required=("boot",))
-        boot = read_text(given, "", "boot", faults, BOOT)
-        faults.raise_if_any()
+        boot = call.parse(schemas.STARTED).boot
         place = find_hold(call.agent, claim_id, generation).place
         start_run(
             claim_id=claim_id, generation=generation, member=call.member, boot=boot, place=place
@@ -88,59 +82,28 @@ class TaskStarted(AgentEndpoint):
 
 
 class TaskInterrupted(AgentEndpoint):
-    @describe(
+    @describe_task(
         "Report an interrupt",
         {200: schemas.Nothing},
-        body=schemas.INTERRUPTED,
-        problems=LATE,
+        body=schemas.INTERRUPTED.schema(),
         name="agent_task_interrupted",
-        tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """The program was interrupted and may finish its current operations. The page of the claim
         shows them. Accepted also for a generation that is over.
         """
-        faults = Faults()
-        given = read_mapping(
-            call.read(),
-            "",
-            ("why", "wait_s", "waits_for", "more"),
-            faults,
-            required=("why", "wait_s"),
-        )
-        why = read_text(given, "", "why", faults, LONGEST_NAMED)
-        wait_s = read_integer(given, "", "wait_s", faults, 0, DAY, 0)
-        more = read_integer(given, "", "more", faults, 0, 2**31 - 1, 0)
-        named = given.get("waits_for") or []
-        if (
-            not isinstance(named, list)
-            or len(named) > MOST_NAMED
-            or any(not isinstance(each, str) for each in named)
-        ):
-            faults.add("waits_for", f"This is not a list of at most {MOST_NAMED} texts.")
-            named = []
-        faults.raise_if_any()
-        waits_for = [each.replace("\0", "")[:LONGEST_NAMED] for each in named]
         record_interrupt(
             claim_id=claim_id,
             generation=generation,
             member=call.member,
-            why=why,
-            wait_s=wait_s,
-            waits_for=waits_for,
-            more=more,
+            interrupt=call.parse(schemas.INTERRUPTED),
         )
         return answer({})
 
 
 class TaskLog(AgentEndpoint):
-    @describe(
-        "Append to the log",
-        {200: schemas.LogNext},
-        body=schemas.LOG,
-        problems=LATE,
-        name="agent_task_log",
-        tag=TAG,
+    @describe_task(
+        "Append to the log", {200: schemas.LogNext}, body=schemas.LOG, name="agent_task_log"
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """One chunk or several, each once and in order. Accepted also for a generation that is
@@ -151,7 +114,7 @@ class TaskLog(AgentEndpoint):
         run = agents_sql.run_of(claim=claim_id, generation=generation)
         if run is None or run.member_id != agent.member_id:
             raise find_reason(call, claim_id, generation)
-        flow.take(agent.member_id, sum(size_of(piece) for piece in pieces))
+        log_rate_limit.count(agent.member_id, sum(size_of(piece) for piece in pieces))
         most = spec_of(agent).task.log
         return answer(
             {
@@ -167,16 +130,7 @@ class TaskLog(AgentEndpoint):
 
 
 class TaskPlan(AgentEndpoint):
-    @describe(
-        "Upload the saved plan",
-        {200: schemas.PlanSize},
-        body={"type": "string", "format": "binary"},
-        media=RAW,
-        headers=[DIGEST_HEADER],
-        problems=LATE,
-        name="agent_put_plan",
-        tag=TAG,
-    )
+    @describe_upload("Upload the saved plan", {200: schemas.PlanSize}, name="agent_put_plan")
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """Stored encrypted. Until the result arrives, another upload replaces the plan."""
         hold = find_planned(call, claim_id, generation)
@@ -185,13 +139,7 @@ class TaskPlan(AgentEndpoint):
         save_files(hold, {"plan": data}, {"plan_digest": digest, "plan_size": len(data)})
         return answer({"size": len(data)})
 
-    @describe(
-        "Download the plan to apply",
-        {(200, RAW): {"type": "string", "format": "binary"}},
-        problems=LATE,
-        name="agent_get_plan",
-        tag=TAG,
-    )
+    @describe_task("Download the plan to apply", {(200, RAW): BINARY}, name="agent_get_plan")
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """The approved plan, for an apply on another member than the plan."""
         plan = saved_plan(find_hold(call.agent, claim_id, generation))
@@ -203,13 +151,11 @@ class TaskPlan(AgentEndpoint):
 
 
 class TaskPlanJson(AgentEndpoint):
-    @describe(
+    @describe_task(
         "Upload the plan as JSON",
         {200: schemas.PlanResources},
         body={"type": "object"},
-        problems=LATE,
         name="agent_put_plan_json",
-        tag=TAG,
     )
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """The output of `terraform show -json`, redacted by the agent. Approvers read it. Stored
@@ -227,16 +173,7 @@ class TaskPlanJson(AgentEndpoint):
 
 
 class TaskState(AgentEndpoint):
-    @describe(
-        "Upload a rescued state",
-        {200: schemas.StateAnswer},
-        body={"type": "string", "format": "binary"},
-        media=RAW,
-        headers=[DIGEST_HEADER],
-        problems=LATE,
-        name="agent_put_state",
-        tag=TAG,
-    )
+    @describe_upload("Upload a rescued state", {200: schemas.StateAnswer}, name="agent_put_state")
     def put(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """The Terraform state that the backend of an apply did not accept (errored.tfstate). Send
         it before the result or after a restart of the agent. Accepted also for a generation that is
@@ -257,13 +194,7 @@ class TaskState(AgentEndpoint):
 
 
 class TaskSource(AgentEndpoint):
-    @describe(
-        "Download the source",
-        {(200, RAW): {"type": "string", "format": "binary"}},
-        problems=LATE,
-        name="agent_get_source",
-        tag=TAG,
-    )
+    @describe_task("Download the source", {(200, RAW): BINARY}, name="agent_get_source")
     def get(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """A tar.gz, whose sha256 the work order names."""
         hold = find_hold(call.agent, claim_id, generation)
@@ -277,13 +208,11 @@ class TaskSource(AgentEndpoint):
 
 
 class TaskResultEndpoint(AgentEndpoint):
-    @describe(
+    @describe_task(
         "Report the result",
         {200: schemas.SettledAnswer},
         body=schemas.RESULT,
-        problems=LATE,
         name="agent_task_result",
-        tag=TAG,
     )
     def post(self, call: AgentCall, claim_id: int, generation: int) -> HttpResponse:
         """A repeated result gets the same answer. A late result changes nothing and is recorded as

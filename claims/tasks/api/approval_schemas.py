@@ -5,7 +5,7 @@ from rest_framework import serializers
 from claims.allocation.api import schemas
 from claims.allocation.api.schemas import BIGINT, REASON, Json, Shape, body
 from claims.tasks.approvals.lost_apply import SETTLED
-from claims.tasks.approvals.services import MOST
+from claims.tasks.approvals.services import MAX_VOTES
 
 DIGEST: Json = {
     "type": "string",
@@ -31,7 +31,8 @@ VERDICT: Json = body(
     comment=COMMENT,
 )
 BULK_BODY: Json = body(
-    ("decisions",), decisions={"type": "array", "items": VERDICT, "minItems": 1, "maxItems": MOST}
+    ("decisions",),
+    decisions={"type": "array", "items": VERDICT, "minItems": 1, "maxItems": MAX_VOTES},
 )
 SETTLE_BODY: Json = body(
     ("what", "reason"),
@@ -56,7 +57,7 @@ TERRAFORM: Json = {
 }
 
 
-class SaidAnswer(Shape):
+class VoteAnswer(Shape):
     by = serializers.CharField()
     is_yes = serializers.BooleanField()
     counts = serializers.BooleanField(help_text="The approval counts at this moment.")
@@ -95,7 +96,7 @@ class PlanAnswer(Shape):
     needed = serializers.IntegerField(help_text="Required approvals.")
     given = serializers.IntegerField(help_text="Approvals that count at this moment.")
     may_own = serializers.BooleanField(help_text="The requester may approve.")
-    approvals = SaidAnswer(many=True)
+    approvals = VoteAnswer(many=True)
 
 
 class PendingAnswer(Shape):

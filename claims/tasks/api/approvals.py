@@ -12,12 +12,12 @@ from claims.allocation.api.claims import read_pool
 from claims.allocation.api.permissions import require_all, require_on_claim
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.api.actions import Body
+from claims.lifecycle.api.actions import Body, describe_action, read_reason
 from claims.lifecycle.api.bulk import read_items, show_item
-from claims.tasks.api import approval_schemas as said
+from claims.tasks.api import approval_schemas
 from claims.tasks.approvals.reservations import extend_reservation, move_reserved, plan_again
-from claims.tasks.approvals.services import MOST as LONGEST_BULK
 from claims.tasks.approvals.services import (
+    MAX_VOTES,
     ApprovalResult,
     ApprovalVote,
     apply_votes,
@@ -25,12 +25,19 @@ from claims.tasks.approvals.services import (
     reject_plan,
 )
 from claims.tasks.files.sealed_files import iterate_file
-from claims.tasks.plans.selectors import InboxPosition, PlanView, list_pending, view_plan
+from claims.tasks.plans.selectors import (
+    InboxPosition,
+    PendingPlan,
+    PlanView,
+    list_pending,
+    view_plan,
+)
+from pools.config.durations import DAY
 from pools.config.parsing import Faults, read_duration, read_flag, read_mapping
 from pools.config.parsing import read_integer as read_number
 from pools.config.parsing import read_text as read_words
-from pools.http.endpoint import MOST as LONGEST_PAGE
 from pools.http.endpoint import (
+    MAX_PAGE_SIZE,
     PAGES,
     describe,
     in_query,
@@ -38,13 +45,13 @@ from pools.http.endpoint import (
     pages_of,
     read_integer,
     read_text,
+    show,
 )
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from project.kernel.errors import BerthError, Forbidden, Invalid, NotFound, wrong_field
+from project.kernel.http.api_base import BIGINT
 
 TAG = "approvals"
-DAY = 86400.0
-BIGINT = (1 << 63) - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DIGEST_LENGTH = 64
 VIA = "api"
@@ -64,58 +71,36 @@ class ApprovalEndpoint(LeanEndpoint):
         service(claim_id=claim_id, **values)
         return answer(view_claim(claim_id).as_dict())
 
+    def decide(
+        self, call: FastRequest, claim_id: int, service: Callable[..., Any], *required: str
+    ) -> HttpResponse:
+        body = Body(call, "digest", "comment", required=("digest", *required))
+        digest, comment = body.text("digest", DIGEST_LENGTH), body.text("comment")
+        body.check()
+        by = call.identity
+        return self.act(
+            call, claim_id, "decide", service, digest=digest, by=by, comment=comment, via=VIA
+        )
+
 
 class ClaimApprove(ApprovalEndpoint):
-    @describe(
-        "Approve",
-        {200: schemas.ClaimAnswer},
-        body=said.APPROVE_BODY,
-        problems=(409, 422),
-        name="approve_plan",
-        tag=CLAIMS,
-    )
+    @describe_action("Approve", approval_schemas.APPROVE_BODY, "approve_plan", 422)
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Approve the plan of this digest. The last required approval starts the apply. A late call
         gets 409, which names the earlier decision.
         """
-        body = Body(call, "digest", "comment", required=("digest",))
-        digest, comment = body.text("digest", DIGEST_LENGTH), body.text("comment")
-        body.check()
-        by = call.identity
-        return self.act(
-            call, claim_id, "decide", approve_plan, digest=digest, by=by, comment=comment, via=VIA
-        )
+        return self.decide(call, claim_id, approve_plan)
 
 
 class ClaimReject(ApprovalEndpoint):
-    @describe(
-        "Reject",
-        {200: schemas.ClaimAnswer},
-        body=said.REJECT_BODY,
-        problems=(409,),
-        name="reject_plan",
-        tag=CLAIMS,
-    )
+    @describe_action("Reject", approval_schemas.REJECT_BODY, "reject_plan")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Reject the plan of this digest, with a comment. The claim ends."""
-        body = Body(call, "digest", "comment", required=("digest", "comment"))
-        digest, comment = body.text("digest", DIGEST_LENGTH), body.text("comment")
-        body.check()
-        by = call.identity
-        return self.act(
-            call, claim_id, "decide", reject_plan, digest=digest, by=by, comment=comment, via=VIA
-        )
+        return self.decide(call, claim_id, reject_plan, "comment")
 
 
 class ClaimExtend(ApprovalEndpoint):
-    @describe(
-        "Extend",
-        {200: schemas.ClaimAnswer},
-        body=said.EXTEND_BODY,
-        problems=(409, 422),
-        name="extend_plan",
-        tag=CLAIMS,
-    )
+    @describe_action("Extend", approval_schemas.EXTEND_BODY, "extend_plan", 422)
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Extend the decision deadline, up to 30 days from now."""
         body = Body(call, "for", "reason", required=("for", "reason"))
@@ -128,46 +113,31 @@ class ClaimExtend(ApprovalEndpoint):
 
 
 class ClaimPlanAgain(ApprovalEndpoint):
-    @describe(
-        "Plan again",
-        {200: schemas.ClaimAnswer},
-        body=WHY,
-        problems=(409,),
-        name="plan_again",
-        tag=CLAIMS,
-    )
+    @describe_action("Plan again", WHY, "plan_again")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Discard the waiting plan and its approvals, and plan again."""
-        body = Body(call, "reason", required=("reason",))
-        reason = body.text("reason")
-        body.check()
-        return self.act(call, claim_id, "replan", plan_again, reason=reason)
+        return self.act(call, claim_id, "replan", plan_again, reason=read_reason(call))
 
 
 class ClaimMove(ApprovalEndpoint):
-    @describe(
-        "Move", {200: schemas.ClaimAnswer}, body=WHY, problems=(409,), name="move_plan", tag=CLAIMS
-    )
+    @describe_action("Move", WHY, "move_plan")
     def post(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """Reserve a slot on another member. The plan and its approvals stay."""
-        body = Body(call, "reason", required=("reason",))
-        reason = body.text("reason")
-        body.check()
-        return self.act(call, claim_id, "replan", move_reserved, reason=reason)
+        return self.act(call, claim_id, "replan", move_reserved, reason=read_reason(call))
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
 class ClaimPlan(LeanEndpoint):
-    @describe("Plan of a claim", {200: said.PlanAnswer}, name="get_plan", tag=CLAIMS)
+    @describe("Plan of a claim", {200: approval_schemas.PlanAnswer}, name="get_plan", tag=CLAIMS)
     def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """The current or last plan, with its approvals."""
-        return answer(find_plan(call, claim_id).as_dict())
+        return answer(show_plan(find_plan(call, claim_id)))
 
 
 class ClaimPlanJson(LeanEndpoint):
-    @describe("Plan as JSON", {200: said.TERRAFORM}, name="get_plan_json", tag=CLAIMS)
+    @describe("Plan as JSON", {200: approval_schemas.TERRAFORM}, name="get_plan_json", tag=CLAIMS)
     def get(self, call: FastRequest, claim_id: int) -> HttpResponseBase:
         """In Terraform's format, without sensitive values."""
         plan = find_plan(call, claim_id)
@@ -182,7 +152,7 @@ class ClaimPlanJson(LeanEndpoint):
 class ClaimPlanFile(LeanEndpoint):
     @describe(
         "Download the saved plan",
-        {(200, "application/octet-stream"): said.RAW},
+        {(200, "application/octet-stream"): approval_schemas.RAW},
         name="get_plan_file",
         tag=CLAIMS,
     )
@@ -201,7 +171,7 @@ class ClaimPlanFile(LeanEndpoint):
 class ApprovalList(LeanEndpoint):
     @describe(
         "List waiting plans",
-        {200: pages_of(said.PendingAnswer)},
+        {200: pages_of(approval_schemas.PendingAnswer)},
         query=[
             *PAGES,
             in_query("pool", "Only plans of this pool."),
@@ -213,7 +183,7 @@ class ApprovalList(LeanEndpoint):
     )
     def get(self, call: FastRequest) -> HttpResponse:
         """All plans that wait for a decision in readable pools, the earliest deadline first."""
-        limit = read_integer(call, "limit", high=LONGEST_PAGE) or 50
+        limit = read_integer(call, "limit", high=MAX_PAGE_SIZE) or 50
         found = list_pending(
             call.identity.visible_pools(),
             pool_id=read_pool(call.identity, call),
@@ -225,14 +195,14 @@ class ApprovalList(LeanEndpoint):
         if len(found) > limit:
             last = found[limit - 1]
             cursor = f"{(last.expires_at - EPOCH) // timedelta(microseconds=1)}-{last.claim_id}"
-        return answer(page_of(call, [pending.as_dict() for pending in found[:limit]], cursor))
+        return answer(page_of(call, list(map(show_pending, found[:limit])), cursor))
 
 
 class BulkDecide(LeanEndpoint):
     @describe(
         "Decide on several plans",
         {200: schemas.BulkAnswer},
-        body=said.BULK_BODY,
+        body=approval_schemas.BULK_BODY,
         name="decide_plans",
         tag=TAG,
     )
@@ -240,7 +210,7 @@ class BulkDecide(LeanEndpoint):
         """Each decision succeeds or fails by itself. A plan that destroys or replaces resources
         needs a call of its own.
         """
-        items = [read_vote(item, call) for item in read_items(call, "decisions", LONGEST_BULK)]
+        items = [read_vote(item, call) for item in read_items(call, "decisions", MAX_VOTES)]
         decided = iter(apply_votes([item for item in items if isinstance(item, ApprovalVote)]))
         found = [
             show_decided(item, next(decided)) if isinstance(item, ApprovalVote) else item
@@ -277,6 +247,31 @@ def read_vote(item: object, call: FastRequest) -> ApprovalVote | BerthError:
     except (Forbidden, NotFound) as error:
         return error
     return vote
+
+
+def show_plan(plan: PlanView) -> dict[str, object]:
+    return show(
+        approval_schemas.PlanAnswer,
+        plan,
+        claim=plan.claim_id,
+        has_file=bool(plan.file),
+        has_json=bool(plan.json_file),
+        approvals=[
+            show(approval_schemas.VoteAnswer, vote, by=vote.by_user) for vote in plan.approvals
+        ],
+    )
+
+
+def show_pending(pending: PendingPlan) -> dict[str, object]:
+    held = pending.held_for
+    return show(
+        approval_schemas.PendingAnswer,
+        pending,
+        claim=pending.claim_id,
+        held_for_s=None if held is None else round(held, 1),
+        destroys=pending.plan.destroys,
+        plan=show_plan(pending.plan),
+    )
 
 
 def find_plan(call: FastRequest, claim_id: int) -> PlanView:

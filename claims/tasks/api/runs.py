@@ -5,9 +5,10 @@ from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from claims.allocation.api.claims import LONGEST_WAIT, TAG, read_wait
 from claims.allocation.api.permissions import require_all
 from claims.allocation.selectors import view_claim
-from claims.tasks import run_schemas as shapes
+from claims.tasks import run_schemas
 from claims.tasks.logs.logs import MOST_AT_ONCE, list_runs, read_log, read_text
 from claims.tasks.logs.long_poll import wait_for_log
+from claims.tasks.states.api import show_rescued
 from claims.tasks.states.selectors import list_rescued
 from pools.http.endpoint import describe, in_query, pages_of, read_choices, read_integer
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
@@ -22,21 +23,19 @@ def find_claim(call: FastRequest, claim_id: int) -> None:
 
 
 class RunList(LeanEndpoint):
-    @describe("Runs of a claim", {200: pages_of(shapes.RunAnswer)}, name="list_runs", tag=TAG)
+    @describe("Runs of a claim", {200: pages_of(run_schemas.RunAnswer)}, name="list_runs", tag=TAG)
     def get(self, call: FastRequest, claim_id: int) -> HttpResponse:
         """One run for each generation that an agent has started, oldest first."""
         find_claim(call, claim_id)
-        states = {view.generation: view.as_dict() for view in list_rescued(claim_id)}
-        runs = [
-            run.as_dict() | {"state": states.get(run.generation)} for run in list_runs(claim_id)
-        ]
+        states = {view.generation: show_rescued(view) for view in list_rescued(claim_id)}
+        runs = [run | {"state": states.get(run["generation"])} for run in list_runs(claim_id)]
         return answer({"results": runs, "next": None})
 
 
 class RunLog(LeanEndpoint):
     @describe(
         "Log of a run",
-        {(200, "application/json"): shapes.LogAnswer, (200, "text/plain"): {"type": "string"}},
+        {(200, "application/json"): run_schemas.LogAnswer, (200, "text/plain"): {"type": "string"}},
         query=[
             in_query(
                 "after",

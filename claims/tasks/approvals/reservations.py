@@ -15,6 +15,7 @@ from claims.lifecycle import tasks_sql
 from claims.lifecycle.release import Ending, lock_claim, release_slots
 from claims.statements import repeat
 from claims.states import PENDING
+from pools.config.durations import DAY
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, Refused, wrong_field
 from project.kernel.events.log import record
@@ -22,15 +23,14 @@ from project.kernel.events.notify import publish
 from project.kernel.ui.formatting import rfc3339
 from project.kernel.validation import require_reason
 
-DAY = 86400.0
-LONGEST = 30 * DAY  # from now
+MAX_EXTENSION_SECONDS = 30 * DAY  # from now
 AT_A_TIME = 100
 
 
 def extend_reservation(*, claim_id: int, seconds: float, reason: str) -> ClaimView:
     """Moves the deadline by `seconds`. A deadline that has passed cannot be extended."""
     note = require_reason(reason)
-    if not 1 <= seconds <= LONGEST:
+    if not 1 <= seconds <= MAX_EXTENSION_SECONDS:
         text = f"{seconds:.0f} s are out of range."
         raise wrong_field("seconds", text, "Use a length from 1 second to 30 days.")
     repeat(partial(_extend, claim_id, seconds, note))
@@ -99,7 +99,7 @@ def _extend(claim_id: int, seconds: float, note: str) -> None:
         check_pending(claim)
         row = tasks_sql.extend(claim=claim_id, seconds=seconds)
         assert row is not None  # the claim is locked and pending
-        if tasks_sql.is_too_far(claim=claim_id, longest=LONGEST):
+        if tasks_sql.is_too_far(claim=claim_id, longest=MAX_EXTENSION_SECONDS):
             raise Refused(
                 f"Claim {claim_id} would wait for more than 30 days from now.",
                 code="too_far",

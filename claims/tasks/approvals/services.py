@@ -13,7 +13,6 @@ They are read again when the apply starts (`claims/tasks/runs/start.py`).
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -46,7 +45,7 @@ from project.kernel.events.notify import publish
 from project.kernel.ui.formatting import rfc3339
 from project.kernel.validation import LONGEST_REASON
 
-MOST = 500  # in one call
+MAX_VOTES = 500  # in one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +107,10 @@ def apply_votes(votes: Sequence[ApprovalVote]) -> list[ApprovalResult | BerthErr
     """Each decision succeeds or fails by itself. A plan that destroys or replaces resources needs a
     call of its own, because people do not read each plan of a bulk approval.
     """
-    if len(votes) > MOST:
+    if len(votes) > MAX_VOTES:
         raise Invalid(
-            f"{len(votes)} decisions are too many for one call.", way_out=f"Send at most {MOST}."
+            f"{len(votes)} decisions are too many for one call.",
+            way_out=f"Send at most {MAX_VOTES}.",
         )
     return [_apply_vote(vote) for vote in votes]
 
@@ -328,25 +328,12 @@ def _answer_decided(
     if claim.state == "ended" and claim.outcome == "rejected" and no is not None:
         if not is_yes and no.user_id == by.user_id:
             return ApprovalResult("ended", approval.needed, len(yes))
-        raise _lost_to(
-            claim,
-            "rejected",
-            f"was rejected by {no.by_user} at {no.at:%H:%M:%S} UTC: {no.comment}",
-            by=no.by_user,
-            at=no.at,
-        )
+        raise _lost_to(claim, "rejected", f"was {_describe_vote('rejected', no)}: {no.comment}", no)
     if claim.step == "apply" and yes and plan is not None:
         is_same = bytes(plan.digest).hex() == digest.strip().lower()
         if is_yes and is_same and any(row.user_id == by.user_id for row in yes):
             return ApprovalResult(claim.state, approval.needed, len(yes))
-        last = yes[-1]
-        raise _lost_to(
-            claim,
-            "approved",
-            f"was approved by {last.by_user} at {last.at:%H:%M:%S} UTC",
-            by=last.by_user,
-            at=last.at,
-        )
+        raise _lost_to(claim, "approved", f"was {_describe_vote('approved', yes[-1])}", yes[-1])
     if claim.state == "ended" and claim.outcome == "expired":
         raise _lost_to(claim, "expired", "has expired: no decision was made in time")
     if claim.state == "ended":
@@ -360,10 +347,17 @@ def _answer_decided(
     )
 
 
+def _describe_vote(what: str, vote: tasks_sql.ApprovalsOfRow) -> str:
+    return f"{what} by {vote.by_user} at {vote.at:%H:%M:%S} UTC"
+
+
 def _lost_to(
-    claim: claims_sql.LockClaimRow, code: str, text: str, by: str = "", at: datetime | None = None
+    claim: claims_sql.LockClaimRow,
+    code: str,
+    text: str,
+    vote: tasks_sql.ApprovalsOfRow | None = None,
 ) -> Conflict:
-    data: dict[str, Any] = {} if at is None else {"by": by, "at": rfc3339(at)}
+    data: dict[str, Any] = {} if vote is None else {"by": vote.by_user, "at": rfc3339(vote.at)}
     return Conflict(
         f"Claim {claim.id} {text}.",
         code=code,

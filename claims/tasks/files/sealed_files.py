@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, cast
@@ -27,7 +27,9 @@ from project.kernel.security.encryption import is_current, seal, unseal
 ALIAS = "sealed"
 KINDS = ("plan", "json", "outline", "source", "state")
 FRAME = 1 << 20  # bytes of a piece: encrypting piece by piece keeps a large file in memory once
-PIECE = struct.Struct(">II")  # inside each encrypted piece: its number and the number of pieces
+PIECE_HEADER = struct.Struct(
+    ">II"
+)  # inside each encrypted piece: its number and the number of pieces
 LENGTH = struct.Struct(">I")  # before each encrypted piece
 NAME = re.compile(r"[0-9a-z][0-9a-z-]{0,120}")
 
@@ -104,18 +106,7 @@ def iterate_file(name: object) -> Iterator[bytes]:
     """Reads piece by piece, so that a large file is never in memory as a whole. Raises at once for
     a missing file.
     """
-    return _read_pieces(_open(name))
-
-
-def _read_pieces(file: "File[bytes]") -> Iterator[bytes]:
-    with file:
-        number = count = 0
-        while head := file.read(LENGTH.size):
-            (length,) = LENGTH.unpack(head)
-            count, piece = open_piece(file.read(length), number)
-            yield piece
-            number += 1
-        check_whole(number, count)
+    return unseal_pieces(split_pieces(_open(name)))
 
 
 def _open(name: object) -> "File[bytes]":
@@ -133,8 +124,7 @@ def _open(name: object) -> "File[bytes]":
 
 def read_file(name: object) -> bytes:
     """`name`: a text, or the file field of a model."""
-    with _open(name) as file:
-        return unseal_pieces(file.read())
+    return b"".join(iterate_file(name))
 
 
 def delete_file(name: object) -> None:
@@ -153,13 +143,12 @@ def reseal_file(name: str, rename: Callable[[str, str], bool]) -> bool:
     """
     where = storage()
     try:
-        with where.open(name) as file:
-            sealed = file.read()
+        pieces = list(split_pieces(where.open(name)))
     except FileNotFoundError:
         return False
-    if all(is_current(piece) for piece in split_pieces(sealed)):
+    if all(map(is_current, pieces)):
         return False
-    resealed = b"".join(iterate_sealed(unseal_pieces(sealed)))
+    resealed = b"".join(iterate_sealed(b"".join(unseal_pieces(pieces))))
     if isinstance(where, DurableStorage):
         where.replace(name, resealed)
         return True
@@ -173,7 +162,7 @@ def reseal_file(name: str, rename: Callable[[str, str], bool]) -> bool:
 def iterate_sealed(data: bytes) -> Iterator[bytes]:
     count = max(1, -(-len(data) // FRAME))
     for i in range(count):
-        piece = seal(PIECE.pack(i, count) + data[i * FRAME : (i + 1) * FRAME])
+        piece = seal(PIECE_HEADER.pack(i, count) + data[i * FRAME : (i + 1) * FRAME])
         yield LENGTH.pack(len(piece)) + piece
 
 
@@ -210,46 +199,27 @@ class SealedStream(io.RawIOBase):
         return len(part)
 
 
-def unseal_pieces(sealed: bytes) -> bytes:
-    found = bytearray()
+def split_pieces(file: "File[bytes]") -> Iterator[bytes]:
+    """The encrypted pieces. Closes the file at its end."""
+    with file:
+        while len(head := file.read(LENGTH.size)) == LENGTH.size:
+            yield file.read(*LENGTH.unpack(head))
+
+
+def unseal_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
     number = count = 0
-    for piece in split_pieces(sealed):
-        count, plain = open_piece(piece, number)
-        found += plain
-        number += 1
-    check_whole(number, count)
-    return bytes(found)
-
-
-def open_piece(piece: bytes, number: int) -> tuple[int, bytes]:
-    """Returns the number of all pieces, and the decrypted data."""
-    plain = unseal(piece)
-    i, count = PIECE.unpack_from(plain)
-    if i != number:
-        raise NotFound(
-            "The pieces of this file are in the wrong order.",
-            code="file_broken",
-            way_out="Restore it from a backup.",
-        )
-    return count, plain[PIECE.size :]
-
-
-def check_whole(number: int, count: int) -> None:
+    for number, piece in enumerate(pieces, 1):
+        plain = unseal(piece)
+        i, count = PIECE_HEADER.unpack_from(plain)
+        if i != number - 1:
+            raise _broken("The pieces of this file are in the wrong order.")
+        yield plain[PIECE_HEADER.size :]
     if not number or number != count:
-        raise NotFound(
-            "A part of this file is missing.",
-            code="file_broken",
-            way_out="Restore it from a backup.",
-        )
+        raise _broken("A part of this file is missing.")
 
 
-def split_pieces(sealed: bytes) -> Iterator[bytes]:
-    at = 0
-    while at + LENGTH.size <= len(sealed):
-        (length,) = LENGTH.unpack_from(sealed, at)
-        at += LENGTH.size
-        yield sealed[at : at + length]
-        at += length
+def _broken(text: str) -> NotFound:
+    return NotFound(text, code="file_broken", way_out="Restore it from a backup.")
 
 
 def list_shelves() -> Iterator[str]:

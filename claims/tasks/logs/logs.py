@@ -19,14 +19,8 @@ from django.db import transaction
 
 from claims.tasks.failure_hints import way_out
 from claims.tasks.logs import logs_sql
-from project.kernel.errors import (
-    Conflict,
-    FieldError,
-    Invalid,
-    NotFound,
-    TooMany,
-    wrong_field,
-)
+from pools.config.parsing import Faults, Integer, field_path
+from project.kernel.errors import Conflict, Invalid, NotFound, TooMany, wrong_field
 from project.kernel.events.log import record
 from project.kernel.security.encryption import seal, unseal
 
@@ -48,6 +42,10 @@ class Piece:
     seq: int
     text: str
     left_out: int = 0  # bytes before this piece that the agent dropped
+
+
+NO_PIECE = Piece(0, "")  # in place of a faulty one, until the faults are raised
+SEQ, LEFT_OUT = Integer(0, 2**31 - 2), Integer(0, 2**53)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,50 +70,6 @@ class LogPage:
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    claim_id: int
-    generation: int
-    step: str
-    member_id: int
-    member: str
-    place: str
-    started_at: datetime
-    ended_at: datetime | None
-    outcome: str
-    code: str
-    reason: str
-    exit_code: int | None
-    facts: dict[str, Any]
-    log_next: int
-    log_bytes: int
-    log_lines: int
-    log_left_out: int
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "generation": self.generation,
-            "step": self.step,
-            "member_id": self.member_id,
-            "member": self.member,
-            "place": self.place,
-            "started_at": self.started_at,
-            "ended_at": self.ended_at,
-            "outcome": self.outcome,
-            "code": self.code,
-            "reason": self.reason,
-            "way_out": way_out(self.code),
-            "exit_code": self.exit_code,
-            "facts": self.facts,
-            "log": {
-                "next": self.log_next,
-                "bytes": self.log_bytes,
-                "lines": self.log_lines,
-                "left_out": self.log_left_out,
-            },
-        }
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -150,9 +104,23 @@ def add_log(
                 way_out="Send head and tail, with the number of bytes in between as left_out.",
                 next=state.log_next,
             )
-        added = _add(claim_id, generation, member_id, new, packed, size, most + SLACK)
+        lines = [piece.text.count("\n") for piece in new]
+        left_out = sum(piece.left_out for piece in new)
+        added = logs_sql.add(
+            claim=claim_id,
+            generation=generation,
+            member=member_id,
+            first=state.log_next,
+            bytes=size,
+            lines=sum(lines),
+            left_out=left_out,
+            most=most + SLACK,
+            datas=[packed[piece.seq] for piece in new],
+            befores=[sum(lines[:i]) for i in range(len(new))],
+            each=lines,
+            sizes=[size_of(piece) for piece in new],
+        )
         if added is not None:
-            left_out = sum(piece.left_out for piece in new)
             if left_out and not added.left_out_before:
                 _notify_limit(claim_id, generation, member_id, state, most)
             return added.next or 0
@@ -171,53 +139,32 @@ def read_pieces(body: object) -> list[Piece]:
     items = body.get("chunks", [body])
     if not isinstance(items, list) or not 1 <= len(items) <= MOST_AT_ONCE:
         raise wrong_field("chunks", f"This is not a list of 1 to {MOST_AT_ONCE} pieces.")
-    found: list[Piece] = []
-    faults: list[FieldError] = []
-    for i, item in enumerate(items):
-        where = f"chunks[{i}]." if "chunks" in body else ""
-        piece = _read_piece(item, where, faults)
-        if piece is not None:
-            found.append(piece)
-    if not faults and sorted({piece.seq for piece in found}) != sorted(
-        piece.seq for piece in found
-    ):
-        faults.append(FieldError("chunks", "Two pieces have one number.", "Send each piece once."))
-    if faults:
-        raise Invalid(fields=faults)
+    faults = Faults()
+    found = [
+        _read_piece(item, f"chunks[{i}]" if "chunks" in body else "", faults)
+        for i, item in enumerate(items)
+    ]
+    if not faults.found and len({piece.seq for piece in found}) < len(found):
+        faults.add("chunks", "Two pieces have one number.", "Send each piece once.")
+    faults.raise_if_any()
     return found
 
 
-def _read_piece(item: object, where: str, faults: list[FieldError]) -> Piece | None:
+def _read_piece(item: object, where: str, faults: Faults) -> Piece:
     if not isinstance(item, dict):
-        faults.append(
-            FieldError(
-                where.rstrip("."), "This is not an object.", 'Send {"seq": 0, "text": "..."}.'
-            )
-        )
-        return None
-    before = len(faults)
-    for name, value, most in (
-        ("seq", item.get("seq"), 2**31 - 2),
-        ("left_out", item.get("left_out") or 0, 2**53),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            faults.append(FieldError(f"{where}{name}", "This is not a whole number from 0 on."))
+        faults.add(where, "This is not an object.", 'Send {"seq": 0, "text": "..."}.')
+        return NO_PIECE
+    seq = SEQ.read(item.get("seq"), field_path(where, "seq"), faults)
+    left_out = LEFT_OUT.read(item.get("left_out") or 0, field_path(where, "left_out"), faults)
     text = item.get("text")
     if not isinstance(text, str):
-        faults.append(FieldError(f"{where}text", "This is not a text."))
+        faults.add(field_path(where, "text"), "This is not a text.")
     elif len(text.encode("utf-8", "replace")) > CHUNK_BYTES:
-        faults.append(
-            FieldError(
-                f"{where}text",
-                f"This is more than {CHUNK_BYTES} bytes.",
-                "Send it in several pieces.",
-            )
-        )
-    return (
-        None
-        if len(faults) > before
-        else Piece(item["seq"], item["text"], item.get("left_out") or 0)
-    )
+        fault = f"This is more than {CHUNK_BYTES} bytes."
+        faults.add(field_path(where, "text"), fault, "Send it in several pieces.")
+    elif seq is not None and left_out is not None:
+        return Piece(seq, text, left_out)
+    return NO_PIECE
 
 
 def size_of(piece: Piece) -> int:
@@ -235,32 +182,6 @@ def pack(piece: Piece) -> bytes:
 def unpack(data: bytes) -> tuple[str, int]:
     plain = zlib.decompress(unseal(data))
     return plain[PREFIX:].decode("utf-8", "replace"), int.from_bytes(plain[:PREFIX], "big")
-
-
-def _add(
-    claim_id: int,
-    generation: int,
-    member_id: int,
-    new: Sequence[Piece],
-    packed: dict[int, bytes],
-    size: int,
-    most: int,
-) -> logs_sql.AddRow | None:
-    lines = [piece.text.count("\n") for piece in new]
-    return logs_sql.add(
-        claim=claim_id,
-        generation=generation,
-        member=member_id,
-        first=new[0].seq,
-        bytes=size,
-        lines=sum(lines),
-        left_out=sum(piece.left_out for piece in new),
-        most=most,
-        datas=[packed[piece.seq] for piece in new],
-        befores=[sum(lines[:i]) for i in range(len(new))],
-        each=lines,
-        sizes=[size_of(piece) for piece in new],
-    )
 
 
 def _state_of(claim_id: int, generation: int, member_id: int | None = None) -> logs_sql.StateRow:
@@ -292,7 +213,7 @@ def _notify_limit(
         )
 
 
-class Flow:
+class LogRateLimit:
     """Rate limit of the log bytes of each member, in the memory of the process. Agents send
     rejected pieces again.
     """
@@ -302,7 +223,7 @@ class Flow:
         self._levels: OrderedDict[int, tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, member_id: int, size: int) -> None:
+    def count(self, member_id: int, size: int) -> None:
         now = time.monotonic()
         with self._lock:
             left, then = self._levels.pop(member_id, (self.size, now))
@@ -320,15 +241,15 @@ class Flow:
             )
 
 
-flow = Flow()
+log_rate_limit = LogRateLimit()
 
 
 # Reading ------------------------------------------------------------------------------------------
 
 
-def list_runs(claim_id: int) -> list[RunView]:
-    """The runs of a claim, oldest first."""
-    return [_run_of(row) for row in logs_sql.runs(claim=claim_id)]
+def list_runs(claim_id: int) -> list[dict[str, Any]]:
+    """The runs of a claim as the API shows them, oldest first."""
+    return [_show_run(row) for row in logs_sql.runs(claim=claim_id)]
 
 
 def read_log(
@@ -391,8 +312,11 @@ def _chunk_of(row: logs_sql.PiecesRow) -> StoredLogPiece:
     return StoredLogPiece(row.seq, row.first_line, row.lines, text, left_out, row.at)
 
 
-def _run_of(row: logs_sql.RunsRow) -> RunView:
+def _show_run(row: logs_sql.RunsRow) -> dict[str, Any]:
+    run = row._asdict()
+    del run["claim_id"]
     facts: dict[str, Any] = json.loads(row.facts)
     for internal in ("files", "log_limit"):
         facts.pop(internal, None)
-    return RunView(**(row._asdict() | {"facts": facts}))
+    log = {name: run.pop(f"log_{name}") for name in ("next", "bytes", "lines", "left_out")}
+    return run | {"facts": facts, "way_out": way_out(row.code), "log": log}

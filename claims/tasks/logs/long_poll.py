@@ -19,7 +19,7 @@ async def find_changed(connection: Connection, waiting: Iterable[Followed]) -> I
         "generations": [f[1] for f in known],
         "nexts": [f[2] for f in known],
     }
-    cursor = await connection.execute(logs_sql.statements.texts["grown"], values, prepare=True)  # type: ignore[arg-type]
+    cursor = await connection.execute(logs_sql.statements.texts["grown"], values, prepare=True)
     return [(row[0], row[1], row[2]) for row in await cursor.fetchall()]
 
 

@@ -8,15 +8,19 @@ from django.http import HttpResponse
 from django.shortcuts import render
 
 from claims.allocation.claim_view import ClaimView
-from claims.lifecycle.pages.claim_dialogs import affected, claim_for, describe_places
+from claims.lifecycle.pages.claim_dialogs import affected, claim_for, describe_slots
 from claims.states import PENDING
-from claims.tasks.approvals.reservations import extend_reservation, move_reserved, plan_again
-from claims.tasks.approvals.services import approve_plan, reject_plan
+from claims.tasks.approvals.reservations import (
+    MAX_EXTENSION_SECONDS,
+    extend_reservation,
+    move_reserved,
+    plan_again,
+)
+from claims.tasks.approvals.services import ApprovalResult, approve_plan, reject_plan
 from claims.tasks.pages.approval_panel import describe_effect, must_read, why_not_approve
 from claims.tasks.plans.selectors import PlanView, view_plan
-from pools.access.permissions import Identity
-from pools.config.durations import parse_duration
 from pools.pages.base import PageRequest, confirm, signed_in
+from pools.pages.length import length_field, read_length
 from project.kernel.errors import BerthError, Conflict, Forbidden, NotFound, wrong_field
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import (
@@ -29,6 +33,7 @@ from project.kernel.ui.confirm import (
 )
 
 PANEL = "decide-said"  # the element that shows the errors of the panel
+EXTEND_BY = length_field("4h", label="Extend by")
 
 
 def plan_for(claim: ClaimView) -> PlanView:
@@ -55,7 +60,7 @@ def approve(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id, "decide")
     found = plan_for(claim)
     question = Question(
-        title=f"Approve the plan of {claim.workspace or claim.id}",
+        title=f"Approve the plan of {claim.name}",
         verb="Approve and apply" if found.given + 1 >= found.needed else "Approve",
         href=request.path,
         intro=f"{counts_words(found)}. {describe_effect(claim, found)}",
@@ -66,53 +71,41 @@ def approve(request: PageRequest, claim_id: int) -> HttpResponse:
         facts=[
             ("Plan", found.digest[:12]),
             (
-                "Guaranteed",
+                "Guarantee",
                 "the approval is valid for this plan only; if the plan changes, approvals are void",
             ),
         ],
         reason="none",
-        typed=(claim.workspace or str(claim.id)) if found.destroys else "",
+        typed=claim.name if found.destroys else "",
         is_dangerous=found.destroys,
         nothing=not_pending(claim) or why_not_approve(request.identity, claim, found),
     )
 
-    def perform(given: ConfirmInput) -> Done:
-        return confirm_approval(
-            claim, given.values["digest"], request.identity, given.values["comment"]
+    def perform(digest: str, comment: str) -> Done:
+        if is_panel(request) and found.destroys and not request.POST.get("read"):
+            raise wrong_field(
+                "read",
+                f"You have not confirmed that you read the {must_read(found)}.",
+                "Tick the box, then approve.",
+            )
+        decided = approve_plan(
+            claim_id=claim.id, digest=digest, by=request.identity, comment=comment
         )
+        return confirm_approval(claim, decided)
 
-    if is_panel(request):
-        return answer_panel(request, lambda: approve_from_panel(request, claim, found))
-    return confirm(request, question, perform, "approvals")
-
-
-def approve_from_panel(request: PageRequest, claim: ClaimView, found: PlanView) -> Done:
-    if found.destroys and not request.POST.get("read"):
-        raise wrong_field(
-            "read",
-            f"You have not confirmed that you read the {must_read(found)}.",
-            "Tick the box, then approve.",
-        )
-    return confirm_approval(
-        claim,
-        request.POST.get("digest", ""),
-        request.identity,
-        request.POST.get("comment", "").strip()[:500],
-    )
+    return decide(request, question, perform)
 
 
-def confirm_approval(claim: ClaimView, digest: str, by: Identity, comment: str) -> Done:
-    decided = approve_plan(claim_id=claim.id, digest=digest, by=by, comment=comment, via="browser")
-    name = claim.workspace or str(claim.id)
+def confirm_approval(claim: ClaimView, decided: ApprovalResult) -> Done:
     left = decided.needed - decided.given
     if left > 0:
         return Done(
-            f"Your approval of {name} is recorded: {decided.given} of {decided.needed}. "
+            f"Your approval of {claim.name} is recorded: {decided.given} of {decided.needed}. "
             f"{formatting.plural(left, 'more is', 'more are')} required."
         )
     if decided.state == "bound":
-        return Done(f"{name} is approved: its apply starts.")
-    return Done(f"{name} is approved: the claim goes first in the queue for a slot.")
+        return Done(f"{claim.name} is approved: its apply starts.")
+    return Done(f"{claim.name} is approved: the claim goes first in the queue for a slot.")
 
 
 @signed_in
@@ -120,7 +113,7 @@ def reject(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id, "decide")
     found = plan_for(claim)
     question = Question(
-        title=f"Reject the plan of {claim.workspace or claim.id}",
+        title=f"Reject the plan of {claim.name}",
         verb="Reject",
         href=request.path,
         intro="Nothing is applied. The claim ends and its slot is released.",
@@ -128,7 +121,7 @@ def reject(request: PageRequest, claim_id: int) -> HttpResponse:
             affected(
                 claim,
                 ("rejected", "rejected"),
-                describe_places(claim) if claim.holds else "its plan",
+                describe_slots(claim) if claim.holds else "its plan",
             )
         ],
         fields=[Field("digest", "", "hidden", found.digest)],
@@ -140,20 +133,10 @@ def reject(request: PageRequest, claim_id: int) -> HttpResponse:
     )
 
     def perform(digest: str, comment: str) -> Done:
-        reject_plan(
-            claim_id=claim.id, digest=digest, by=request.identity, comment=comment, via="browser"
-        )
-        return Done(f"The plan of {claim.workspace or claim.id} was rejected.")
+        reject_plan(claim_id=claim.id, digest=digest, by=request.identity, comment=comment)
+        return Done(f"The plan of {claim.name} was rejected.")
 
-    if is_panel(request):
-        comment = request.POST.get("comment", "").strip()[:500]
-        return answer_panel(request, lambda: perform(request.POST.get("digest", ""), comment))
-    return confirm(
-        request,
-        question,
-        lambda given: perform(given.values["digest"], given.reason),
-        "approvals",
-    )
+    return decide(request, question, perform)
 
 
 def counts_words(found: PlanView) -> str:
@@ -169,9 +152,21 @@ def is_panel(request: PageRequest) -> bool:
     return request.method == "POST" and request.headers.get("HX-Target") == PANEL
 
 
-def answer_panel(request: PageRequest, act: Callable[[], Done]) -> HttpResponse:
+def decide(
+    request: PageRequest, question: Question, perform: Callable[[str, str], Done]
+) -> HttpResponse:
+    """Shows the dialog and decides on the plan of its digest, with a comment. The panel of the
+    claim needs no dialog and shows errors in its place.
+    """
+
+    def answer_dialog(given: ConfirmInput) -> Done:
+        return perform(given.values["digest"], given.values.get("comment", given.reason))
+
+    if not is_panel(request):
+        return confirm(request, question, answer_dialog, "approvals")
+    comment = request.POST.get("comment", "").strip()[:500]
     try:
-        done = act()
+        done = perform(request.POST.get("digest", ""), comment)
     except (Forbidden, NotFound):
         raise
     except BerthError as error:
@@ -191,31 +186,24 @@ def extend(request: PageRequest, claim_id: int) -> HttpResponse:
     if not request.identity.may("decide", claim.pool_id):
         claim_for(request, claim_id, "claim_any")
     question = Question(
-        title=f"Extend {claim.workspace or claim.id}",
+        title=f"Extend {claim.name}",
         verb="Extend",
         href=request.path,
         intro="The plan waits longer for an approval"
         + (" and its slot stays reserved." if claim.state == "reserved" else "."),
-        fields=[Field("for", "Extend by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True)],
+        fields=[EXTEND_BY],
         nothing=not_pending(claim),
     )
 
     def perform(given: ConfirmInput) -> Done:
         extend_reservation(
-            claim_id=claim.id, seconds=read_length(given.values["for"]), reason=given.reason
+            claim_id=claim.id,
+            seconds=read_length(given, MAX_EXTENSION_SECONDS),
+            reason=given.reason,
         )
-        return Done(f"{claim.workspace or claim.id} waits {given.values['for']} longer.")
+        return Done(f"{claim.name} waits {given.values['for']} longer.")
 
     return confirm(request, question, perform, "approvals")
-
-
-def read_length(text: str) -> float:
-    seconds = parse_duration(text)
-    if seconds is None or seconds <= 0:
-        raise wrong_field(
-            "for", f"{text[:20]} is not a length of time.", "Write it like 90m, 4h or 1d."
-        )
-    return seconds
 
 
 @signed_in
@@ -224,7 +212,7 @@ def again(request: PageRequest, claim_id: int) -> HttpResponse:
     found = view_plan(claim.id)
     loses = f"{formatting.plural(found.given, 'approval')}" if found and found.given else "its plan"
     question = Question(
-        title=f"Plan {claim.workspace or claim.id} again",
+        title=f"Plan {claim.name} again",
         verb="Plan again",
         href=request.path,
         intro=(
@@ -237,7 +225,7 @@ def again(request: PageRequest, claim_id: int) -> HttpResponse:
 
     def perform(given: ConfirmInput) -> Done:
         plan_again(claim_id=claim.id, reason=given.reason)
-        return Done(f"{claim.workspace or claim.id} plans again.")
+        return Done(f"{claim.name} plans again.")
 
     return confirm(request, question, perform, "claims")
 
@@ -246,7 +234,7 @@ def again(request: PageRequest, claim_id: int) -> HttpResponse:
 def move(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id, "claim_any")
     question = Question(
-        title=f"Move {claim.workspace or claim.id}",
+        title=f"Move {claim.name}",
         verb="Move",
         href=request.path,
         intro=(
@@ -258,7 +246,7 @@ def move(request: PageRequest, claim_id: int) -> HttpResponse:
             affected(
                 claim,
                 ("apply_pending", "in another slot"),
-                describe_places(claim) if claim.holds else "",
+                describe_slots(claim) if claim.holds else "",
             )
         ],
         nothing=not_pending(claim),
@@ -267,8 +255,7 @@ def move(request: PageRequest, claim_id: int) -> HttpResponse:
     def perform(given: ConfirmInput) -> Done:
         move_reserved(claim_id=claim.id, reason=given.reason)
         return Done(
-            f"{claim.workspace or claim.id} leaves {describe_places(claim) or 'its place'} and "
-            "gets another slot."
+            f"{claim.name} leaves {describe_slots(claim) or 'its place'} and gets another slot."
         )
 
     return confirm(request, question, perform, "claims")

@@ -2,7 +2,7 @@
 list.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlencode
@@ -14,7 +14,7 @@ from django.utils import timezone
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claims
 from claims.lifecycle.dashboard_queries import count_waiting, in_pools
-from claims.lifecycle.pages.claim_page import find_claim, scope_of
+from claims.lifecycle.pages.claim_page import find_claim, opened_region
 from claims.models import Plan
 from claims.tasks.pages.approval_panel import must_read, percent_left, why_not_approve
 from claims.tasks.pages.plan_page import Entry, entries_of, tree_of
@@ -30,7 +30,7 @@ from project.kernel.errors import NotFound, Unavailable
 from project.kernel.live.regions import OpenedRegion, region
 
 PREVIEWED = 8  # resources in the preview
-MOST = 300  # plans on the page: those with the earliest deadlines
+MAX_PLANS = 300  # plans on the page: those with the earliest deadlines
 SECTIONS = (
     ("Expires within 3 h", timedelta(hours=3)),
     ("Expires within 12 h", timedelta(hours=12)),
@@ -78,8 +78,7 @@ class ApprovalRow:
 
     @property
     def place(self) -> str:
-        slot = self.claim.slots[0] if self.claim.slots else None
-        return f"{slot.member} · {slot.lane} {slot.number}" if slot else ""
+        return self.claim.slots[0].place if self.claim.slots else ""
 
     @property
     def must_read(self) -> str:
@@ -87,7 +86,7 @@ class ApprovalRow:
 
     @property
     def can(self) -> str:
-        found = [] if self.why or self.pending.destroys else ["approve"]
+        found = [] if self.why or self.pending.plan.destroys else ["approve"]
         return " ".join(
             [*found, *(["reject", "extend"] if self.why != "This needs the role approver." else [])]
         )
@@ -101,7 +100,9 @@ class InboxFilter:
     def fits(self, row: ApprovalRow) -> bool:
         if self.pool and row.claim.pool != self.pool:
             return False
-        return self.show == "all" or (not row.why if self.show == "mine" else row.pending.destroys)
+        return self.show == "all" or (
+            not row.why if self.show == "mine" else row.pending.plan.destroys
+        )
 
     def with_(self, **changed: str) -> str:
         values = {"show": self.show, "pool": self.pool} | changed
@@ -116,7 +117,7 @@ def read_filter(query: str) -> InboxFilter:
 
 def list_rows(identity: Identity) -> list[ApprovalRow]:
     """All waiting plans that the identity may see, the earliest deadline first."""
-    found = list_pending(identity.visible_pools(), limit=MOST)
+    found = list_pending(identity.visible_pools(), limit=MAX_PLANS)
     claims = {claim.id: claim for claim in view_claims([pending.claim_id for pending in found])}
     queues, now = count_waiting(), timezone.now()
     rows = []
@@ -179,14 +180,6 @@ def show_preview(request: PageRequest, claim_id: int) -> HttpResponse:
     return page(request, "claims/tasks/approval_preview.html", chosen=claim)
 
 
-def opened(
-    name: str, identity: Identity, argument: str, render: Callable[[], str], every: float
-) -> OpenedRegion:
-    subjects, scope = scope_of(identity)
-    full = f"{name}:{argument}" if argument else name
-    return OpenedRegion(full, f"{full}|{scope}", subjects, render, every)
-
-
 @region("approvals")
 def open_list(identity: Identity, argument: str) -> OpenedRegion | None:
     wanted = read_filter(argument)
@@ -199,11 +192,11 @@ def open_list(identity: Identity, argument: str) -> OpenedRegion | None:
             "sections": sections_of(rows, now),
             "now": now,
             "is_all": not wanted.with_(),
-            "more": max(0, total - MOST),
+            "more": max(0, total - MAX_PLANS),
         }
         return render_to_string("claims/tasks/approval_inbox.html", context)
 
-    return opened("approvals", identity, argument, render, 0.5)
+    return opened_region(identity, "approvals", argument, render)
 
 
 @region("approvals.head")
@@ -218,13 +211,13 @@ def open_head(identity: Identity, argument: str) -> OpenedRegion | None:
         pools = sorted({row.claim.pool for row in rows if row.claim.pool})
         mine, destroying = (
             sum(not row.why for row in rows),
-            sum(row.pending.destroys for row in rows),
+            sum(row.pending.plan.destroys for row in rows),
         )
         return render_to_string(
             "claims/tasks/approval_inbox_head.html",
             {
                 "count": max(len(rows), count_pending(identity.visible_pools()))
-                if len(rows) >= MOST
+                if len(rows) >= MAX_PLANS
                 else len(rows),
                 "mine": mine,
                 "holding": sum(len(row.claim.slots) for row in rows),
@@ -256,7 +249,7 @@ def open_head(identity: Identity, argument: str) -> OpenedRegion | None:
             },
         )
 
-    return opened("approvals.head", identity, argument, render, 1.0)
+    return opened_region(identity, "approvals.head", argument, render, 1.0)
 
 
 @region("approvals.count")
@@ -267,7 +260,7 @@ def open_count(identity: Identity, argument: str) -> OpenedRegion | None:
         count = count_pending(identity.visible_pools())
         return f"<b>{count:,}</b>" if count else ""
 
-    return opened("approvals.count", identity, "", render, 1.0)
+    return opened_region(identity, "approvals.count", "", render, 1.0)
 
 
 @region("approval")
@@ -275,7 +268,6 @@ def open_preview(identity: Identity, argument: str) -> OpenedRegion | None:
     claim = find_claim(identity, argument)
     if claim is None:
         return None
-    _, scope = scope_of(identity)
     claim_id = claim.id
 
     def render() -> str:
@@ -291,11 +283,8 @@ def open_preview(identity: Identity, argument: str) -> OpenedRegion | None:
             context |= preview_context(plan)
         return render_to_string("claims/tasks/approval.html", context)
 
-    return OpenedRegion(
-        f"approval:{claim_id}",
-        f"approval:{claim_id}|{scope}",
-        frozenset({("claim", claim_id)}),
-        render,
+    return opened_region(
+        identity, "approval", str(claim_id), render, subjects=[("claim", claim_id)]
     )
 
 

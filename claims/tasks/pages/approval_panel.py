@@ -4,6 +4,7 @@ off.
 
 from datetime import datetime
 
+from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
@@ -13,6 +14,7 @@ from claims.states import PENDING
 from claims.tasks.plans.selectors import PlanView, view_plan
 from pools.access.permissions import APPROVER, Identity
 from pools.models import Grant, Pool
+from pools.pages.base import explain_missing_role
 from project.kernel.ui import formatting
 
 NAMED = 4  # approvers that the panel names
@@ -31,7 +33,7 @@ def approval_context(identity: Identity, claim: ClaimView) -> dict[str, object]:
     if is_pending and claim.expires_at:
         left = percent_left(found.made_at, claim.expires_at, timezone.now())
     approve_why = why_not_approve(identity, claim, found)
-    reject_why = "" if identity.may("decide", claim.pool_id) else "This needs the role approver."
+    reject_why = explain_missing_role(identity, "decide", claim.pool_id)
     return {
         "plan": found,
         "is_pending": is_pending,
@@ -86,8 +88,8 @@ def describe_disabled(approve_why: str, reject_why: str, to_read: str) -> str:
 
 
 def why_not_approve(identity: Identity, claim: ClaimView, found: PlanView) -> str:
-    if not identity.may("decide", claim.pool_id):
-        return "This needs the role approver."
+    if role := explain_missing_role(identity, "decide", claim.pool_id):
+        return role
     if found.given < found.needed and any(
         a.counts and a.user_id == identity.user_id for a in found.approvals
     ):
@@ -120,11 +122,7 @@ def describe_effect(claim: ClaimView, found: PlanView) -> str:
     elif claim.state == "parked":
         text = "the claim goes first in the queue, and the apply starts in the next free slot"
     else:
-        place = (
-            f"{claim.slots[0].member} · {claim.slots[0].lane} {claim.slots[0].number}"
-            if claim.slots
-            else "its slot"
-        )
+        place = claim.slots[0].place if claim.slots else "its slot"
         text = f"the apply starts at once on {place}"
     drains = describe_drain(claim)
     return (
@@ -149,15 +147,11 @@ def describe_drain(claim: ClaimView) -> str:
 
 def name_approvers(claim: ClaimView, found: PlanView, identity: Identity) -> str:
     """The names of further approvers, the reader first."""
-    here = Grant.objects.filter(
-        Q(pool=None) | Q(pool_id__in=[claim.pool_id] if claim.pool_id else []), role=APPROVER
-    )
-    names = set(here.filter(user__is_active=True).values_list("user__username", flat=True)[:50])
-    names |= set(
-        here.filter(group__user__is_active=True).values_list("group__user__username", flat=True)[
-            :50
-        ]
-    )
+    here = Grant.objects.filter(Q(pool=None) | Q(pool=claim.pool_id), role=APPROVER)
+    # Subqueries: a join with all grants of users and groups multiplies the rows.
+    is_approver = Q(pk__in=here.values("user")) | Q(groups__in=here.values("group"))
+    people = User.objects.filter(is_approver, is_active=True).distinct()
+    names = set(people.values_list("username", flat=True)[:100])
     names -= {a.by_user for a in found.approvals if a.counts}
     if not found.may_own:
         names.discard(claim.requested_by)

@@ -9,14 +9,15 @@ from django.http import HttpResponse
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claims
 from claims.lifecycle.drain import drains_of
-from claims.lifecycle.pages.claim_dialogs import MOST, SHOWN, affected
-from claims.tasks.approvals.reservations import extend_reservation
+from claims.lifecycle.pages.claim_dialogs import MAX_CLAIMS_PER_DIALOG, SHOWN, affected
+from claims.tasks.approvals.reservations import MAX_EXTENSION_SECONDS, extend_reservation
 from claims.tasks.approvals.services import ApprovalVote, apply_votes, reject_plan
-from claims.tasks.pages.approval_dialogs import counts_words, not_pending, read_length
+from claims.tasks.pages.approval_dialogs import EXTEND_BY, counts_words, not_pending
 from claims.tasks.pages.approval_panel import why_not_approve
 from claims.tasks.plans.selectors import PlanView, view_plan
 from pools.models import Pool
-from pools.pages.base import PageRequest, confirm, signed_in
+from pools.pages.base import PageRequest, confirm, explain_missing_role, signed_in
+from pools.pages.length import read_length
 from project.kernel.errors import BerthError
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
@@ -37,16 +38,14 @@ def chosen(request: PageRequest) -> tuple[list[ChosenClaim], list[tuple[ClaimVie
     selected = (
         request.POST.getlist("plan") if request.method == "POST" else request.GET.getlist("claim")
     )
-    numbers = dict.fromkeys(text.partition(":")[0] for text in selected[:MOST])
+    numbers = dict.fromkeys(text.partition(":")[0] for text in selected[:MAX_CLAIMS_PER_DIALOG])
     ids = [int(number) for number in numbers if number.isdecimal() and len(number) < 19]
     fit, unfit = [], []
     for claim in view_claims(ids):
         if not request.identity.may("read", claim.pool_id):
             continue
         found = view_plan(claim.id)
-        why = not_pending(claim) or (
-            "" if request.identity.may("decide", claim.pool_id) else "This needs the role approver."
-        )
+        why = not_pending(claim) or explain_missing_role(request.identity, "decide", claim.pool_id)
         if found is None or why:
             unfit.append((claim, why or "The claim has no plan."))
         else:
@@ -80,9 +79,7 @@ def confirm_many(
         affected=rows[:SHOWN],
         affected_more=max(0, len(rows) - SHOWN),
         fields=[*fields, Field("plan", "", "hiddens", shown)],
-        facts=[
-            (claim.workspace or str(claim.id), f"left out: {why}") for claim, why in left[:SHOWN]
-        ],
+        facts=[(claim.name, f"left out: {why}") for claim, why in left[:SHOWN]],
         nothing="" if fit else f"You can {verb.lower()} none of these plans here.",
         last="Plan",
         **texts,
@@ -142,7 +139,7 @@ def approve_many(request: PageRequest) -> HttpResponse:
         lambda number, _: f"{formatting.plural(number, 'plan is', 'plans are')} approved",
         then=("applying", "approved"),
         intro=(
-            "None of them destroys resources. Plans with enough approvals are applied at "
+            "No plan here destroys resources. A plan with enough approvals is applied at "
             f"once.{describe_freezes(plain)}{describe_drains(plain)}"
         ),
         note=NOTE,
@@ -186,13 +183,8 @@ def reject_many(request: PageRequest) -> HttpResponse:
     fit, left = chosen(request)
 
     def act(one: ChosenClaim, digest: str, given: ConfirmInput) -> None:
-        reject_plan(
-            claim_id=one.claim.id,
-            digest=digest,
-            by=request.identity,
-            comment=given.reason,
-            via="browser",
-        )
+        by = request.identity
+        reject_plan(claim_id=one.claim.id, digest=digest, by=by, comment=given.reason)
 
     return confirm_many(
         request,
@@ -215,7 +207,7 @@ def extend_many(request: PageRequest) -> HttpResponse:
     fit, left = chosen(request)
 
     def act(one: ChosenClaim, digest: str, given: ConfirmInput) -> None:
-        seconds = read_length(given.values["for"])
+        seconds = read_length(given, MAX_EXTENSION_SECONDS)
         extend_reservation(claim_id=one.claim.id, seconds=seconds, reason=given.reason)
 
     return confirm_many(
@@ -228,6 +220,6 @@ def extend_many(request: PageRequest) -> HttpResponse:
             f"{formatting.plural(number, 'plan waits', 'plans wait')} {given.values['for']} longer"
         ),
         then=("apply_pending", "waits longer"),
-        fields=[Field("for", "Extend by", "text", "4h", "Like 90m, 4h or 1d", is_needed=True)],
+        fields=[EXTEND_BY],
         intro="The plans wait longer for an approval, and reserved slots stay reserved.",
     )

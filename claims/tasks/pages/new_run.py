@@ -11,17 +11,18 @@ from django.urls import reverse
 
 from claims.allocation.api.permissions import require_to_create
 from claims.allocation.create import create_claim
-from claims.allocation.requests.claim_request import TASKS, parse_claim
+from claims.allocation.requests.claim_request import TASKS, parse_claim, read_claim
 from claims.tasks.files.sources import SOURCE_BYTES, store_source
 from claims.tasks.pages.variables import read_variables
 from pools.access.permissions import Identity, require_anywhere
+from pools.config.parsing import Faults
 from pools.lifecycle.selectors import list_pools, spec_of
 from pools.models import Pool
 from pools.pages.base import PageRequest, page, signed_in
 from pools.providers.base import has_agents
 from pools.secrets.services import list_secrets
 from project.kernel.errors import BerthError, FieldError, Forbidden, Invalid, NotFound
-from project.kernel.ui.confirm import Field
+from project.kernel.ui.confirm import Field, errors_of
 
 KINDS = {
     "plan_and_apply": (
@@ -50,7 +51,7 @@ VARIABLES_HELP = (
     'One name=value per line. eu-1 and "3" are text; 3, true, null, ["a", "b"] and {size = 3} '
     "keep their type"
 )
-LONGEST = 200_000  # characters of a field
+MAX_FIELD_LENGTH = 200_000  # characters of a field
 # The form field of each field of the call; the longest prefix wins.
 PLACES = {
     "pool": "pool", "pools": "pool", "kind": "kind", "task": "kind", "workspace": "workspace",
@@ -100,13 +101,7 @@ def run(request: PageRequest) -> HttpResponse:
             request, pools, typed, [FieldError("pool", error.detail, error.way_out)], status=422
         )
     except BerthError as error:
-        return show(
-            request,
-            pools,
-            typed,
-            list(error.fields) or [FieldError("", error.detail, error.way_out)],
-            status=422,
-        )
+        return show(request, pools, typed, errors_of(error), status=422)
     return HttpResponseRedirect(reverse("claim", args=[claim.id]))
 
 
@@ -125,7 +120,7 @@ def read_form(request: PageRequest) -> RunForm:
         (path.strip(), text.replace("\r\n", "\n")) for path, text in zip(paths, texts, strict=False)
     ][:MOST_FILES]
     values = {
-        name: str(value)[:LONGEST]
+        name: str(value)[:MAX_FIELD_LENGTH]
         for name, value in request.POST.items()
         if name not in ("file_path", "file_text", "secrets")
     }
@@ -136,7 +131,7 @@ def body_of(request: PageRequest, typed: RunForm) -> dict[str, object]:
     """The form as the body of a call. Raises with the faults of the form and of the body
     together.
     """
-    faults: list[FieldError] = []
+    faults = Faults()
     wanted: dict[str, object] = {"executor": typed.get("executor", "command")}
     if wanted["executor"] == "command":
         commands = {
@@ -153,10 +148,8 @@ def body_of(request: PageRequest, typed: RunForm) -> dict[str, object]:
         if typed.get("kind") == "plan_and_apply" and (state := typed.get("state").strip()):
             wanted["state"] = state
     variables, wrong = read_variables(typed.get("variables").replace("\r\n", "\n"))
-    faults += [
-        FieldError("run.variables", f"Line {fault.line}: {fault.message}", fault.way_out)
-        for fault in wrong
-    ]
+    for fault in wrong:
+        faults.add("run.variables", f"Line {fault.line}: {fault.message}", fault.way_out)
     if variables:
         wanted["variables"] = variables
     if pairs := read_pairs(typed.get("env"), "run.env", faults):
@@ -165,8 +158,7 @@ def body_of(request: PageRequest, typed: RunForm) -> dict[str, object]:
         wanted["secrets"] = list(typed.secrets)
     if timeout := typed.get("timeout").strip():
         wanted["timeout"] = timeout
-    source = source_of(request, typed, faults)
-    if source:
+    if source := source_of(request, typed, faults):
         wanted["source"] = source
     body: dict[str, object] = {
         "pool": typed.get("pool"),
@@ -180,39 +172,24 @@ def body_of(request: PageRequest, typed: RunForm) -> dict[str, object]:
         body["priority"] = (
             int(priority) if priority.lstrip("-").isdecimal() and len(priority) < 5 else priority
         )
-    if faults:
-        try:  # collects the faults of the body, too
-            parse_claim(body, requested_by=request.identity.requester)
-        except BerthError as error:
-            faults += [
-                fault
-                for fault in error.fields
-                if fault.field not in {known.field for known in faults}
-            ]
-        raise Invalid(fields=faults)
+    if faults.found:
+        known = {fault.field for fault in faults.found}
+        _, of_body = read_claim(body, requested_by=request.identity.requester)
+        more = [fault for fault in of_body if fault.field not in known]
+        raise Invalid(fields=[*faults.found, *more])
     return body
 
 
-def source_of(
-    request: PageRequest, typed: RunForm, faults: list[FieldError]
-) -> dict[str, object] | None:
+def source_of(request: PageRequest, typed: RunForm, faults: Faults) -> dict[str, object] | None:
     kind = typed.get("source", "none")
     if kind == "files":
         files = {path: text for path, text in typed.files if path or text}
         if not files:
-            faults.append(
-                FieldError(
-                    "run.source.files",
-                    "No file is given.",
-                    "Add a file with a path, or choose another source.",
-                )
-            )
+            way_out = "Add a file with a path, or choose another source."
+            faults.add("run.source.files", "No file is given.", way_out)
         if len(files) < sum(bool(path or text) for path, text in typed.files):
-            faults.append(
-                FieldError(
-                    "run.source.files", "Two files have the same path.", "Give each its own path."
-                )
-            )
+            fault = "Two files have the same path."
+            faults.add("run.source.files", fault, "Give each its own path.")
         return {"files": files}
     if kind == "archive":
         upload = request.FILES.get("archive")
@@ -222,32 +199,22 @@ def source_of(
         if upload is None:
             if known := typed.get("kept_archive"):
                 return {"archive": known} | folder
-            faults.append(
-                FieldError(
-                    "run.source.archive",
-                    "No archive is chosen.",
-                    "Choose a tar.gz or zip file, or choose another source.",
-                )
-            )
+            way_out = "Choose a tar.gz or zip file, or choose another source."
+            faults.add("run.source.archive", "No archive is chosen.", way_out)
             return None
         if (size := upload.size or 0) > SOURCE_BYTES:
-            faults.append(
-                FieldError(
-                    "run.source.archive",
-                    f"The archive is too large, {size:,} bytes.",
-                    (
-                        f"The limit is {SOURCE_BYTES // 1_000_000} MB. Leave out files that the "
-                        "run does not need."
-                    ),
-                )
+            faults.add(
+                "run.source.archive",
+                f"The archive is too large, {size:,} bytes.",
+                f"The limit is {SOURCE_BYTES // 1_000_000} MB. Leave out files that the run does "
+                "not need.",
             )
             return None
         try:
             kept = store_source(upload.read(), made_by=request.identity.requester)
         except BerthError as error:
-            faults += [
-                FieldError("run.source.archive", e.message, e.way_out) for e in error.fields
-            ] or [FieldError("run.source.archive", error.detail, error.way_out)]
+            for each in errors_of(error):
+                faults.add("run.source.archive", each.message, each.way_out)
             return None
         typed.values["kept_archive"] = kept.digest
         return {"archive": kept.digest} | folder
@@ -257,7 +224,7 @@ def source_of(
     return None
 
 
-def read_pairs(text: str, where: str, faults: list[FieldError]) -> dict[str, str]:
+def read_pairs(text: str, where: str, faults: Faults) -> dict[str, str]:
     """Parses lines of the form name=value."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -265,17 +232,10 @@ def read_pairs(text: str, where: str, faults: list[FieldError]) -> dict[str, str
             continue
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
-            faults.append(
-                FieldError(
-                    where,
-                    f"Line {number} is not name=value.",
-                    "Write one pair per line, like region=eu-1.",
-                )
-            )
+            way_out = "Write one pair per line, like region=eu-1."
+            faults.add(where, f"Line {number} is not name=value.", way_out)
         elif name.strip() in found:
-            faults.append(
-                FieldError(where, f"{name.strip()[:40]} is given twice.", "Give each name once.")
-            )
+            faults.add(where, f"{name.strip()[:40]} is given twice.", "Give each name once.")
         else:
             found[name.strip()] = value.strip()
     return found
@@ -311,6 +271,58 @@ def show(
     secrets = sorted(
         {secret.name for pool in pools if pool.name == first for secret in list_secrets(pool.pk)}
     )
+    fields = [
+        field(
+            "pool",
+            "Pool",
+            "select",
+            value=first,
+            options=[(pool.name, pool.name) for pool in pools],
+            is_needed=True,
+        ),
+        field("workspace", "Workspace", help="One apply at a time in each"),
+        field(
+            "owner",
+            "Owner",
+            help="Optional, shown beside the claim’s number: pipeline:42, user:ana",
+        ),
+        field(
+            "plan_command",
+            "Plan command",
+            help="The command may write $BERTH_PLAN_FILE and $BERTH_PLAN_JSON",
+        ),
+        field(
+            "apply_command",
+            "Apply command",
+            help="Runs in the same directory once the plan is approved",
+        ),
+        field("binary", "Binary", help="tofu, terraform, or a path. Empty: the pool’s binary"),
+        field(
+            "state",
+            "State",
+            "select",
+            "A module without a backend is rejected, unless the state is discarded",
+            options=STATES,
+        ),
+        field("archive_path", "Folder in the archive", help="Empty: the top folder"),
+        field("git_url", "URL", help="https://… or ssh://…, on a host that the pool allows"),
+        field("git_ref", "Branch, tag or commit"),
+        field("git_path", "Folder in the repository"),
+        field("variables", "Variables", "textarea", VARIABLES_HELP),
+        field(
+            "env",
+            "Environment",
+            "textarea",
+            "One NAME=value per line; use Secrets below for secret values",
+        ),
+        field("timeout", "Time limit", help="Like 45m. Empty: the pool’s limit"),
+        field(
+            "priority",
+            "Priority",
+            "number",
+            "Higher goes first; up to the pool’s highest priority",
+        ),
+    ]
     context = {
         "pools": pools,
         "files": typed.files,
@@ -327,63 +339,6 @@ def show(
         "secrets": secrets,
         "chosen_secrets": typed.secrets,
         "most": SOURCE_BYTES // 1_000_000,
-        "f": {
-            "pool": field(
-                "pool",
-                "Pool",
-                "select",
-                value=first,
-                options=[(pool.name, pool.name) for pool in pools],
-                is_needed=True,
-            ),
-            "workspace": field("workspace", "Workspace", help="One apply at a time in each"),
-            "owner": field(
-                "owner",
-                "Owner",
-                help="Optional, shown beside the claim’s number: pipeline:42, user:ana",
-            ),
-            "plan_command": field(
-                "plan_command",
-                "Plan command",
-                help="The command may write $BERTH_PLAN_FILE and $BERTH_PLAN_JSON",
-            ),
-            "apply_command": field(
-                "apply_command",
-                "Apply command",
-                help="Runs in the same directory once the plan is approved",
-            ),
-            "binary": field(
-                "binary", "Binary", help="tofu, terraform, or a path. Empty: the pool’s binary"
-            ),
-            "state": field(
-                "state",
-                "State",
-                "select",
-                "A module without a backend is rejected, unless the state is discarded",
-                options=STATES,
-            ),
-            "archive_path": field(
-                "archive_path", "Folder in the archive", help="Empty: the top folder"
-            ),
-            "git_url": field(
-                "git_url", "URL", help="https://… or ssh://…, on a host that the pool allows"
-            ),
-            "git_ref": field("git_ref", "Branch, tag or commit"),
-            "git_path": field("git_path", "Folder in the repository"),
-            "variables": field("variables", "Variables", "textarea", VARIABLES_HELP),
-            "env": field(
-                "env",
-                "Environment",
-                "textarea",
-                "One NAME=value per line; use Secrets below for secret values",
-            ),
-            "timeout": field("timeout", "Time limit", help="Like 45m. Empty: the pool’s limit"),
-            "priority": field(
-                "priority",
-                "Priority",
-                "number",
-                "Higher goes first; up to the pool’s highest priority",
-            ),
-        },
+        "f": {each.name: each for each in fields},
     }
     return page(request, "claims/tasks/new_run_page.html", "claims", status=status, **context)

@@ -81,7 +81,7 @@ class _Plans:
         return found
 
 
-_plans = _Plans()
+tree_of = _Plans().get
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class GroupEntry:
         return ("~", "chg") if counts.change == self.group.size else ("·", "z")
 
 
-def tree_of(plan: Plan) -> PlanTree:
-    return _plans.get(plan)
+def changes_url(plan: Plan) -> str:
+    return reverse("claim-plan-changes", args=[plan.claim_id, plan.pk])
 
 
 def plan_context(plan: Plan) -> dict[str, object]:
@@ -135,7 +135,7 @@ def plan_context(plan: Plan) -> dict[str, object]:
         "tree": tree,
         "total": len(tree.changes),
         "is_long": len(tree.changes) > EMBEDDED,
-        "search": reverse("claim-plan-changes", args=[plan.claim_id, plan.pk]),
+        "search": changes_url(plan),
         "risky": page_of(plan, risky, {"show": "risky"}, opened=OPENED),
         "outputs": entries_of(
             plan, tree.outputs[:PAGE], embedded=EMBEDDED if len(tree.outputs) <= EMBEDDED else 0
@@ -175,14 +175,14 @@ def page_of(
     """A page of a list, and the address of the next page."""
     shown = changes[offset : offset + PAGE]
     left = max(0, len(changes) - offset - len(shown))
-    address = reverse("claim-plan-changes", args=[plan.claim_id, plan.pk])
-    more = f"{address}?{urlencode(query | {'from': str(offset + PAGE)})}" if left else ""
+    following = urlencode(query | {"from": str(offset + PAGE)})
+    more = f"{changes_url(plan)}?{following}" if left else ""
     found = entries_of(plan, shown, embedded=max(opened, embedded), opened=opened)
     return {"entries": found, "more": more, "left": left}
 
 
 def groups_page(plan: Plan, groups: list[ResourceGroup], offset: int = 0) -> dict[str, object]:
-    address = reverse("claim-plan-changes", args=[plan.claim_id, plan.pk])
+    address = changes_url(plan)
     shown = groups[offset : offset + PAGE]
     left = max(0, len(groups) - offset - len(shown))
     return {
@@ -238,11 +238,8 @@ def list_changes(request: PageRequest, claim_id: int, plan_id: int) -> HttpRespo
     tree = read_tree(plan)
     start = request.GET.get("from", "")
     offset = int(start) if start.isdecimal() and len(start) < 9 else 0
-    show, group, text = (
-        request.GET.get("show", ""),
-        request.GET.get("group", ""),
-        request.GET.get("q", "").strip()[:200],
-    )
+    show, group = request.GET.get("show", ""), request.GET.get("group", "")
+    text = request.GET.get("q", "").strip()[:200]
     if show == "groups":
         return render(
             request,

@@ -27,8 +27,8 @@ def settle(request: PageRequest, name: str) -> HttpResponse:
     lost = view_claims([view.lost_claim])[0:1] if view.lost_claim else []
     blocked = claims_of(request.identity, view.id, states=("blocked",))
     question = Question(
-        title=f"What happened to {name}?",
-        verb="Record it and unlock",
+        title=f"Outcome of the lost apply of {name}",
+        verb="Record outcome",
         # The address names the claim, so an old dialog cannot settle a later apply.
         href=f"{request.path}?claim={lost[0].id}" if lost else request.path,
         intro=(
@@ -41,17 +41,17 @@ def settle(request: PageRequest, name: str) -> HttpResponse:
         fields=[
             Field(
                 "what",
-                "What happened",
+                "Outcome",
                 "select",
                 "",
                 options=[("", "Choose…"), *ANSWERS],
                 is_needed=True,
             )
         ],
-        reason_hint="How you know; recorded in the event log",
+        reason_hint="Evidence, recorded in the event log",
         nothing="" if lost else "No apply of this workspace was lost.",
         facts=[
-            ("Waiting for it", formatting.plural(len(blocked), "claim")),
+            ("Blocked claims", formatting.plural(len(blocked), "claim")),
             *rescued_facts(view.id),
         ],
     )

@@ -1,5 +1,6 @@
 """The page of a task: head, state, plan, log, approval panel and slot, each a live region."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,10 +12,9 @@ from django.utils.dateparse import parse_datetime
 
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import view_claim
-from claims.display import claim_class, claim_word
 from claims.lifecycle.claim_steps import AgentRun, ApprovalSummary, steps_of_task
 from claims.lifecycle.pages.claim_list import describe_demand, describe_estimate, may_touch
-from claims.lifecycle.pages.claim_page import find_claim, scope_of
+from claims.lifecycle.pages.claim_page import find_claim, opened_region
 from claims.models import Approval, Claim, Plan, Run, Task
 from claims.states import PENDING
 from claims.tasks.approvals.lost_apply import SETTLED
@@ -26,6 +26,7 @@ from claims.tasks.task_result import is_cut_off
 from claims.timeline.queries import Filter, list_lines
 from pools.access.permissions import ADMIN, Identity
 from pools.models import Member
+from pools.pages.base import action, explain_missing_role
 from project.kernel.live.regions import OpenedRegion, Subject, region
 from project.kernel.ui import formatting
 from slots.models import Slot
@@ -49,59 +50,43 @@ PLANNED = {
 class RunRow:
     """A run as a tab of the log."""
 
-    generation: int
+    run: Run
     word: str
-    step: str
     place: str
-    started_at: datetime
-    ended_at: datetime | None
-    outcome: str
-    code: str
-    reason: str
-    exit_code: int | None
 
     @property
     def is_over(self) -> bool:
-        return self.ended_at is not None or bool(self.outcome)
+        return self.run.ended_at is not None or bool(self.run.outcome)
 
     @property
     def is_bad(self) -> bool:
-        return self.outcome in ("failed", "lost", "cancelled")
+        return self.run.outcome in ("failed", "lost", "cancelled")
 
     @property
     def way_out(self) -> str:
-        return way_out(self.code)
+        return way_out(self.run.code)
 
     @property
     def css(self) -> str:
         if not self.is_over:
-            return "applying" if self.step == "apply" else "running"
-        return self.outcome if self.is_bad else "done"
+            return "applying" if self.run.step == "apply" else "running"
+        return self.run.outcome if self.is_bad else "done"
 
     @property
     def took(self) -> str:
-        return (
-            formatting.duration((self.ended_at - self.started_at).total_seconds())
-            if self.ended_at
-            else "ended"
-        )
+        start, end = self.run.started_at, self.run.ended_at
+        return formatting.duration((end - start).total_seconds()) if end else "ended"
 
 
 def list_run_rows(claim_id: int) -> list[RunRow]:
     runs = list(Run.objects.filter(claim_id=claim_id).order_by("generation"))
-    many = {step: sum(run.step == step for run in runs) for step in ("plan", "apply")}
-    seen = {"plan": 0, "apply": 0}
+    many, seen = Counter(run.step for run in runs), Counter[str]()
     rows = []
     for run in runs:
-        seen[run.step] = seen.get(run.step, 0) + 1
-        word = f"{run.step} {seen[run.step]}" if many.get(run.step, 0) > 1 else run.step
+        seen[run.step] += 1
+        word = f"{run.step} {seen[run.step]}" if many[run.step] > 1 else run.step
         place = f"{run.member} · {run.place.replace('-', ' ')}" if run.place else run.member
-        rows.append(
-            RunRow(
-                run.generation, word, run.step, place, run.started_at, run.ended_at, run.outcome,
-                run.code, run.reason, run.exit_code,
-            )
-        )  # fmt: skip
+        rows.append(RunRow(run, word, place))
     return rows
 
 
@@ -120,7 +105,6 @@ def of_task(
         claim = find_claim(identity, argument)
         if claim is None:
             return None
-        _, scope = scope_of(identity)
         subjects: set[Subject] = {("claim", claim.id)}
         if claim.pool_id is not None and claim.state in ("waiting", "blocked", "parked"):
             subjects.add(("pool", claim.pool_id))  # the wait reason changes with the pool
@@ -138,9 +122,7 @@ def of_task(
                 },
             ).strip()
 
-        return OpenedRegion(
-            f"{name}:{claim_id}", f"{name}:{claim_id}|{scope}", frozenset(subjects), render, every
-        )
+        return opened_region(identity, name, str(claim_id), render, every, subjects)
 
     region(name)(opener)
 
@@ -177,13 +159,12 @@ def summarise_approvals(claim: ClaimView) -> list[ApprovalSummary]:
 def head(identity: Identity, claim: ClaimView) -> dict[str, object]:
     now, rows = timezone.now(), list_run_rows(claim.id)
     runs = [
-        AgentRun(row.step, row.place, row.started_at, row.ended_at, row.outcome) for row in rows
+        AgentRun(row.run.step, row.place, row.run.started_at, row.run.ended_at, row.run.outcome)
+        for row in rows
     ]
     plan = Plan.objects.filter(claim_id=claim.id).order_by("-pk").first()
     return {
-        "title": claim.workspace or claim.owner or claim.requested_by or "task",
-        "css": claim_class(claim.state, outcome=claim.outcome, step=claim.step),
-        "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
+        "title": claim.label or "task",
         "what": describe_demand(claim) or claim.kind,
         "has_work": True,
         "says_owner": bool(claim.owner)
@@ -210,24 +191,19 @@ def state(identity: Identity, claim: ClaimView) -> dict[str, object]:
         and claim.outcome == "failed"
         and is_cut_off(apply.outcome, apply.code, apply.exit_code)
     )
-    facts = last.facts if last and isinstance(last.facts, dict) else {}
+    facts = last.facts if last else {}
     answer, report = facts.get("settled"), facts.get("report")
     settled = (
         {"by": answer.get("by", ""), "words": SETTLED.get(str(answer.get("what")), "")}
         if isinstance(answer, dict)
         else None
     )
-    why, way = (last.reason.rstrip("."), way_out(last.code)) if last else ("", "")
     return {
         "probably": describe_estimate(claim),
         "ending": task_ending(claim),
         "last": last,
-        "code_words": (f", exit {last.exit_code}" if last.exit_code is not None else "")
-        + (": " if why else "")
-        if last
-        else "",
-        "why": why,
-        "way_out": way,
+        "why": last.reason.rstrip(".") if last else "",
+        "way_out": way_out(last.code) if last else "",
         "lost_apply": lost,
         "cut_off": cut_off,
         "interrupt": interrupt_of(last, facts.get("interrupt")),
@@ -267,8 +243,8 @@ def plan(identity: Identity, claim: ClaimView) -> dict[str, object]:
     found = Plan.objects.filter(claim_id=claim.id).order_by("is_stale", "-pk").first()
     if found is None:
         return {"plan": None, "is_planning": claim.state != "ended"}
-    shown = {"counts": found.summary if isinstance(found.summary, dict) else {}}
-    return {"plan": found, **shown, **(plan_context(found) if found.json_file else {})}
+    context = plan_context(found) if found.json_file else {}
+    return {"plan": found, "counts": found.summary, **context}
 
 
 def runs(identity: Identity, claim: ClaimView) -> dict[str, object]:
@@ -309,20 +285,10 @@ def count_waiting_behind(claim: ClaimView) -> int:
 
 
 def describe_source(task: Task) -> str:
-    source = task.body.get("source") if isinstance(task.body, dict) else None
-    source = source if isinstance(source, dict) else {}
-    git = (
-        source.get("git")
-        if isinstance(source.get("git"), dict)
-        else source
-        if source.get("url")
-        else None
-    )
-    if git:
-        return (
-            f"{git.get('url', '')} at "
-            f"{git.get('ref') or 'HEAD'}{', ' + git['path'] if git.get('path') else ''}"
-        )
+    source = task.body.get("source", {})
+    if source.get("url"):
+        place = f", {source['path']}" if source.get("path") else ""
+        return f"{source['url']} at {source.get('ref') or 'HEAD'}{place}"
     if task.source is not None:
         return f"{formatting.plural(task.source.files, 'file')}, {task.source.size:,} bytes"
     return ""
@@ -334,34 +300,25 @@ def describe_source(task: Task) -> str:
 def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, object]]:
     """All actions on a task. `why` says why an action is off; empty: it is on."""
     ended = f"The claim has ended: {claim.outcome}." if claim.state == "ended" else ""
-    role = "" if identity.may("claim_any", claim.pool_id) else "This needs the role operator."
+    role = explain_missing_role(identity, "claim_any", claim.pool_id)
     own = (
         ""
         if may_touch(identity, claim)
         else "This needs the role operator: another user requested the claim."
     )
-    deciding = (
-        ""
-        if identity.may("decide", claim.pool_id) or identity.may("claim_any", claim.pool_id)
-        else "This needs the role approver."
+    deciding = role and explain_missing_role(identity, "decide", claim.pool_id)
+    no_plan = "" if claim.state in PENDING else "No plan waits for an approval."
+    not_movable = (
+        "A task runs. The claim can be moved once its plan waits for an approval."
+        if claim.state == "bound"
+        else no_plan
     )
-    pending = claim.state in PENDING
-    runs_now = claim.state == "bound"
-    not_pending = (
-        ""
-        if pending
-        else "A task runs. The claim can be moved once its plan waits for an approval."
-        if runs_now
-        else "No plan waits for an approval."
-    )
-    no_plan = "" if pending else "No plan waits for an approval."
-    is_apply = runs_now and claim.step == "apply"
     made = [
         ("Plan again…", "plan-again", ended or no_plan or role, False),
         ("Extend…", "extend", ended or no_plan or deciding, False),
-        ("Move…", "move", ended or not_pending or role, False),
+        ("Move…", "move", ended or not_movable or role, False),
         ("Cancel…", "cancel", ended or own, True),
-        ("Release…", "release", ended or release_why(claim, is_apply) or own, False),
+        ("Release…", "release", ended or release_why(claim) or own, False),
         (
             "Force release…",
             "force-release",
@@ -375,37 +332,20 @@ def task_actions(identity: Identity, claim: ClaimView) -> list[dict[str, object]
         query = urlencode(
             {"pool": claim.pool or "", "workspace": claim.workspace or "", "kind": claim.task}
         )
-        return [
-            {
-                "word": "Run again",
-                "href": f"/claims/run/?{query}",
-                "why": own,
-                "is_dangerous": False,
-                "is_page": True,
-            }
-        ]
+        return [action("Run again", f"/claims/run/?{query}", own, is_page=True)]
     return [
-        {
-            "word": word,
-            "href": f"/claims/{claim.id}/{action}/",
-            "why": why,
-            "is_dangerous": danger,
-            "is_page": False,
-        }
-        for word, action, why, danger in made
+        action(word, f"/claims/{claim.id}/{name}/", why, is_dangerous=is_dangerous)
+        for word, name, why, is_dangerous in made
     ]
 
 
-def release_why(claim: ClaimView, is_apply: bool) -> str:
+def release_why(claim: ClaimView) -> str:
     if claim.is_waiting or claim.state == "parked":
         return "The claim holds no slot. Cancel it instead."
     if claim.state == "reserved":
         return "The slot is reserved for the apply. Reject the plan instead."
-    return (
-        "An apply runs. Cancel the claim to stop it."
-        if is_apply
-        else "A plan runs. Cancel the claim to stop it."
-    )
+    what = "An apply" if claim.step == "apply" else "A plan"
+    return f"{what} runs. Cancel the claim to stop it."
 
 
 of_task("task.head", "claims/tasks/task_head.html", head)

@@ -92,7 +92,7 @@ class _ValueReader:
     def read_line(self) -> tuple[object, int]:
         """The value, and the start of the next line. Raises if text follows the value."""
         value = self.read_value()
-        _, text = self.take(keeps_newlines=True)
+        _, text = self.read_token(keeps_newlines=True)
         if text not in ("", "\n"):
             raise NotAValue(
                 self.line,
@@ -101,7 +101,7 @@ class _ValueReader:
             )
         return value, self.at
 
-    def take(self, *, keeps_newlines: bool = False) -> tuple[str, str]:
+    def read_token(self, *, keeps_newlines: bool = False) -> tuple[str, str]:
         """Kind and text of the next token; empty at the end."""
         while self.at < len(self.text):
             match = TOKEN.match(self.text, self.at)
@@ -115,12 +115,12 @@ class _ValueReader:
 
     def peek(self) -> str:
         at = self.at
-        _, text = self.take()
+        _, text = self.read_token()
         self.at = at
         return text
 
     def read_value(self) -> object:
-        line, (kind, text) = self.line, self.take()
+        line, (kind, text) = self.line, self.read_token()
         if kind == "string":
             return self.read_string(text)
         if kind == "word":
@@ -152,24 +152,24 @@ class _ValueReader:
             self.refuse_end("[", line)
             found.append(self.read_value())
             if self.peek() == ",":
-                self.take()
+                self.read_token()
             elif self.peek() != "]":
                 self.refuse_end("[", line)
                 raise NotAValue(self.line, "A comma is missing in a list.", "Write it like [1, 2].")
-        self.take()
+        self.read_token()
         return found
 
     def read_object(self, line: int) -> dict[str, object]:
         found: dict[str, object] = {}
         while self.peek() != "}":
             self.refuse_end("{", line)
-            kind, text = self.take()
+            kind, text = self.read_token()
             if kind not in ("string", "word"):
                 raise NotAValue(
                     self.line, "A name is missing in an object.", "Write it like {size = 3}."
                 )
             name = self.read_string(text) if kind == "string" else text
-            if self.take()[1] not in ("=", ":"):
+            if self.read_token()[1] not in ("=", ":"):
                 raise NotAValue(
                     self.line, f"{name[:40]} has no value.", "Write it like {size = 3}."
                 )
@@ -179,8 +179,8 @@ class _ValueReader:
                 )
             found[name] = self.read_value()
             if self.peek() == ",":
-                self.take()
-        self.take()
+                self.read_token()
+        self.read_token()
         return found
 
     def refuse_end(self, bracket: str, line: int) -> None:

@@ -7,7 +7,7 @@ standard library checks every value.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 BLANK = re.compile(r"[ \t\n\r]*")
@@ -55,33 +55,34 @@ class Scan:
 
     def members(self, start: int) -> Iterator[tuple[str, int]]:
         """Key of each member of an object, and position of its value."""
-        at = self._skip_blank(start + 1)
-        is_first = True
-        while not (is_first and self.text[at : at + 1] == "}"):
-            is_first = False
-            if self.text[at : at + 1] != '"':
-                raise ValueError(f"Expecting a key: char {at}")
-            key: str = self.read(at)
-            at = self._expect(self._pass(at), ":")
-            yield key, at
-            at = self._skip_blank(self._pass(at))
-            if self.text[at : at + 1] == "}":
-                break
-            at = self._expect(at, ",")
-        self._ends[start] = at + 1
+        return self._entries(start, "}", self._read_key)
 
     def items(self, start: int) -> Iterator[int]:
         """Position of each item of a list."""
+        return (at for _, at in self._entries(start, "]", lambda at: ("", at)))
+
+    def _entries(
+        self, start: int, end: str, begin: Callable[[int], tuple[str, int]]
+    ) -> Iterator[tuple[str, int]]:
+        """`begin` gets the position of an entry and returns its key and the position of its
+        value.
+        """
         at = self._skip_blank(start + 1)
-        is_first = True
-        while not (is_first and self.text[at : at + 1] == "]"):
-            is_first = False
-            yield at
+        is_open = self.text[at : at + 1] != end
+        while is_open:
+            key, at = begin(at)
+            yield key, at
             at = self._skip_blank(self._pass(at))
-            if self.text[at : at + 1] == "]":
-                break
-            at = self._expect(at, ",")
+            is_open = self.text[at : at + 1] != end
+            if is_open:
+                at = self._expect(at, ",")
         self._ends[start] = at + 1
+
+    def _read_key(self, at: int) -> tuple[str, int]:
+        if self.text[at : at + 1] != '"':
+            raise ValueError(f"Expecting a key: char {at}")
+        key: str = self.read(at)
+        return key, self._expect(self._pass(at), ":")
 
     def _pass(self, start: int) -> int:
         end = start + self.size(start)

@@ -79,8 +79,7 @@ def make_outline_of(plan: Plan) -> bytes:
         present.update(mismatch=f"The list of changes cannot be read: {error.detail}")
         raise NotAPlan(error.detail) from error
     name = save_file("outline", f"{plan.claim_id}-{plan.generation}", made.data)
-    summary = plan.summary if isinstance(plan.summary, dict) else {}
-    if present.update(outline_file=name, mismatch=describe_mismatch(summary, made.counts)):
+    if present.update(outline_file=name, mismatch=describe_mismatch(plan.summary, made.counts)):
         delete_file(plan.outline_file)
     else:  # another process was faster
         delete_file(name)

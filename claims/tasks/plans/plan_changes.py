@@ -21,6 +21,7 @@ from claims.tasks.plans.plan_outline import (
     read_parts,
 )
 from claims.tasks.plans.value_diff import DiffLine, diff_values
+from slots.agent.common.json_types import as_list
 
 __all__ = ["NotAPlan"]  # raised by the functions of this module
 
@@ -124,10 +125,6 @@ class Counts:
     change: int = 0
     destroy: int = 0
     replace: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.add or self.change or self.destroy or self.replace)
 
     @property
     def destroys(self) -> bool:
@@ -234,25 +231,17 @@ def lines_of(change: ResourceChange) -> list[DiffLine]:
     """The attributes as lines, with marks for changes and for forced replacements."""
     body = change.body
     if body is None:
-        return [
-            DiffLine(
-                " ",
-                0,
-                f"# {change.size:,} bytes are too many to be shown; see the raw plan",
-            )
-        ]
+        text = f"# {change.size:,} bytes are too many to be shown; see the raw plan"
+        return [DiffLine(" ", 0, text)]
     try:
         values = json.loads(body)
-        paths = values.get("replace_paths")
         return diff_values(
             values.get("before"),
             values.get("after"),
             unknown=values.get("after_unknown"),
             hidden_before=values.get("before_sensitive"),
             hidden_after=values.get("after_sensitive"),
-            forces=[tuple(path) for path in paths if is_path(path)]
-            if isinstance(paths, list)
-            else (),
+            forces=[tuple(path) for path in as_list(values.get("replace_paths")) if is_path(path)],
         )
     except RecursionError:
         return [DiffLine(" ", 0, "# nested too deeply to be shown; see the raw plan")]

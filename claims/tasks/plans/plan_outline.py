@@ -253,7 +253,7 @@ def describe_output(name: str, entry: Mapping[str, object]) -> Row | None:
 
 def name_action(value: object) -> str | None:
     """None: no action."""
-    actions = [a for a in value if isinstance(a, str)] if isinstance(value, list) else []
+    actions = as_list(value)
     if "create" in actions and ("delete" in actions or "forget" in actions):
         return "replace"
     return next(
@@ -263,17 +263,10 @@ def name_action(value: object) -> str | None:
 
 def explain_change(entry: Mapping[str, object], change: Mapping[str, object], action: str) -> str:
     if action == "replace":
-        paths = change.get("replace_paths")
-        names = (
-            [write_path(path) for path in paths if path and is_path(path)]
-            if isinstance(paths, list)
-            else []
-        )
-        if names:
-            return (
-                f"forced by {', '.join(dict.fromkeys(names[:3]))}"
-                f"{' and more' if len(names) > 3 else ''}"
-            )
+        paths = as_list(change.get("replace_paths"))
+        if names := [write_path(path) for path in paths if path and is_path(path)]:
+            more = " and more" if len(names) > 3 else ""
+            return f"forced by {', '.join(dict.fromkeys(names[:3]))}{more}"
     return REASONS.get(cut(entry.get("action_reason")), "")
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from pools.config.approval_spec import DEFAULT
 from pools.lifecycle.selectors import spec_of
 from pools.models import Member
 from project.kernel.db.guards import reporting
-from project.kernel.ui.formatting import rfc3339
 
 UNDECIDED = (*PENDING, "waiting", "blocked")  # approvals are counted again before the apply starts
 MOST_LISTED = 1000
@@ -37,17 +36,6 @@ class ApprovalView:
     def counts(self) -> bool:
         return self.is_yes and not self.why_not
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "by": self.by_user,
-            "is_yes": self.is_yes,
-            "counts": self.counts,
-            "why_not": self.why_not,
-            "comment": self.comment,
-            "via": self.via,
-            "at": rfc3339(self.at),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
@@ -61,7 +49,6 @@ class PlanView:
     summary: Mapping[str, Any]
     facts: Mapping[str, Any]
     size: int  # bytes of the saved plan
-    has_json: bool
     needed: int  # required approvals
     given: int  # approvals that count at this moment
     may_own: bool  # the requester may approve
@@ -74,29 +61,6 @@ class PlanView:
     @property
     def destroys(self) -> bool:
         return is_destroying(self.summary)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "id": self.id,
-            "claim": self.claim_id,
-            "digest": self.digest,
-            "generation": self.generation,
-            "made_at": rfc3339(self.made_at),
-            "is_stale": self.is_stale,
-            "member": self.member,
-            "summary": dict(self.summary),
-            "facts": dict(self.facts),
-            "size": self.size,
-            "has_file": bool(self.file),
-            "has_json": self.has_json,
-            "destroys": self.destroys,
-            "discards_state": self.discards_state,
-            "mismatch": self.mismatch,
-            "needed": self.needed,
-            "given": self.given,
-            "may_own": self.may_own,
-            "approvals": [approval.as_dict() for approval in self.approvals],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +77,7 @@ class PendingPlan:
     member: str  # the member of the reserved slot; empty without a slot
     is_parked: bool
     held_for: float | None  # seconds since the slot was reserved
-    destroys: bool
     owner: str = ""
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "claim": self.claim_id,
-            "pool": self.pool,
-            "workspace": self.workspace,
-            "owner": self.owner,
-            "requested_by": self.requested_by,
-            "reserved_since": None if self.reserved_since is None else rfc3339(self.reserved_since),
-            "expires_at": rfc3339(self.expires_at),
-            "member": self.member,
-            "is_parked": self.is_parked,
-            "held_for_s": None if self.held_for is None else round(self.held_for, 1),
-            "destroys": self.destroys,
-            "plan": self.plan.as_dict(),
-        }
 
 
 class InboxPosition(NamedTuple):
@@ -173,17 +120,21 @@ def view_plans(rows: Iterable[Plan]) -> list[PlanView]:
             "claim_id", flat=True
         )
     )
-    views = [
-        _view(plan, approvals[plan.pk], members.get(plan.member_id or 0, ""), claims[plan.claim_id])
+    return [
+        _view(
+            plan,
+            approvals[plan.pk],
+            members.get(plan.member_id or 0, ""),
+            claims[plan.claim_id],
+            discards_state=plan.claim_id in discarding,
+        )
         for plan in plans
     ]
-    return [
-        replace(view, discards_state=True) if view.claim_id in discarding else view
-        for view in views
-    ]
 
 
-def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanView:
+def _view(
+    plan: Plan, rows: list[Approval], member: str, claim: Claim, *, discards_state: bool
+) -> PlanView:
     rule = DEFAULT if claim.pool is None else spec_of(claim.pool).approval
     faults = [""] * len(rows)  # after the start of the apply, approvals are no longer counted
     if rows and claim.state in UNDECIDED:
@@ -205,14 +156,14 @@ def _view(plan: Plan, rows: list[Approval], member: str, claim: Claim) -> PlanVi
         made_at=plan.made_at,
         is_stale=plan.is_stale,
         member=member,
-        summary=plan.summary if isinstance(plan.summary, dict) else {},
-        facts=plan.facts if isinstance(plan.facts, dict) else {},
+        summary=plan.summary,
+        facts=plan.facts,
         size=plan.size,
-        has_json=bool(plan.json_file),
         needed=rule.needed,
         given=sum(approval.counts for approval in approvals),
         may_own=rule.own,
         approvals=approvals,
+        discards_state=discards_state,
         file=plan.file.name or "",
         json_file=plan.json_file.name or "",
         mismatch=plan.mismatch,
@@ -298,6 +249,5 @@ def _pending(claim: Claim, plan: PlanView, held: tuple[str, float] | None) -> Pe
         member=held[0] if held else "",
         is_parked=claim.state == "parked",
         held_for=held[1] if held else None,
-        destroys=plan.destroys,
         owner=claim.owner,
     )

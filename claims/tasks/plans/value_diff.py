@@ -2,14 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 SENSITIVE = "(sensitive)"
 UNKNOWN = "(known after apply)"
-LONGEST = 300  # characters of one value
-LONGEST_LINE = 4 * LONGEST  # a name and two values, with escapes
+MAX_VALUE_LENGTH = 300  # characters of one value
+MAX_LINE_LENGTH = 4 * MAX_VALUE_LENGTH  # a name and two values, with escapes
 # Limits of one resource: the time for long, many or similar values grows faster than their size.
 MOST_LINES = 400
 MOST_CHARACTERS = 60_000  # of all lines
@@ -56,6 +56,12 @@ class _Side:
     def is_leaf(self) -> bool:
         return self.is_hidden or self.unknown is True or not isinstance(self.value, dict | list)
 
+    @property
+    def shown_text(self) -> str | None:
+        """The value if it is a text that may be shown."""
+        is_shown = isinstance(self.value, str) and not self.is_hidden and self.unknown is not True
+        return str(self.value) if is_shown else None
+
     def child(self, key: object) -> "_Side":
         return _Side(_at(self.value, key), _at(self.unknown, key), _at(self.hidden, key))
 
@@ -87,10 +93,10 @@ def diff_values(
     unknown: object = None,
     hidden_before: object = None,
     hidden_after: object = None,
-    forces: Sequence[Path] = (),
+    forces: Iterable[Path] = (),
 ) -> list[DiffLine]:
     """The attributes of a resource that change, and those that identify it."""
-    writer = _Writer({tuple(path) for path in forces})
+    writer = _Writer(set(forces))
     old, new = _Side(before, None, hidden_before), _Side(after, unknown, hidden_after)
     if old.is_hidden or new.is_hidden:
         return [DiffLine("~", 0, f"everything {SENSITIVE}")]
@@ -112,12 +118,16 @@ class _Writer:
         return self.lines
 
     def add(self, sign: str, depth: int, text: str) -> None:
-        text = shorten(text, LONGEST_LINE)
+        text = shorten(text, MAX_LINE_LENGTH)
         if self.is_full:
             self.left_out += 1
             return
         self.lines.append(DiffLine(sign, depth, text))
         self.characters -= len(text)
+
+    def add_lines(self, sign: str, depth: int, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.add(sign, depth, shorten(line))
 
     @property
     def is_full(self) -> bool:
@@ -148,14 +158,9 @@ class _Writer:
             default=0,
         )
         for key, sign, a, b in shown:
-            self.member(key, min(width, 40), sign, a, b, depth, (*path, key))
+            self.value(f"{key:<{min(width, 40)}} = ", f"{key} = ", sign, a, b, depth, (*path, key))
         if same:
             self.add(" ", depth, f"# {same} unchanged attribute{'s' if same > 1 else ''}")
-
-    def member(
-        self, key: str, width: int, sign: str, old: _Side, new: _Side, depth: int, path: Path
-    ) -> None:
-        self.value(f"{key:<{width}} = ", f"{key} = ", sign, old, new, depth, path)
 
     # -- one value, after its name -----------------------------------------------------------------
     def value(
@@ -188,32 +193,23 @@ class _Writer:
             self.container(lead_open, sign, old, new, depth, path, note)
 
     def text_value(self, sign: str, depth: int, lead: str, side: _Side, note: str) -> None:
-        value = side.value
-        if (
-            isinstance(value, str)
-            and "\n" in value.strip("\n")
-            and not side.is_hidden
-            and side.unknown is not True
-        ):
+        value = side.shown_text
+        if value is not None and _has_lines(value):
             self.add(sign, depth, f"{lead}<<EOT{note}")
-            for line in value.rstrip("\n").split("\n"):
-                self.add(sign, depth + 1, shorten(line))
+            self.add_lines(sign, depth + 1, _lines(value))
             self.add(sign, depth, "EOT")
-            return
-        self.add(sign, depth, f"{lead}{side.text}{note}")
+        else:
+            self.add(sign, depth, f"{lead}{side.text}{note}")
 
     def changed(self, lead: str, old: _Side, new: _Side, depth: int, note: str, path: Path) -> None:
-        if (
-            isinstance(old.value, str)
-            and isinstance(new.value, str)
-            and not (old.is_hidden or new.is_hidden or new.unknown is True)
-        ):
-            a, b = _as_json(old.value), _as_json(new.value)
+        before, after = old.shown_text, new.shown_text
+        if before is not None and after is not None:
+            a, b = _as_json(before), _as_json(after)
             if a is not None and b is not None and type(a) is type(b):
                 self.container(f"{lead}jsonencode ", "~", _Side(a), _Side(b), depth, path, note)
                 return
-            if "\n" in old.value.strip("\n") or "\n" in new.value.strip("\n"):
-                self.text_lines(lead, old.value, new.value, depth, note)
+            if _has_lines(before) or _has_lines(after):
+                self.text_lines(lead, before, after, depth, note)
                 return
         if not old.is_leaf or not new.is_leaf:  # the type of the value changes
             self.value(lead, lead, "-", old, _Side(), depth, ())
@@ -223,17 +219,16 @@ class _Writer:
 
     def text_lines(self, lead: str, old: str, new: str, depth: int, note: str) -> None:
         self.add("~", depth, f"{lead}<<EOT{note}")
-        a, b = old.rstrip("\n").split("\n"), new.rstrip("\n").split("\n")
+        a, b = _lines(old), _lines(new)
         for tag, i, j, k, m in self.compare(a, b):
             if tag == "equal":
-                self._some(
-                    a[i:j], lambda line: self.add(" ", depth + 1, shorten(line)), depth + 1, "line"
-                )
-                continue
-            for line in a[i:j]:
-                self.add("-", depth + 1, shorten(line))
-            for line in b[k:m]:
-                self.add("+", depth + 1, shorten(line))
+                same = a[i:j]
+                if len(same) > 5:
+                    same[2:-2] = [f"# {len(same) - 4} unchanged lines"]
+                self.add_lines(" ", depth + 1, same)
+            else:
+                self.add_lines("-", depth + 1, a[i:j])
+                self.add_lines("+", depth + 1, b[k:m])
         self.add(" ", depth, "EOT")
 
     def compare(self, a: Sequence[str], b: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
@@ -261,14 +256,11 @@ class _Writer:
         shape = old.value if old.value is not None else new.value
         if depth >= DEEPEST:
             self.add(sign, depth, f"{lead}# nested too deeply to be shown; see the raw plan")
-        elif isinstance(shape, list):
-            self.add(sign, depth, f"{lead}[{note}")
-            self.items(old, new, depth + 1, path)
-            self.add(" " if sign == "~" else sign, depth, "]")
-        else:
-            self.add(sign, depth, f"{lead}{{{note}")
-            self.members(old, new, depth + 1, path)
-            self.add(" " if sign == "~" else sign, depth, "}")
+            return
+        brackets, write = ("[]", self.items) if isinstance(shape, list) else ("{}", self.members)
+        self.add(sign, depth, f"{lead}{brackets[0]}{note}")
+        write(old, new, depth + 1, path)
+        self.add(" " if sign == "~" else sign, depth, brackets[1])
 
     # -- a list ------------------------------------------------------------------------------------
     def items(self, old: _Side, new: _Side, depth: int, path: Path) -> None:
@@ -311,20 +303,6 @@ class _Writer:
                 yield from ((old.child(n), _Side(), n) for n in range(i, j))
                 yield from ((_Side(), new.child(n), n) for n in range(k, m))
 
-    def _some(
-        self, lines: Sequence[str], write: Callable[[str], None], depth: int, what: str
-    ) -> None:
-        """Writes the first and last two unchanged lines."""
-        if len(lines) <= 5:
-            for line in lines:
-                write(line)
-            return
-        for line in lines[:2]:
-            write(line)
-        self.add(" ", depth, f"# {len(lines) - 4} unchanged {what}s")
-        for line in lines[-2:]:
-            write(line)
-
 
 def sign_of(old: _Side, new: _Side) -> str | None:
     """None: the value is on neither side. The line of a sensitive value is never left out, because
@@ -346,11 +324,17 @@ def _print(side: _Side) -> str:
 
 
 def _has_unknown(mark: object) -> bool:
-    if isinstance(mark, dict):
-        return any(_has_unknown(value) for value in mark.values())
-    if isinstance(mark, list):
-        return any(_has_unknown(value) for value in mark)
+    if isinstance(mark, dict | list):
+        return any(map(_has_unknown, mark.values() if isinstance(mark, dict) else mark))
     return mark is True
+
+
+def _has_lines(text: str) -> bool:
+    return "\n" in text.strip("\n")
+
+
+def _lines(text: str) -> list[str]:
+    return text.rstrip("\n").split("\n")
 
 
 def _at(value: object, key: object) -> object:
@@ -375,14 +359,13 @@ def _as_json(text: str) -> object:
 
 
 def quote(value: object) -> str:
+    """A text, a number, true, false or null as JSON."""
     if isinstance(value, str):
         return json.dumps(shorten(value), ensure_ascii=False)
-    if isinstance(value, dict | list):
-        return "{}" if isinstance(value, dict) else "[]"
     return shorten(json.dumps(value, ensure_ascii=False))
 
 
-def shorten(text: str, longest: int = LONGEST) -> str:
+def shorten(text: str, longest: int = MAX_VALUE_LENGTH) -> str:
     return (
         text
         if len(text) <= longest

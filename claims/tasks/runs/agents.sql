@@ -19,7 +19,7 @@ WHERE m.id = %(member)s ORDER BY s.id
 SELECT t.id FROM unnest(%(members)s::bigint[], %(marks)s::bigint[]) AS t(id, mark) LEFT JOIN pools_member m ON m.id = t.id
 WHERE m.id IS NULL OR t.mark <> ({_mark})
 
--- hear: record a heartbeat of many members. Their last load stays.
+-- record_heartbeats: record a heartbeat of many members. Their last load stays.
 INSERT INTO pools_heartbeat AS h (member_id, incarnation, at)
 SELECT m.id, m.incarnation, now() FROM unnest(%(members)s::bigint[], %(incarnations)s::int[]) AS t(id, incarnation)
 JOIN pools_member m ON m.id = t.id AND m.incarnation = t.incarnation AND m.state IN ('creating', 'ready', 'offline') ORDER BY m.id

@@ -3,7 +3,7 @@ operations; the page of the claim names them.
 """
 
 import json
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -13,26 +13,48 @@ from django.utils import timezone
 from claims.statements import repeat
 from claims.tasks.runs import agents_sql
 from claims.tasks.runs.work_order import REPORT_START
+from pools.config.fields import option, required
+from pools.config.parsing import Faults, Integer, ListOf, Schema, Text, ValueType, kind_of
 from pools.models import Member
 from project.kernel.errors import Conflict
 from project.kernel.events.log import record
 
+LONGEST_NAMED, MOST_NAMED, DAY = 300, 20, 86_400
+
+
+class RunningOperation(ValueType[str]):
+    """The text of an operation. A long text is cut: a rejected report would be lost."""
+
+    def read(self, value: object, where: str, faults: Faults) -> str | None:
+        if isinstance(value, str):
+            return value.replace("\0", "")[:LONGEST_NAMED]
+        faults.add(where, f"This is {kind_of(value)}, not text.", "Put it in quotes.")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "string", "description": f"Cut to {LONGEST_NAMED} characters."}
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    why: str = required(Text(LONGEST_NAMED), "")
+    wait_s: int = required(Integer(0, DAY), "Seconds until the program is terminated.")
+    waits_for: tuple[str, ...] = option(
+        ListOf(RunningOperation(), "texts", MOST_NAMED, '["aws_instance.web: creating"]'),
+        (),
+        "Operations that the program still has to finish.",
+    )
+    more: int = option(Integer(0, 2**31 - 1), 0, "Number of further operations.")
+
 
 def record_interrupt(
-    *,
-    claim_id: int,
-    generation: int,
-    member: Member,
-    why: str,
-    wait_s: float,
-    waits_for: Sequence[str] = (),
-    more: int = 0,
+    *, claim_id: int, generation: int, member: Member, interrupt: Interrupt
 ) -> None:
     """Accepts also a claim that has ended: its slot drains until the program has finished. The
     event is written once.
     """
-    until = timezone.now() + timedelta(seconds=wait_s)
-    about = {"why": why, "until": until.isoformat(), "waits_for": list(waits_for), "more": more}
+    about = asdict(interrupt)
+    about["until"] = (timezone.now() + timedelta(seconds=about.pop("wait_s"))).isoformat()
     repeat(partial(_record, claim_id, generation, member, about))
 
 

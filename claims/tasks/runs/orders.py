@@ -66,17 +66,19 @@ async def find_changed(
     """
     known = list(waiting)
     cursor = await connection.execute(
-        agents_sql.statements.texts["changed"],  # type: ignore[arg-type]
+        agents_sql.statements.texts["changed"],
         {"members": [member for member, _ in known], "marks": [mark for _, mark in known]},
         prepare=True,
     )
     changed = {row[0] for row in await cursor.fetchall()}
-    if heard := heartbeat_buffer.take():
-        values = {"members": list(heard), "incarnations": list(heard.values())}
+    if due := heartbeat_buffer.take_due():
+        values = {"members": list(due), "incarnations": list(due.values())}
         try:
-            await connection.execute(agents_sql.statements.texts["hear"], values, prepare=True)  # type: ignore[arg-type]
+            await connection.execute(
+                agents_sql.statements.texts["record_heartbeats"], values, prepare=True
+            )
         except BaseException:
-            heartbeat_buffer.restore(heard)
+            heartbeat_buffer.restore(due)
             raise
     return [each for each in known if each[0] in changed] if changed else ()
 
@@ -104,37 +106,37 @@ class HeartbeatBuffer:
     """
 
     def __init__(self) -> None:
-        self._heard: dict[int, int] = {}
+        self._collected: dict[int, int] = {}
         self._written_at = 0.0
         self._lock = threading.Lock()
 
-    def note(self, member_id: int, incarnation: int) -> None:
+    def add(self, member_id: int, incarnation: int) -> None:
         """Leaves the write to the watch, because this member waits in it."""
         with self._lock:
-            self._heard[member_id] = incarnation
+            self._collected[member_id] = incarnation
 
-    def hear(self, member_id: int, incarnation: int) -> None:
-        self.note(member_id, incarnation)
-        if heard := self.take():
+    def record(self, member_id: int, incarnation: int) -> None:
+        self.add(member_id, incarnation)
+        if due := self.take_due():
             try:
-                agents_sql.hear(members=list(heard), incarnations=list(heard.values()))
+                agents_sql.record_heartbeats(members=list(due), incarnations=list(due.values()))
             except Exception:
-                self.restore(heard)
+                self.restore(due)
                 raise
 
-    def take(self) -> Mapping[int, int]:
+    def take_due(self) -> Mapping[int, int]:
         """The heartbeats to write now; empty within a second of the last write."""
         now = time.monotonic()
         with self._lock:
-            if not self._heard or now - self._written_at < EVERY:
+            if not self._collected or now - self._written_at < EVERY:
                 return {}
             self._written_at = now
-            heard, self._heard = self._heard, {}
-        return heard
+            due, self._collected = self._collected, {}
+        return due
 
-    def restore(self, heard: Mapping[int, int]) -> None:
+    def restore(self, due: Mapping[int, int]) -> None:
         with self._lock:
-            self._heard = {**heard, **self._heard}
+            self._collected = {**due, **self._collected}
             self._written_at = 0.0
 
 

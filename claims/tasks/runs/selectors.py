@@ -15,14 +15,7 @@ def list_runs_in(
     rows = tasks_sql.runs_of_workspace(limit, workspace=workspace_id, before=before)
     claims = tasks_sql.claims_of_workspace(limit, workspace=workspace_id, before=before)
     found = [
-        {
-            "claim": row.claim_id, "generation": row.generation, "step": row.step,
-            "member": row.member, "place": row.place, "started_at": row.started_at,
-            "ended_at": row.ended_at, "outcome": row.outcome, "code": row.code,
-            "reason": row.reason, "requested_by": row.requested_by,
-            "settled": None if row.settled is None else json.loads(row.settled),
-            "pool_id": row.pool_id,
-        }
+        row._asdict() | {"settled": None if row.settled is None else json.loads(row.settled)}
         for row in rows
-    ]  # fmt: skip
+    ]
     return found, claims[-1].id if len(claims) == limit else None

@@ -6,8 +6,8 @@ report changes nothing and is recorded as an event.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TypedDict
 
 from django.db import transaction
 
@@ -17,19 +17,26 @@ from claims.lifecycle import tasks_sql
 from claims.lifecycle.end_hold import NEVER_RAN, end_run, lock_hold, lose_hold
 from claims.statements import repeat
 from claims.tasks.runs.start import LONGEST_BOOT, write_start
+from pools.config.fields import option, required
+from pools.config.parsing import Choice, Integer, Text
 from pools.models import Member
 from project.kernel.errors import BerthError, Conflict, StaleGeneration
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from slots.members.services import clean_slot
 
+STATUSES = ("running", "finished", "lost", NEVER_RAN)
+ID = Integer(1, 2**63 - 1)
 
-class ReportedRun(TypedDict):
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
     """The status of a run as a restarted agent knows it."""
 
-    claim: int
-    generation: int
-    status: str
+    claim: int = required(ID, "")
+    generation: int = required(ID, "")
+    status: str = required(Choice(STATUSES), "")
+    step: str = option(Text(40), "", "")
 
 
 def start_run(
@@ -57,7 +64,7 @@ def lose_runs(member: Member, boot: str, runs: Iterable[ReportedRun]) -> int:
     """Ends the runs that a restarted agent reports as lost, and those that an earlier start of the
     agent started and that it no longer knows. Returns the number of lost runs.
     """
-    statuses = {(run["claim"], run["generation"]): run["status"] for run in runs}
+    statuses = {(run.claim, run.generation): run.status for run in runs}
     for row in tasks_sql.open_runs(member=member.pk):
         if row.boot != boot:
             statuses.setdefault((row.claim_id, row.generation), "lost")

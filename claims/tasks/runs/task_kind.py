@@ -9,8 +9,7 @@ from claims.models import Approval, Task
 from claims.tasks.files import sources_sql
 from claims.tasks.files.sources import source_of
 from claims.tasks.git_urls import is_host_allowed
-from claims.tasks.run_spec import RunRequest, read_run
-from claims.tasks.run_spec_schema import RUN
+from claims.tasks.run_spec import RUN_SCHEMA, RunRequest, read_run
 from claims.tasks.task_body import seal_body
 from claims.tasks.valid_approvals import find_faults
 from pools.config.approval_spec import DEFAULT
@@ -23,7 +22,7 @@ from project.kernel.errors import FieldError, Invalid, wrong_field
 
 class TaskKind(ClaimKind):
     field = "run"
-    schema = RUN
+    schema = RUN_SCHEMA
     template = "claims/tasks/task_page.html"
 
     def read(self, value: object, claim: NewClaim, faults: Faults) -> RunRequest | None:

@@ -6,17 +6,15 @@ from django.http import HttpResponse
 
 from claims.allocation.api.claims import TAG
 from claims.allocation.api.schemas import NEEDED_REASON_BODY
-from claims.lifecycle.api.actions import Body
-from claims.tasks import run_schemas as shapes
+from claims.lifecycle.api.actions import read_reason
+from claims.tasks import run_schemas
 from claims.tasks.states.selectors import RescuedView, find_rescued
 from claims.tasks.states.services import discard_state, read_state
-from pools.access.permissions import require
-from pools.http.endpoint import describe
+from pools.access.permissions import Identity, require
+from pools.http.endpoint import describe, show
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
 from pools.lifecycle.selectors import get_pool_by_id
-from pools.models import Pool
 from project.kernel.errors import NotFound
-from project.kernel.validation import LONGEST_REASON
 
 RAW = "application/octet-stream"
 
@@ -33,15 +31,13 @@ class RunState(LeanEndpoint):
         secrets: the download needs the role approver and is recorded. Berth keeps the state until
         the workspace is settled or a user discards the state.
         """
-        view = get_state(claim_id, generation)
-        require(call.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
-        return state_file(view)
+        return state_file(state_for(call.identity, claim_id, generation, "decide"))
 
 
 class RunStateDiscard(LeanEndpoint):
     @describe(
         "Discard a rescued state",
-        {200: shapes.RescuedAnswer},
+        {200: run_schemas.RescuedAnswer},
         body=NEEDED_REASON_BODY,
         name="discard_rescued_state",
         tag=TAG,
@@ -50,21 +46,25 @@ class RunStateDiscard(LeanEndpoint):
         """Delete the state on the server and on its agent, as settling the workspace does. Needs
         the role operator or approver.
         """
-        view = get_state(claim_id, generation)
-        if not call.identity.may("decide", view.pool_id):
-            require(
-                call.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation)
-            )
-        body = Body(call, "reason", required=("reason",))
-        reason = body.text("reason", LONGEST_REASON)
-        body.check()
-        discard_state(claim_id=claim_id, generation=generation, reason=reason)
-        return answer(get_state(claim_id, generation).as_dict())
+        state_for(call.identity, claim_id, generation, "decide", "settle")
+        discard_state(claim_id=claim_id, generation=generation, reason=read_reason(call))
+        return answer(show_rescued(get_state(claim_id, generation)))
 
 
-def pool_of(view: RescuedView) -> Pool | None:
-    """The pool of the state; its claim may be deleted."""
-    return None if view.pool_id is None else get_pool_by_id(view.pool_id)
+def state_for(identity: Identity, claim_id: int, generation: int, *actions: str) -> RescuedView:
+    """A state whose pool allows the caller one of the actions. A refusal names the role of the last
+    one.
+    """
+    view = get_state(claim_id, generation)
+    if not any(identity.may(action, view.pool_id) for action in actions):
+        # The claim of the state may be deleted, and its pool with it.
+        pool = None if view.pool_id is None else get_pool_by_id(view.pool_id)
+        require(identity, actions[-1], pool, hidden=no_such_state(claim_id, generation))
+    return view
+
+
+def show_rescued(view: RescuedView) -> dict[str, object]:
+    return show(run_schemas.RescuedAnswer, view, claim=view.claim_id)
 
 
 def get_state(claim_id: int, generation: int) -> RescuedView:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from project.kernel.db.sql import Statements
+from project.kernel.db.sql import IdRow, Statements
 
 statements = Statements(Path(__file__).with_name("rescued.sql"))
 
@@ -44,17 +44,13 @@ def find_rescued(*, claim: int, generation: int) -> FindRescuedRow | None:
     )
 
 
-class KeepRescuedRow(NamedTuple):
-    claim_id: int
-
-
 def keep_rescued(
     *, file: str, size: int, digest: bytes | None, claim: int, generation: int
-) -> list[KeepRescuedRow]:
+) -> list[NoteRescuedRow]:
     """Record the stored file."""
     return statements.fetch_rows(
         "keep_rescued",
-        KeepRescuedRow,
+        NoteRescuedRow,
         {"file": file, "size": size, "digest": digest, "claim": claim, "generation": generation},
     )
 
@@ -86,21 +82,11 @@ def settle_rescued(*, by: str, reason: str, workspace: int) -> list[SettleRescue
     )
 
 
-class DiscardRescuedRow(NamedTuple):
-    claim_id: int
-    generation: int
-    file: str
-    pool_id: int | None
-    member_id: int
-
-
-def discard_rescued(
-    *, by: str, reason: str, claim: int, generation: int
-) -> list[DiscardRescuedRow]:
+def discard_rescued(*, by: str, reason: str, claim: int, generation: int) -> list[SettleRescuedRow]:
     """End one state."""
     return statements.fetch_rows(
         "discard_rescued",
-        DiscardRescuedRow,
+        SettleRescuedRow,
         {"by": by, "reason": reason, "claim": claim, "generation": generation},
     )
 
@@ -149,32 +135,11 @@ def of_workspaces(*, workspaces: list[int]) -> list[OfWorkspacesRow]:
     return statements.fetch_rows("of_workspaces", OfWorkspacesRow, {"workspaces": workspaces})
 
 
-class UnsettledRow(NamedTuple):
-    claim_id: int
-    generation: int
-    pool_id: int | None
-    workspace_id: int | None
-    workspace: str | None
-    member_id: int
-    member: str
-    size: int
-    digest: bytes | None
-    file: str
-    noted_at: datetime
-    kept_at: datetime | None
-    settled_at: datetime | None
-    is_on_agent: bool
-
-
-def unsettled(n: int) -> list[UnsettledRow]:
+def unsettled(n: int) -> list[OfClaimRow]:
     """The unsettled states."""
-    return statements.fetch_rows("unsettled", UnsettledRow, {}, n=n)
+    return statements.fetch_rows("unsettled", OfClaimRow, {}, n=n)
 
 
-class DeleteSettledRow(NamedTuple):
-    id: int
-
-
-def delete_settled(n: int, *, days: float) -> list[DeleteSettledRow]:
+def delete_settled(n: int, *, days: float) -> list[IdRow]:
     """Delete rows that were settled long ago."""
-    return statements.fetch_rows("delete_settled", DeleteSettledRow, {"days": days}, n=n)
+    return statements.fetch_rows("delete_settled", IdRow, {"days": days}, n=n)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from claims.tasks.states import rescued_sql
-from project.kernel.ui.formatting import rfc3339
 
 KEPT, ON_AGENT, LOST, SETTLED = "kept", "on_agent", "lost", "settled"
 
@@ -30,18 +29,6 @@ class RescuedView:
     def href(self) -> str:
         return f"/claims/{self.claim_id}/state/{self.generation}/"
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "claim": self.claim_id,
-            "generation": self.generation,
-            "member": self.member,
-            "status": self.status,
-            "size": self.size,
-            "digest": self.digest,
-            "noted_at": rfc3339(self.noted_at),
-            "kept_at": None if self.kept_at is None else rfc3339(self.kept_at),
-        }
-
 
 def list_rescued(claim_id: int) -> list[RescuedView]:
     """The states of a claim, including settled ones."""
@@ -64,9 +51,7 @@ def find_rescued(claim_id: int, generation: int) -> RescuedView | None:
     return next((view for view in list_rescued(claim_id) if view.generation == generation), None)
 
 
-def _view(
-    row: rescued_sql.OfClaimRow | rescued_sql.OfWorkspacesRow | rescued_sql.UnsettledRow,
-) -> RescuedView:
+def _view(row: rescued_sql.OfClaimRow | rescued_sql.OfWorkspacesRow) -> RescuedView:
     if row.settled_at is not None:
         status = SETTLED
     elif row.file:

@@ -4,7 +4,8 @@ the server has the state, the agent has the only copy, and its member counts as 
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from django.db import transaction
@@ -12,6 +13,8 @@ from django.db import transaction
 from claims.statements import repeat
 from claims.tasks.files.sealed_files import delete_file, read_file, save_file
 from claims.tasks.states import rescued_sql
+from pools.config.fields import option, required
+from pools.config.parsing import Integer
 from pools.lifecycle.selectors import lock_member
 from pools.models import Member
 from project.kernel.actor import current_actor
@@ -23,6 +26,16 @@ from project.kernel.validation import require_reason
 from slots.members import members_sql
 
 KIND = "state"
+ID = Integer(1, 2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedState:
+    """A state that only the reporting agent has."""
+
+    claim: int = required(ID, "")
+    generation: int = required(ID, "")
+    size: int = option(Integer(0, 2**63 - 1), 0, "")
 
 
 def record_rescued(*, claim_id: int, generation: int, member: Member, size: int) -> bool:
@@ -44,11 +57,11 @@ def record_rescued(*, claim_id: int, generation: int, member: Member, size: int)
     return True
 
 
-def sync_rescued(*, member: Member, boot: str, reported: Sequence[Mapping[str, int]]) -> None:
+def sync_rescued(*, member: Member, boot: str, reported: Sequence[ReportedState]) -> None:
     """Takes over the list of states of an agent that starts. A state of an earlier start that is
     not in the list is lost.
     """
-    named = {(state["claim"], state["generation"]): state["size"] for state in reported}
+    named = {(state.claim, state.generation): state.size for state in reported}
     if not named and not rescued_sql.known_before(member=member.pk, boot=boot):
         return
 
@@ -74,12 +87,12 @@ def store_state(*, claim_id: int, generation: int, member: Member, data: bytes) 
     state up.
     """
 
-    def note() -> rescued_sql.FindRescuedRow | None:
+    def read_and_record() -> rescued_sql.FindRescuedRow | None:
         with transaction.atomic():
             record_rescued(claim_id=claim_id, generation=generation, member=member, size=len(data))
             return rescued_sql.find_rescued(claim=claim_id, generation=generation)
 
-    before = repeat(note)
+    before = repeat(read_and_record)
     if before is None:
         raise Conflict(
             f"No apply of claim {claim_id} ran here under generation {generation}.",
@@ -171,9 +184,7 @@ def resolve_states(workspace: int, reason: str) -> list[str]:
     )
 
 
-def end_states(
-    rows: Sequence[rescued_sql.SettleRescuedRow | rescued_sql.DiscardRescuedRow], reason: str
-) -> list[str]:
+def end_states(rows: Sequence[rescued_sql.SettleRescuedRow], reason: str) -> list[str]:
     for row in rows:
         members_sql.delete_unsaved(claim=row.claim_id, generation=row.generation)
         record(

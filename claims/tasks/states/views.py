@@ -2,7 +2,7 @@
 
 from django.http import HttpResponse
 
-from claims.tasks.states.api import get_state, no_such_state, pool_of, state_file
+from claims.tasks.states.api import state_file, state_for
 from claims.tasks.states.selectors import (
     KEPT,
     LOST,
@@ -13,8 +13,8 @@ from claims.tasks.states.selectors import (
     list_rescued_in,
 )
 from claims.tasks.states.services import discard_state
-from pools.access.permissions import Identity, require
-from pools.pages.base import PageRequest, confirm, signed_in
+from pools.access.permissions import Identity
+from pools.pages.base import PageRequest, confirm, explain_missing_role, signed_in
 from project.kernel.ui.confirm import ConfirmInput, Done, Question
 
 WHERE = {
@@ -32,9 +32,7 @@ def rescued_rows(identity: Identity, views: list[RescuedView]) -> list[dict[str,
     return [
         {
             "state": view,
-            "download_why": ""
-            if identity.may("decide", view.pool_id)
-            else "This needs the role approver.",
+            "download_why": explain_missing_role(identity, "decide", view.pool_id),
             "discard_why": ""
             if may_discard(identity, view)
             else "This needs the role operator or approver.",
@@ -72,22 +70,15 @@ def may_discard(identity: Identity, view: RescuedView) -> bool:
 
 @signed_in
 def download(request: PageRequest, claim_id: int, generation: int) -> HttpResponse:
-    view = get_state(claim_id, generation)
-    require(request.identity, "decide", pool_of(view), hidden=no_such_state(claim_id, generation))
-    return state_file(view)
+    return state_file(state_for(request.identity, claim_id, generation, "decide"))
 
 
 @signed_in
 def discard(request: PageRequest, claim_id: int, generation: int) -> HttpResponse:
-    view = get_state(claim_id, generation)
-    if not may_discard(request.identity, view):
-        require(
-            request.identity, "settle", pool_of(view), hidden=no_such_state(claim_id, generation)
-        )
+    view = state_for(request.identity, claim_id, generation, "decide", "settle")
     question = Question(
         title=f"Discard the state of claim {claim_id}",
         verb="Discard",
-        href=request.path,
         intro=(
             "Only this state records the changes of the apply, unless a person has pushed it "
             "to the backend."

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from django.http import HttpResponse
 
 from claims.allocation.api import schemas
-from claims.lifecycle.api.actions import Body
-from claims.tasks.api import approval_schemas as decided
+from claims.lifecycle.api.actions import Body, read_reason
+from claims.tasks.api import approval_schemas
 from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.runs.selectors import list_runs_in
+from claims.tasks.states.api import show_rescued
 from claims.tasks.states.selectors import RescuedView, list_rescued_in
 from claims.workspaces.selectors import WorkspaceView, get_workspace, list_workspaces
 from claims.workspaces.services import add_workspace, lock_workspace, unlock_workspace
@@ -32,16 +33,18 @@ from pools.http.endpoint import (
     NEEDED_REASON,
     PAGES,
     describe,
+    describe_changes,
     in_query,
     page_of,
     read_page,
     read_text,
+    show,
 )
 from pools.http.fast_view import FastRequest, LeanEndpoint, answer
-from project.kernel.validation import LONGEST_REASON
 
 TAG = "workspaces"
-MOST = 500
+MAX_WORKSPACES = 500
+describe_change = describe_changes(schemas.WorkspaceAnswer, TAG)
 
 
 class WorkspaceList(LeanEndpoint):
@@ -58,7 +61,7 @@ class WorkspaceList(LeanEndpoint):
             text=read_text(call, "q"),
             pool=call.query_params.get("pool"),
             visible=call.identity.visible_pools(),
-            limit=MOST,
+            limit=MAX_WORKSPACES,
         )
         states = list_rescued_in([view.id for view in found])
         return answer(
@@ -79,14 +82,7 @@ class WorkspaceDetail(LeanEndpoint):
 
 
 class WorkspaceLock(LeanEndpoint):
-    @describe(
-        "Lock",
-        {200: schemas.WorkspaceAnswer},
-        body=schemas.NEEDED_REASON_BODY,
-        problems=(409,),
-        name="lock_workspace",
-        tag=TAG,
-    )
+    @describe_change("Lock", schemas.NEEDED_REASON_BODY, "lock_workspace")
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """No claim of the workspace starts until it is unlocked; running claims continue. A
         workspace can be locked before its first claim.
@@ -97,47 +93,28 @@ class WorkspaceLock(LeanEndpoint):
             require(call.identity, "lock_workspace", pool)
         elif view is not None:
             require_on_workspace(call.identity, "lock_workspace", view)
-        body = Body(call, "reason", required=("reason",))
-        reason = body.text("reason")
-        body.check()
+        reason = read_reason(call)
         if view is not None:
             found = view.id
         else:
             assert pool is not None
             found = add_workspace(pool_id=pool.pk, name=workspace.partition("/")[2])
         lock_workspace(workspace_id=found, reason=reason)
-        return answer(show_workspace(call.identity, get_workspace(found)))
+        return show_changed(call, found)
 
 
 class WorkspaceUnlock(LeanEndpoint):
-    @describe(
-        "Unlock",
-        {200: schemas.WorkspaceAnswer},
-        body=schemas.REASON_BODY,
-        problems=(409,),
-        name="unlock_workspace",
-        tag=TAG,
-    )
+    @describe_change("Unlock", schemas.REASON_BODY, "unlock_workspace")
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """Blocked claims of the workspace are queued again."""
-        view = existing_workspace(call.identity, workspace)
-        require_on_workspace(call.identity, "lock_workspace", view)
-        body = Body(call, "reason")
-        reason = body.text("reason")
-        body.check()
+        view = existing_workspace(call.identity, workspace, "lock_workspace")
+        reason = read_reason(call, is_needed=False)
         unlock_workspace(workspace_id=view.id, reason=reason)
-        return answer(show_workspace(call.identity, get_workspace(view.id)))
+        return show_changed(call, view.id)
 
 
 class WorkspaceSettle(LeanEndpoint):
-    @describe(
-        "Settle a lost apply",
-        {200: schemas.WorkspaceAnswer},
-        body=decided.SETTLE_BODY,
-        problems=(409,),
-        name="settle_workspace",
-        tag=TAG,
-    )
+    @describe_change("Settle a lost apply", approval_schemas.SETTLE_BODY, "settle_workspace")
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """Records the outcome of a lost apply, which unlocks the workspace. Needs the role operator
         or approver in the workspace's pool.
@@ -145,17 +122,17 @@ class WorkspaceSettle(LeanEndpoint):
         view = existing_workspace(call.identity, workspace)
         require_settle(call.identity, view)
         body = Body(call, "what", "reason", "claim", required=("what", "reason"))
-        what, reason = body.text("what", 20), body.text("reason", LONGEST_REASON)
+        what, reason = body.text("what", 20), body.text("reason")
         claim = body.number("claim") if "claim" in body.given else None
         body.check()
         resolve_lost_apply(workspace_id=view.id, what=what, reason=reason, claim=claim)
-        return answer(show_workspace(call.identity, get_workspace(view.id)))
+        return show_changed(call, view.id)
 
 
 class WorkspaceRuns(LeanEndpoint):
     @describe(
         "Runs of a workspace",
-        {200: decided.WorkspaceHistory},
+        {200: approval_schemas.WorkspaceHistory},
         query=PAGES,
         name="list_workspace_runs",
         tag=TAG,
@@ -175,26 +152,18 @@ class WorkspaceRuns(LeanEndpoint):
 
 
 class WorkspaceShares(LeanEndpoint):
-    @describe(
-        "Share a workspace",
-        {200: schemas.WorkspaceAnswer},
-        body=schemas.SHARE_BODY,
-        problems=(409,),
-        name="share_workspace",
-        tag=TAG,
-    )
+    @describe_change("Share a workspace", schemas.SHARE_BODY, "share_workspace")
     def post(self, call: FastRequest, workspace: str) -> HttpResponse:
         """Claims of the other pool that name this workspace then use it. Needs the role operator in
         both pools.
         """
-        view = existing_workspace(call.identity, workspace)
-        require_on_workspace(call.identity, "share_workspace", view)
+        view = existing_workspace(call.identity, workspace, "share_workspace")
         body = Body(call, "pool", "reason", required=("pool", "reason"))
         name, reason = body.text("pool", 63), body.text("reason")
         body.check()
         pool = pool_to_share(call.identity, view, name)
         share_workspace(workspace_id=view.id, pool_id=pool.pk, reason=reason)
-        return answer(show_workspace(call.identity, get_workspace(view.id)))
+        return show_changed(call, view.id)
 
 
 class WorkspaceShareEndpoint(LeanEndpoint):
@@ -212,36 +181,27 @@ class WorkspaceShareEndpoint(LeanEndpoint):
         view = existing_workspace(call.identity, workspace)
         pool_id = pool_to_unshare(call.identity, view, pool_name)
         unshare_workspace(workspace_id=view.id, pool_id=pool_id, reason=read_text(call, "reason"))
-        return answer(show_workspace(call.identity, get_workspace(view.id)))
+        return show_changed(call, view.id)
+
+
+def show_changed(call: FastRequest, workspace_id: int) -> HttpResponse:
+    return answer(show_workspace(call.identity, get_workspace(workspace_id)))
 
 
 def show_workspace(
     identity: Identity, view: WorkspaceView, states: Sequence[RescuedView] | None = None
 ) -> dict[str, object]:
     states = list_rescued_in([view.id])[view.id] if states is None else states
-    return {
-        "name": view.name,
-        "pool": view.pool,
-        "shared_with": [
-            {
-                "pool": share.pool,
-                "is_allowed": share.is_allowed,
-                "allowed_at": share.allowed_at,
-                "allowed_by": share.allowed_by,
-                "reason": share.reason,
-            }
+    return show(
+        schemas.WorkspaceAnswer,
+        view,
+        shared_with=[
+            show(schemas.WorkspaceShareAnswer, share)
             for share in view.shares
             if identity.may("read", share.pool_id)
         ],
-        "is_locked": view.locked_at is not None,
-        "locked_at": view.locked_at,
-        "locked_by": view.locked_by,
-        "lock_reason": view.lock_reason,
-        "running": view.running,
-        "live": view.live,
-        "blocked": view.blocked,
-        "lost_claim": view.lost_claim,
-        "rescued_states": [
-            state.as_dict() for state in states if identity.may("read", state.pool_id)
+        is_locked=view.locked_at is not None,
+        rescued_states=[
+            show_rescued(state) for state in states if identity.may("read", state.pool_id)
         ],
-    }
+    )

@@ -13,7 +13,6 @@ from claims.workspaces.web.permissions import (
     existing_workspace,
     pool_to_share,
     pool_to_unshare,
-    require_on_workspace,
 )
 from claims.workspaces.web.views import claims_of
 from pools.lifecycle.selectors import list_pools
@@ -23,13 +22,11 @@ from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 
 @signed_in
 def lock(request: PageRequest, name: str) -> HttpResponse:
-    view = existing_workspace(request.identity, name)
-    require_on_workspace(request.identity, "lock_workspace", view)
+    view = existing_workspace(request.identity, name, "lock_workspace")
     waiting = claims_of(request.identity, view.id, states=("waiting",))
     question = Question(
         title=f"Lock {view.name}",
         verb="Lock",
-        href=request.path,
         intro=(
             "No claim of this workspace starts until it is unlocked. Running claims continue; "
             "waiting claims are blocked."
@@ -52,13 +49,11 @@ def lock(request: PageRequest, name: str) -> HttpResponse:
 
 @signed_in
 def unlock(request: PageRequest, name: str) -> HttpResponse:
-    view = existing_workspace(request.identity, name)
-    require_on_workspace(request.identity, "lock_workspace", view)
+    view = existing_workspace(request.identity, name, "lock_workspace")
     blocked = claims_of(request.identity, view.id, states=("blocked",))
     question = Question(
         title=f"Unlock {view.name}",
         verb="Unlock",
-        href=request.path,
         intro=(
             f"Locked by {view.locked_by}: “{view.lock_reason}”. Blocked claims are queued again; "
             "serial claims run one after the other."
@@ -82,8 +77,7 @@ def unlock(request: PageRequest, name: str) -> HttpResponse:
 @signed_in
 def share(request: PageRequest, name: str) -> HttpResponse:
     """Share a workspace with another pool, as an operator of both."""
-    view = existing_workspace(request.identity, name)
-    require_on_workspace(request.identity, "share_workspace", view)
+    view = existing_workspace(request.identity, name, "share_workspace")
     pools = [
         pool.name
         for pool in list_pools(request.identity.visible_pools())
@@ -95,7 +89,6 @@ def share(request: PageRequest, name: str) -> HttpResponse:
     question = Question(
         title=f"Share {view.name} with another pool",
         verb="Share",
-        href=request.path,
         intro=f"Claims of that pool that name {view.name} use this workspace: one apply at a time "
         f"in both pools together. Operators of {view.pool} keep control of its lock and of "
         "the outcome of a lost apply.",

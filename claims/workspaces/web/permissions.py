@@ -54,11 +54,15 @@ def workspace_to_change(identity: Identity, path: str) -> WorkspaceView | None:
     return found[0] if found and found[0].path == path else None
 
 
-def existing_workspace(identity: Identity, path: str) -> WorkspaceView:
-    """As `workspace_to_change`, but `NotFound` for a workspace that does not exist yet."""
+def existing_workspace(identity: Identity, path: str, action: str = "") -> WorkspaceView:
+    """As `workspace_to_change`, but `NotFound` for a workspace that does not exist yet. `action`:
+    refused without its role in the workspace's pool.
+    """
     view = workspace_to_change(identity, path)
     if view is None:
         raise no_such_workspace(path)
+    if action:
+        require_on_workspace(identity, action, view)
     return view
 
 

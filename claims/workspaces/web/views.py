@@ -9,8 +9,7 @@ from django.utils import timezone
 
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.selectors import ClaimFilter, list_claims, view_claims
-from claims.display import claim_class, claim_word
-from claims.lifecycle.pages.claim_page import scope_of
+from claims.lifecycle.pages.claim_page import opened_region
 from claims.models import Plan
 from claims.tasks.states.views import rescued_of_workspace
 from claims.workspaces.selectors import WorkspaceView, get_workspace, list_workspaces
@@ -21,7 +20,7 @@ from claims.workspaces.web.permissions import (
     no_such_workspace,
 )
 from pools.access.permissions import Identity
-from pools.pages.base import PageRequest, page, signed_in, why_not
+from pools.pages.base import PageRequest, action, explain_missing_role, page, signed_in
 from project.kernel.errors import NotFound
 from project.kernel.live.regions import ANY, OpenedRegion, region
 
@@ -41,7 +40,7 @@ def claims_of(
     """Claims of a workspace in visible pools."""
     visible = identity.visible_pools()
     wanted = ClaimFilter(
-        visible=None if visible is None else frozenset(visible),
+        visible=visible,
         workspace_id=workspace_id,
         states=states,
     )
@@ -104,42 +103,24 @@ def show_workspace(request: PageRequest, name: str) -> HttpResponse:
 def open_list(identity: Identity, argument: str) -> OpenedRegion | None:
     if not identity.may_anywhere("read"):
         return None
-    _, scope = scope_of(identity)
 
     def render() -> str:
         found = list_workspaces(text=argument, visible=identity.visible_pools(), limit=LISTED)
+        found.sort(
+            key=lambda view: (view.locked_at is None, view.live == 0, view.name, view.pool or "")
+        )
         running = {
             claim.id: claim
             for claim in view_claims([view.running for view in found if view.running])
+            if identity.may("read", claim.pool_id)
         }
-        rows = [(view, shown(identity, running.get(view.running or 0))) for view in found]
-        rows.sort(
-            key=lambda row: (
-                row[0].locked_at is None,
-                row[0].live == 0,
-                row[0].name,
-                row[0].pool or "",
-            )
-        )
+        rows = [(view, running.get(view.running or 0)) for view in found]
         return render_to_string(
             "claims/workspaces/workspace_list.html",
             {"rows": rows, "query": argument, "now": timezone.now(), "most": LISTED},
         )
 
-    return OpenedRegion(
-        f"workspaces:{argument}" if argument else "workspaces",
-        f"workspaces:{argument}|{scope}",
-        frozenset({ANY}),
-        render,
-        2.0,
-    )
-
-
-def shown(identity: Identity, claim: ClaimView | None) -> tuple[ClaimView, str, str] | None:
-    if claim is None or not identity.may("read", claim.pool_id):
-        return None
-    css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
-    return claim, css, claim_word(claim.state, outcome=claim.outcome, step=claim.step)
+    return opened_region(identity, "workspaces", argument, render, 2.0, [ANY])
 
 
 @region("workspace")
@@ -152,7 +133,6 @@ def open_workspace(identity: Identity, argument: str) -> OpenedRegion | None:
         visible_by_id(identity, workspace_id)
     except NotFound:
         return None
-    _, scope = scope_of(identity)
 
     def render() -> str:
         return render_to_string(
@@ -160,9 +140,7 @@ def open_workspace(identity: Identity, argument: str) -> OpenedRegion | None:
             context(identity, workspace_id, int(before) if before.isdecimal() else None),
         )
 
-    return OpenedRegion(
-        f"workspace:{argument}", f"workspace:{argument}|{scope}", frozenset({ANY}), render, 1.0
-    )
+    return opened_region(identity, "workspace", argument, render, 1.0, [ANY])
 
 
 def context(identity: Identity, workspace_id: int, before: int | None) -> dict[str, object]:
@@ -201,13 +179,13 @@ def context(identity: Identity, workspace_id: int, before: int | None) -> dict[s
 
 def share_rows(identity: Identity, view: WorkspaceView) -> list[dict[str, object]]:
     """The visible pools that use the workspace, each with its actions."""
-    here = why_not(identity, "share_workspace", view.pool_id)
+    here = explain_missing_role(identity, "share_workspace", view.pool_id)
     address = quote(view.path)
     rows: list[dict[str, object]] = []
     for share in view.shares:
         if not identity.may("read", share.pool_id):
             continue
-        there = why_not(identity, "share_workspace", share.pool_id)
+        there = explain_missing_role(identity, "share_workspace", share.pool_id)
         href = f"/workspace/{{}}/{address}/?pool={share.pool}"
         word = "End…" if share.is_allowed else "Decline…"
         actions = [action(word, href.format("unshare"), here if there else "")]
@@ -218,19 +196,11 @@ def share_rows(identity: Identity, view: WorkspaceView) -> list[dict[str, object
     return rows
 
 
-def action(word: str, href: str, why: str, *, is_page: bool = False) -> dict[str, object]:
-    """A button. `why` says why it is off; empty: it is on."""
-    return {"word": word, "href": href, "why": why, "is_dangerous": False, "is_page": is_page}
-
-
 def line(claim: ClaimView, plans: dict[int, Plan]) -> dict[str, object]:
     plan = plans.get(claim.id)
-    css = claim_class(claim.state, outcome=claim.outcome, step=claim.step)
     took = (claim.changed_at - claim.created_at).total_seconds() if claim.changed_at else 0.0
     return {
         "claim": claim,
-        "css": css,
-        "word": claim_word(claim.state, outcome=claim.outcome, step=claim.step),
         "counts": plan.summary if plan else None,
         "took": took,
     }
@@ -239,16 +209,16 @@ def line(claim: ClaimView, plans: dict[int, Plan]) -> dict[str, object]:
 def workspace_actions(
     identity: Identity, view: WorkspaceView, is_lost: bool
 ) -> list[dict[str, object]]:
-    role = why_not(identity, "lock_workspace", view.pool_id)
+    role = explain_missing_role(identity, "lock_workspace", view.pool_id)
     settle = "" if may_settle(identity, view) else "This needs the role operator or approver."
     href = f"/workspace/{{}}/{quote(view.path)}/"
-    made = [action("Record the outcome…", href.format("settle"), settle)] if is_lost else []
+    made = [action("Record outcome…", href.format("settle"), settle)] if is_lost else []
     if view.locked_at is not None:
         lost = "Record the outcome of the lost apply first." if is_lost else ""
         made.append(action("Unlock…", href.format("unlock"), role or lost))
     else:
         made.append(action("Lock…", href.format("lock"), role))
-    share = why_not(identity, "share_workspace", view.pool_id)
+    share = explain_missing_role(identity, "share_workspace", view.pool_id)
     made.append(action("Share…", href.format("share"), share))
     run = "" if identity.may_anywhere("claim") else "This needs the role claimant in some pool."
     query = urlencode({"pool": view.pool or "", "workspace": view.name})

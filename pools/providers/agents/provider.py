@@ -50,4 +50,6 @@ class AgentsProvider(Provider):
 
 def _observe(member: MemberSnapshot) -> Seen:
     is_here = member.state != "creating"
-    return Seen(member.id, is_ready=is_here, why="" if is_here else "its agent has not come yet")
+    return Seen(
+        member.id, is_ready=is_here, why="" if is_here else "its agent has not connected yet"
+    )

@@ -6,23 +6,18 @@ only the right to read the namespace; without that right a new address counts as
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.pod_status import recorded
 from project.kernel.kubernetes.objects import Object, uid_of
 from project.kernel.outbox.operations import Misconfigured
 
-
-class Located(Protocol):
-    namespace: str
-    place: str  # "namespace ci of context prod"
-    server: str
-
-    def check_namespace(self) -> str: ...
+if TYPE_CHECKING:
+    from project.kernel.kubernetes.client import Api
 
 
-def check_place(api: Located, pool: PoolSnapshot) -> None:
+def check_place(api: "Api", pool: PoolSnapshot) -> None:
     """Raises Misconfigured at another place, where a missing pod is not proof that the pod is gone.
     A namespace that was created again on the same server is the same place, and its old pods are
     gone.
@@ -39,7 +34,7 @@ def check_place(api: Located, pool: PoolSnapshot) -> None:
     )
 
 
-def find_place(api: Located, pool: PoolSnapshot, pods: Iterable[Object]) -> str:
+def find_place(api: "Api", pool: PoolSnapshot, pods: Iterable[Object]) -> str:
     """The present place, as Berth stores it. Raises Misconfigured if the pods are elsewhere."""
     made = [member for member in pool.members if recorded(member)[1]]
     if made and not _is_any_there(made, pods):
@@ -49,7 +44,7 @@ def find_place(api: Located, pool: PoolSnapshot, pods: Iterable[Object]) -> str:
     return f"{api.namespace}/{api.check_namespace()}/{api.server}"
 
 
-def _is_same(api: Located, pool: PoolSnapshot) -> bool:
+def _is_same(api: "Api", pool: PoolSnapshot) -> bool:
     namespace, _, server = pool.place.split("/")
     return (namespace, server) == (api.namespace, api.server)
 

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen
-from pools.providers.kubernetes.cluster_identity import Located, find_place
+from pools.providers.kubernetes.cluster_identity import find_place
 from pools.providers.kubernetes.names import MEMBER, number_in, select_pool
 from pools.providers.kubernetes.pod_status import (
     MemberPods,
@@ -15,20 +15,18 @@ from pools.providers.kubernetes.pod_status import (
     sort_pods,
 )
 from pools.providers.kubernetes.unlisted_pods import complete, list_strays
-from project.kernel.kubernetes.objects import Object
+from project.kernel.kubernetes.objects import Object, name_of
+
+if TYPE_CHECKING:
+    from project.kernel.kubernetes.client import Api
 
 
-class Lister(Located, Protocol):
-    def list_pods(self, selector: str) -> list[Object]: ...
-    def get_pod(self, name: str) -> Object | None: ...
-
-
-def observe_pool(api: Lister, pool: PoolSnapshot) -> Observation:
+def observe_pool(api: "Api", pool: PoolSnapshot) -> Observation:
     listed = api.list_pods(select_pool(pool))
     pods: dict[int, list[Object]] = defaultdict(list)
     for pod in listed:
         pods[number_in(pod, MEMBER)].append(pod)
-    strays = frozenset(number_in(pod, MEMBER) for pod in list_strays(listed, pool))
+    strays = {number_in(pod, MEMBER): f"pod {name_of(pod)}" for pod in list_strays(listed, pool)}
     if not pods:
         api.check_namespace()  # a missing namespace has an empty list, too
     place = find_place(api, pool, listed)

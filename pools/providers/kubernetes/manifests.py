@@ -23,6 +23,12 @@ CONTAINER = "agent"
 # In the pod.
 STATE, TOKENS, TEMPORARY, WORK = "/state", "/run/secrets/berth", "/tmp", "/var/tmp"  # noqa: S108
 TOKEN_KEY = "token"  # noqa: S105  (the name of a file)
+# Options of the template, and the fields of a pod that have the same values.
+OF_POD = {
+    "service_account": "serviceAccountName",
+    "node_selector": "nodeSelector",
+    "tolerations": "tolerations",
+}
 # Capabilities with which an agent of root gives each task a user of its own.
 ROOT_NEEDS = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
 # Downloads the agent from the server and runs it, in any image with python3. It waits for a server
@@ -63,12 +69,9 @@ def pod_manifest(pool: PoolSnapshot, member: MemberSnapshot, namespace: str, url
     }
     if not turns_agents_off(pool.options):
         _add_agent(spec, pod_name(pool, member), template, url)
-    if template.get("service_account"):
-        spec["serviceAccountName"] = template["service_account"]
-    if template.get("node_selector"):
-        spec["nodeSelector"] = dict(template["node_selector"])
-    if template.get("tolerations"):
-        spec["tolerations"] = [dict(each) for each in template["tolerations"]]
+    for option, name in OF_POD.items():
+        if template.get(option):
+            spec[name] = template[option]
     if template.get("image_pull_secrets"):
         spec["imagePullSecrets"] = [{"name": name} for name in template["image_pull_secrets"]]
     about = {
@@ -175,11 +178,7 @@ def _container(template: Object) -> Object:
             {"name": "tmp", "mountPath": TEMPORARY},
         ],
     }
-    for name in ("command", "args"):
+    for name in ("command", "args", "resources"):
         if template.get(name):
-            container[name] = list(template[name])
-    if template.get("resources"):
-        container["resources"] = {
-            kind: dict(amounts) for kind, amounts in template["resources"].items()
-        }
+            container[name] = template[name]
     return container

@@ -56,14 +56,9 @@ IMAGE = re.compile(
 QUANTITY = re.compile(
     r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]+)?"
 )
-SUFFIXES = {"m": Decimal("0.001")}
-SUFFIXES |= {
-    suffix: Decimal(1000 ** (i + 1)) for i, suffix in enumerate(("k", "M", "G", "T", "P", "E"))
-}
-SUFFIXES |= {
-    suffix: Decimal(1024 ** (i + 1))
-    for i, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
-}
+SUFFIXES = {"m": Decimal("0.001"), "k": Decimal(1000)}
+SUFFIXES |= {suffix: Decimal(1000**power) for power, suffix in enumerate("MGTPE", 2)}
+SUFFIXES |= {f"{suffix}i": Decimal(1024**power) for power, suffix in enumerate("KMGTPE", 1)}
 
 LABEL_RULE = (
     "Up to 63 letters, digits, dashes, underscores and dots, the first and last a letter or digit; "
@@ -88,9 +83,7 @@ def _is_plain_address(url: str) -> bool:
 class Url(ValueType[str]):
     def read(self, value: object, where: str, faults: Faults) -> str | None:
         url = Text(500).read(value, where, faults)
-        if not url:
-            return url
-        if _is_plain_address(url):
+        if not url or _is_plain_address(url):
             return url
         way_out = "Write the address that pods reach, like https://berth.example.com/."
         faults.add(where, f"{show_value(url)} is not an address of Berth.", way_out)

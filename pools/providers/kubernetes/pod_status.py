@@ -134,7 +134,7 @@ def describe_readiness(found: PodCondition, pool: PoolSnapshot, member: MemberSn
         return ""
     if turns_agents_off(pool.options):
         return "" if found.is_ready else "its pod runs and is not ready"
-    return "its agent has not come yet" if member.state == "creating" else ""
+    return "its agent has not connected yet" if member.state == "creating" else ""
 
 
 def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
@@ -149,10 +149,7 @@ def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
     if is_ending(pod):
         return PodCondition("ending", _clip(_why_ending(pod, now)), outside)
     if phase == "Running":
-        is_ready = any(
-            each.get("type") == "Ready" and each.get("status") == "True"
-            for each in status.get("conditions") or ()
-        )
+        is_ready = _find_condition(status, "Ready") is not None
         return PodCondition("running", "", outside, is_ready=is_ready)
     if phase == "Pending":
         return PodCondition("pending", _clip(_why_pending(pod)), outside)
@@ -161,18 +158,17 @@ def judge_pod(pod: Object, now: datetime, *, was_ready: bool) -> PodCondition:
 
 def _why_pending(pod: Object) -> str:
     status: Object = pod.get("status") or {}
-    for each in status.get("conditions") or ():
-        if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return _describe_reason(each.get("reason") or "Unschedulable", each.get("message"))
+    if waits := _find_condition(status, "PodScheduled", "False"):
+        return _describe_reason(waits, "Unschedulable")
     for container in (
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     ):
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
-            return _describe_reason(waiting["reason"], waiting.get("message"))
+            return _describe_reason(waiting)
     if status.get("reason") or status.get("message"):
-        return _describe_reason(status.get("reason") or "Pending", status.get("message"))
+        return _describe_reason(status, "Pending")
     has_node = (pod.get("spec") or {}).get("nodeName")
     return "it is being started" if has_node else "it waits for a node"
 
@@ -181,23 +177,18 @@ def _why_ended(pod: Object, phase: str, ended: Object | None) -> str:
     status: Object = pod.get("status") or {}
     what = f"Pod {name_of(pod)} "
     if status.get("reason"):
-        return f"{what}ended: {_describe_reason(status['reason'], status.get('message'))}"
-    for each in status.get("conditions") or ():
-        if each.get("type") == "DisruptionTarget" and each.get("status") == "True":
-            reason = _describe_reason(each.get("reason") or "disrupted", each.get("message"))
-            return f"{what}ended: {reason}"
+        return f"{what}ended: {_describe_reason(status)}"
+    if disrupted := _find_condition(status, "DisruptionTarget"):
+        return f"{what}ended: {_describe_reason(disrupted, 'disrupted')}"
     if ended is None:
         return f"{what}{'has ended' if phase == 'Succeeded' else 'failed'}"
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled":
         return f"{what}was ended: out of memory. Raise its memory limit"
-    words = EXITS.get(code) if isinstance(code, int) else None
-    more = str(ended.get("message") or "")
-    return (
-        f"{what}ended with {code}"
-        + (f": {words}" if words else "")
-        + (f" ({more})" if more else "")
-    )
+    words = f"{what}ended with {code}"
+    if isinstance(code, int) and code in EXITS:
+        words += f": {EXITS[code]}"
+    return f"{words} ({ended['message']})" if ended.get("message") else words
 
 
 def _why_ending(pod: Object, now: datetime) -> str:
@@ -229,19 +220,25 @@ def _ended(status: Object) -> Object | None:
 
 def _is_disrupted(pod: Object) -> bool:
     status: Object = pod.get("status") or {}
-    conditions = [
-        each
-        for each in status.get("conditions") or ()
-        if each.get("type") == "DisruptionTarget" and each.get("status") == "True"
-    ]
-    return is_ending(pod) or bool(conditions) or status.get("reason") in DISRUPTED
+    is_target = _find_condition(status, "DisruptionTarget") is not None
+    return is_ending(pod) or is_target or status.get("reason") in DISRUPTED
+
+
+def _find_condition(status: Object, kind: str, value: str = "True") -> Object | None:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == kind and condition.get("status") == value:
+            found: Object = condition
+            return found
+    return None
 
 
 def _node(pod: Object) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "(none)")
 
 
-def _describe_reason(reason: object, message: object) -> str:
+def _describe_reason(found: Object, usual: str = "") -> str:
+    """The reason with its message. `usual` stands for a missing reason."""
+    reason, message = found.get("reason") or usual, found.get("message")
     return f"{reason}: {' '.join(str(message).split())}" if message else str(reason)
 
 

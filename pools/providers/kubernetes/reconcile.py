@@ -4,7 +4,7 @@ late, and reports only confirmed facts.
 
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pools.config.spec import turns_agents_off
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
@@ -43,31 +43,16 @@ from project.kernel.kubernetes.errors import AlreadyExists
 from project.kernel.kubernetes.objects import Object, is_ending, name_of, uid_of
 from project.kernel.outbox.operations import ConflictError, ProviderError
 
+if TYPE_CHECKING:  # the import would load the client library
+    from project.kernel.kubernetes.client import Api
+
 SOON = 2.0  # seconds until the next sync when an effect is expected in a moment
 # Seconds of grace for a pod without a task, in place of the grace of the template.
 EMPTY_GRACE = 30
 PATIENCE = 30.0  # seconds until the next sync if the watch reports no change
 
 
-class Cluster(Protocol):
-    """The calls of `client.Api` that this module uses. The import would load the client library."""
-
-    namespace: str
-    place: str
-    server: str
-
-    def check_namespace(self) -> str: ...
-    def list_pods(self, selector: str) -> list[Object]: ...
-    def get_pod(self, name: str) -> Object | None: ...
-    def create_pod(self, manifest: Object, *, is_dry: bool = False) -> Object: ...
-    def delete_pod(self, pod: Object, grace: int | None = None) -> None: ...
-    def get_secret(self, name: str) -> Object | None: ...
-    def create_secret(self, manifest: Object, *, is_dry: bool = False) -> Object: ...
-    def patch_secret(self, secret: Object, change: Object) -> Object: ...
-    def delete_secret(self, secret: Object) -> None: ...
-
-
-def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
+def needs_token(api: "Api", pool: PoolSnapshot, member: MemberSnapshot) -> bool:
     """True: the pod does not exist yet and no Secret of an earlier attempt exists, or the token is
     due for renewal.
     """
@@ -81,7 +66,7 @@ def needs_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> boo
     return api.get_secret(pod_name(pool, member)) is None
 
 
-def sync_member(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: str) -> MemberReport:
+def sync_member(api: "Api", pool: PoolSnapshot, member: MemberSnapshot, url: str) -> MemberReport:
     member_pods = sort_pods(api.list_pods(select_member(pool, member)), pool, member)
     if member_pods.current is None:
         check_place(api, pool)
@@ -129,7 +114,7 @@ def report(member_pods: MemberPods, pool: PoolSnapshot, member: MemberSnapshot) 
 
 
 def start(
-    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, member_pods: MemberPods, url: str
+    api: "Api", pool: PoolSnapshot, member: MemberSnapshot, member_pods: MemberPods, url: str
 ) -> MemberReport:
     """Delete pods of older incarnations, then create the pod. An overdue deletion is on a node that
     does not answer. It delays no new pod: its token is void, and its work counts as lost.
@@ -167,7 +152,7 @@ def is_newer(pod: Object, member: MemberSnapshot) -> bool:
     )
 
 
-def create_pod(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, url: str) -> Object:
+def create_pod(api: "Api", pool: PoolSnapshot, member: MemberSnapshot, url: str) -> Object:
     try:
         return api.create_pod(pod_manifest(pool, member, api.namespace, url))
     except AlreadyExists:
@@ -194,7 +179,7 @@ def is_in_the_way(found: Object | None, pod: Object) -> bool:
 
 
 def remove(
-    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, member_pods: MemberPods
+    api: "Api", pool: PoolSnapshot, member: MemberSnapshot, member_pods: MemberPods
 ) -> MemberReport:
     """Delete the Secrets first: a remaining pod causes the next sync. A pod is gone only when the
     API server does not return it.
@@ -219,7 +204,7 @@ def remove(
     )
 
 
-def remove_strays(api: Cluster, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
+def remove_strays(api: "Api", pool: PoolSnapshot, member_ids: Collection[int]) -> None:
     """Delete the pods of gone members by their uid, each with the Secret of its name."""
     for pod in list_strays(api.list_pods(select_pool(pool)), pool):
         if number_in(pod, MEMBER) not in member_ids or is_ending(pod):
@@ -243,7 +228,7 @@ def is_far(pod: Object) -> bool:
 # -- the token -------------------------------------------------------------------------------------
 
 
-def write_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None:
+def write_secret(api: "Api", pool: PoolSnapshot, member: MemberSnapshot) -> None:
     """Write the Secret before the pod, which would wait for it. A Secret of an earlier attempt
     holds a valid token of this incarnation.
     """
@@ -259,7 +244,7 @@ def write_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> No
         write_token(api, pool, member)
 
 
-def deliver_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
+def deliver_token(api: "Api", pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
     """Give a new token to a running pod. The kubelet updates the mounted file within about a
     minute, and the agent reads it when its old token is refused.
     """
@@ -269,7 +254,7 @@ def deliver_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod:
         api.create_secret(secret_manifest(pool, member, api.namespace, pod))
 
 
-def write_token(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot) -> None:
+def write_token(api: "Api", pool: PoolSnapshot, member: MemberSnapshot) -> None:
     secret = api.get_secret(pod_name(pool, member))
     if secret is None:
         raise SecretGone(f"The Secret {pod_name(pool, member)} in {api.place} is gone.")
@@ -285,7 +270,7 @@ class SecretGone(ProviderError):
     pass
 
 
-def adopt_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
+def adopt_secret(api: "Api", pool: PoolSnapshot, member: MemberSnapshot, pod: Object) -> None:
     """Make the pod the owner of its Secret, so that the cluster deletes both together."""
     secret = find_secret(api, pool, pod_name(pool, member))
     if secret is None or not is_ours(secret, pool, member):
@@ -296,14 +281,12 @@ def adopt_secret(api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, pod: 
         api.patch_secret(secret, {"metadata": {"ownerReferences": [owner_reference(pod)]}})
 
 
-def find_secret(api: Cluster, pool: PoolSnapshot, name: str) -> Object | None:
+def find_secret(api: "Api", pool: PoolSnapshot, name: str) -> Object | None:
     """None also in a pool without agents, which needs no right to read Secrets."""
     return None if turns_agents_off(pool.options) else api.get_secret(name)
 
 
-def remove_secret(
-    api: Cluster, pool: PoolSnapshot, member: MemberSnapshot, incarnation: int
-) -> None:
+def remove_secret(api: "Api", pool: PoolSnapshot, member: MemberSnapshot, incarnation: int) -> None:
     secret = find_secret(api, pool, pod_name(pool, member, incarnation))
     if secret is not None and is_ours(secret, pool, member):
         api.delete_secret(secret)

@@ -4,7 +4,7 @@ its name and compares the recorded uid before the pod counts as gone.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.kubernetes.names import MEMBER, is_ours, number_in, pod_name
@@ -12,13 +12,12 @@ from pools.providers.kubernetes.pod_status import MemberPods, recorded
 from project.kernel.kubernetes.objects import Object, uid_of
 from project.kernel.outbox.operations import ConflictError
 
-
-class PodReader(Protocol):
-    def get_pod(self, name: str) -> Object | None: ...
+if TYPE_CHECKING:
+    from project.kernel.kubernetes.client import Api
 
 
 def complete(
-    api: PodReader, member_pods: MemberPods, pool: PoolSnapshot, member: MemberSnapshot
+    api: "Api", member_pods: MemberPods, pool: PoolSnapshot, member: MemberSnapshot
 ) -> MemberPods:
     name, uid = recorded(member)
     wanted = pod_name(pool, member)

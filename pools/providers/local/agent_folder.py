@@ -1,23 +1,24 @@
 """Folders of local agents: tokens, the processes that run there, and removal."""
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
 
 from pools.providers.base import MemberSnapshot, PoolSnapshot
+from pools.providers.member_folders import member_of as member_of
+from pools.providers.member_folders import name_folder
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
-from project.kernel.embedded.process import write_private
-from project.kernel.outbox.operations import ConflictError, ProviderError
+from project.kernel.outbox.operations import ProviderError
+from project.kernel.security.private_files import write_private
 from project.settings import environment as env
 
 AGENT = "slots.agent"  # module to run
@@ -62,13 +63,12 @@ def agents_home() -> Path:
 
 
 def folder_of(pool: PoolSnapshot, member: MemberSnapshot) -> Path:
-    """The names are for people. The number tells member c of pool a-b from member b-c of pool a."""
-    return agents_home() / f"{pool.name}-{member.name}.{member.id}"
+    return name_folder(agents_home(), pool, member)
 
 
-def member_of(folder: Path) -> int | None:
-    number = folder.name.rpartition(".")[2]
-    return int(number) if number.isascii() and number.isdigit() else None
+def is_running(folder: Path) -> bool:
+    known = (detached.read(folder), detached.find(folder, incarnation_in))
+    return any(process is not None and detached.is_alive(process) for process in known)
 
 
 def token_file(folder: Path, incarnation: int) -> Path:
@@ -111,19 +111,6 @@ def find_process(folder: Path, member: MemberSnapshot) -> Process | None:
     return found
 
 
-@contextmanager
-def start_lock(folder: Path) -> Iterator[None]:
-    """Lock the start of an agent. Raises ConflictError if another process starts it; a retry finds
-    the agent started.
-    """
-    with open(os.open(folder / "starting.lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConflictError(f"Another process is starting the agent in {folder}.") from None
-        yield
-
-
 def start_process(
     folder: Path, incarnation: int, words: Sequence[str], chosen: Mapping[str, str]
 ) -> None:
@@ -142,7 +129,7 @@ def read_end(folder: Path) -> Mapping[str, object]:
     """The reason of its end that an agent wrote."""
     try:
         ended = json.loads((folder / "ended.json").read_text())
-    except (OSError, ValueError):
+    except (*detached.GONE, ValueError):
         return {}
     return ended if isinstance(ended, dict) else {}
 

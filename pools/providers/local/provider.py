@@ -8,7 +8,8 @@ no incarnation is started twice.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -28,13 +29,14 @@ from pools.providers.base import (
 )
 from pools.providers.display import ProviderTexts
 from pools.providers.local.agent_folder import (
+    agents_home,
     end_leftovers,
     end_process,
     find_process,
     folder_of,
     is_planned,
+    is_running,
     remove,
-    start_lock,
     start_process,
     token_file,
     why_ended,
@@ -42,6 +44,7 @@ from pools.providers.local.agent_folder import (
     write_token,
 )
 from pools.providers.local.protection import WAY_OUT, find_protection, why_refused
+from pools.providers.member_folders import list_strays, start_lock, write_pool
 from project.kernel.embedded import detached
 from project.kernel.embedded.detached import Process
 from project.kernel.outbox.operations import (
@@ -77,6 +80,19 @@ def _fault_of_variable(name: object) -> tuple[str, str] | None:
     )
 
 
+@contextmanager
+def _machine_errors() -> Iterator[None]:
+    """A full disk or a lack of file descriptors tells nothing about an agent: no member is reported
+    down for it, and the call is repeated.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ProviderError(
+            f"This machine does not let Berth look after its agents: {error}. Berth tries again."
+        ) from error
+
+
 class LocalProvider(Provider):
     kind: ClassVar[str] = "local"
     queue: ClassVar[str] = "local"
@@ -101,6 +117,7 @@ class LocalProvider(Provider):
         creating="Its agent is being started.",
     )
 
+    @_machine_errors()
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         folder = folder_of(pool, member)
         if member.state == "ready" and member.is_token_due:
@@ -111,6 +128,7 @@ class LocalProvider(Provider):
         running = find_process(folder, member)
         return running is None or running.mark != member.incarnation
 
+    @_machine_errors()
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
         folder = folder_of(pool, member)
         if member.state == "deleting":
@@ -123,15 +141,14 @@ class LocalProvider(Provider):
         running = find_process(folder, member)
         if running is None and not folder.exists():
             raise NotFoundOutside(f"There is no {folder}: the agent of {member.name} has vanished.")
-        if running is not None and detached.is_alive(running):
-            if why := end_unprotected(running, pool.claimants):
-                return MemberReport(external_id=folder.name, why=why)
-            # The agent itself reports draining slots as clean.
-            return MemberReport(is_ready=True, external_id=folder.name)
+        seen = _observe(folder, running, member, pool.claimants)
+        if not seen.is_down:  # the agent itself reports draining slots as clean
+            return MemberReport(is_ready=seen.is_ready, external_id=folder.name, why=seen.why)
         end_leftovers(folder, running)
         draining = frozenset(slot.id for slot in member.slots if slot.state == "draining")
         return replace(_report_down(folder, running, member), clean=draining)
 
+    @_machine_errors()
     def look(self, pool: PoolSnapshot) -> Observation:
         """All members, because an ended process is started again and its member is not gone. A
         `deleting` member is gone once its folder is removed.
@@ -139,16 +156,29 @@ class LocalProvider(Provider):
         places = [(folder_of(pool, member), member) for member in pool.members]
         return Observation(
             tuple(
-                _observe(folder, member, pool.claimants)
+                _observe(folder, find_process(folder, member), member, pool.claimants)
                 for folder, member in places
                 if member.state != "deleting" or folder.exists()
-            )
+            ),
+            strays={
+                member_id: f"agent {folder.name}"
+                for member_id, folder in list_strays(agents_home(), pool).items()
+            },
         )
+
+    def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
+        """Remove the folders in which no agent runs. Berth rejects the token of a running agent of
+        a gone member, so that the agent ends by itself, after its tasks.
+        """
+        for member_id, folder in list_strays(agents_home(), pool).items():
+            if member_id in member_ids and not is_running(folder):
+                remove(folder)
 
     def _start(self, folder: Path, member: MemberSnapshot, pool: PoolSnapshot) -> MemberReport:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         with start_lock(folder):
+            write_pool(folder, pool)
             running = find_process(folder, member)
             if running is not None and running.mark == member.incarnation:
                 # An incarnation is started once. The finalizer decides on a next incarnation.
@@ -247,7 +277,7 @@ def find_url() -> str:
     if not url:
         try:
             url = json.loads((env.home() / "lock").read_text())["url"]
-        except (OSError, ValueError, KeyError):
+        except (FileNotFoundError, ValueError, KeyError):
             raise PermanentError(
                 "The address of Berth for agents is unknown. Set BERTH_AGENT_URL, like "
                 "http://127.0.0.1:8000/."
@@ -262,8 +292,9 @@ def _report_down(folder: Path, process: Process | None, member: MemberSnapshot) 
     )
 
 
-def _observe(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> Seen:
-    process = find_process(folder, member)
+def _observe(
+    folder: Path, process: Process | None, member: MemberSnapshot, claimants: Sequence[str]
+) -> Seen:
     seen = Seen(member.id, is_ready=False, external_id=folder.name)
     if process is None or (process.mark != member.incarnation and member.state == "creating"):
         if member.state == "creating":
@@ -275,5 +306,5 @@ def _observe(folder: Path, member: MemberSnapshot, claimants: Sequence[str]) -> 
     if why := end_unprotected(process, claimants):
         return replace(seen, why=why)
     if member.state == "creating":  # the first heartbeat, not the process, makes a member ready
-        return replace(seen, why="its agent has not come yet")
+        return replace(seen, why="its agent has not connected yet")
     return replace(seen, is_ready=True)

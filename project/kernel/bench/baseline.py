@@ -25,6 +25,7 @@ from project.kernel.embedded.process import StartupError
 
 CLIENTS = 8
 AHEAD = 400  # binds that a client may be ahead of the slowest client
+SHORT = 100  # binds of a client in a slice below a second, because pgbench counts whole seconds
 
 SCHEMA = """
 DROP SCHEMA IF EXISTS r CASCADE;
@@ -138,9 +139,10 @@ class Reference:
             | {names[k]: v for k, v in parameters.items() if k in names}
             | {"PGOPTIONS": "-c search_path=r"}
         )
+        length = ("-T", str(round(seconds))) if seconds >= 1 else ("-t", str(SHORT))
         command = [
             self._pgbench.path, "-n", "-M", "prepared", "-f", "/dev/stdin", "-c", str(CLIENTS),
-            "-j", "2", "-T", str(max(1, round(seconds))), "-D", f"n={self._next - 1}",
+            "-j", "2", *length, "-D", f"n={self._next - 1}",
         ]  # fmt: skip
         done = subprocess.run(
             command, input=PGBENCH, capture_output=True, text=True, env=environment

@@ -24,8 +24,8 @@ def measure_events(run: BenchRun) -> Mapping[str, object]:
         with connection.cursor() as cursor:
             cursor.execute(WRITE)
     with (
-        run.crew("project.kernel.bench.benches.make_writer", 2) as writers,
-        run.crew("project.kernel.bench.benches.make_reader", 1) as readers,
+        run.workers("project.kernel.bench.benches.make_writer", 2) as writers,
+        run.workers("project.kernel.bench.benches.EventReader", 1) as readers,
     ):
         alone = readers.slice(run.seconds(2.0))
         written = run.compare(lambda: writers.slice(run.seconds(1.0)).rate, slices=run.slices(3))
@@ -55,12 +55,8 @@ def _write(k: int) -> int:
     return 1
 
 
-def make_reader(k: int, n: int) -> Callable[[], int]:
-    return _EventReader()
-
-
-class _EventReader:
-    def __init__(self) -> None:
+class EventReader:
+    def __init__(self, k: int, n: int) -> None:
         self._position = START
 
     def __call__(self) -> int:

@@ -9,7 +9,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from project.kernel.errors import Invalid
@@ -75,7 +75,6 @@ class BenchRun:
 
     reference: Reference
     is_quick: bool = False  # a smoke run, whose figures are meaningless
-    notes: dict[str, object] = field(default_factory=dict)
 
     def log(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
@@ -86,10 +85,15 @@ class BenchRun:
     def slices(self, full: int = 5, quick: int = 1) -> int:
         return quick if self.is_quick else full
 
+    def workers(self, make: str, size: int, **options: object) -> WorkerGroup:
+        return WorkerGroup(make, size, options)
+
     @contextmanager
-    def crew(self, make: str, size: int, **options: object) -> Iterator[WorkerGroup]:
-        with WorkerGroup(make, size, options) as crew:
-            yield crew
+    def reference_around(self) -> Iterator[dict[str, object]]:
+        """Figures of a bench: R before and after the block."""
+        found: dict[str, object] = {"r_before": round(self.reference.measure(self.seconds(1.0)))}
+        yield found
+        found["r_after"] = round(self.reference.measure(self.seconds(1.0)))
 
     def compare(self, measure: Callable[[], float], slices: int | None = None) -> Compared:
         """Compares a rate with R. Each slice of `measure` runs between two slices of R, so other

@@ -1,7 +1,7 @@
-"""Processes that work in parallel for a slice of time, each with its own Django and connections.
+"""Processes that work in parallel for a slice of time, each with its own connections.
 For benches and race tests.
 
-The processes stay for all slices, because starting Django takes longer than a slice.
+The processes stay for all slices, because connecting and preparing take longer than a slice.
 """
 
 import multiprocessing
@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-import django
 from django.db import connections
 from django.utils.module_loading import import_string
 
+PRELOADED = "project.kernel.bench.preloaded"
 Once = Callable[[], int]  # does one piece of work and returns its size
 
 
@@ -31,11 +31,18 @@ class Slice:
         return self.count / self.seconds
 
     def percentile_ms(self, share: float) -> float:
-        return (
-            1000 * self.latencies[min(len(self.latencies) - 1, int(len(self.latencies) * share))]
-            if self.latencies
-            else 0.0
-        )
+        return percentile_ms(self.latencies, share) if self.latencies else 0.0
+
+
+def percentile_ms(times: Sequence[float], share: float) -> float:
+    """`times`: seconds, sorted."""
+    return 1000 * times[min(len(times) - 1, int(len(times) * share))]
+
+
+def latency_figures(times: Sequence[float]) -> dict[str, object]:
+    """`times`: seconds, sorted."""
+    shares = {"p50_ms": 0.5, "p99_ms": 0.99, "max_ms": 1.0}
+    return {name: round(percentile_ms(times, share), 2) for name, share in shares.items()}
 
 
 class WorkerGroup:
@@ -48,10 +55,10 @@ class WorkerGroup:
         make: str,
         size: int,
         options: Mapping[str, object] | None = None,
-        start_timeout: float = 120.0,
     ) -> None:
-        # Spawned, so that the workers inherit no connections and threads.
-        context = multiprocessing.get_context("spawn")
+        # Forked from a process that has loaded Django and has no connections and threads.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([PRELOADED])
         self._barrier = context.Barrier(size)
         self._pipes: list[Connection] = []
         self._processes = []
@@ -67,7 +74,7 @@ class WorkerGroup:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        _gather(self._pipes, start_timeout)
+        _gather(self._pipes, 120.0)
 
     def slice(self, seconds: float, **options: object) -> Slice:
         """Starts all workers together for so many seconds. Workers with an attribute `begin` get
@@ -128,7 +135,6 @@ def _work(
     barrier: Barrier,
 ) -> None:
     try:
-        django.setup()
         # A test uses another database than the settings.
         connections["default"].settings_dict["NAME"] = database
         once: Once = import_string(make)(k, size, **options)

@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 NAME = "worker"
 EVERY = 10.0  # seconds between two messages; three of them fit into heartbeats.STALE
 PATIENCE = 2.0  # seconds for the consumer's answer, which takes milliseconds
-DOWN = (OSError, TimeoutError, RedisError, KombuError)
+BROKER_DOWN = (OSError, TimeoutError, RedisError, KombuError)
 
-# True: the consumer answered. Raises one of DOWN while the broker does not answer.
+# True: the consumer answered. Raises one of BROKER_DOWN while the broker does not answer.
 Ask = Callable[[], bool]
 
 
@@ -78,7 +78,7 @@ class WorkerLiveness:
                 self._steps += 1
                 self._answered_at = self._clock()
             self._broker.worked()
-        except DOWN as error:
+        except BROKER_DOWN as error:
             self._broker.failed(error)
             self._answered_at = self._clock()
         self._write()
@@ -127,16 +127,15 @@ class WorkerLiveness:
             self._connection = None
 
 
+def connect_broker(app: Any, timeout: float) -> Any:
+    """A connection of its own, on which each operation takes at most `timeout` seconds."""
+    short = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    options = {**app.conf.broker_transport_options, **short, "retry_on_timeout": False}
+    return app.connection_for_write(connect_timeout=timeout, transport_options=options)
+
+
 def ask_consumer(app: Any, hostname: str) -> bool:
-    short = {
-        "socket_timeout": PATIENCE,
-        "socket_connect_timeout": PATIENCE,
-        "retry_on_timeout": False,
-    }
-    options = {**app.conf.broker_transport_options, **short}
-    with app.connection_for_write(
-        connect_timeout=PATIENCE, transport_options=options
-    ) as connection:
+    with connect_broker(app, PATIENCE) as connection:
         return bool(app.control.ping([hostname], timeout=PATIENCE, connection=connection))
 
 

@@ -8,6 +8,7 @@ names the direct address.
 from typing import Any
 
 import psycopg
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connections
 from psycopg.conninfo import conninfo_to_dict
@@ -30,7 +31,7 @@ def direct_parameters(application: str) -> dict[str, Any]:
     parameters = {
         k: v for k, v in connections["default"].get_connection_params().items() if k not in OWN
     }
-    if direct := getattr(settings, "BERTH_DIRECT_DATABASE_URL", ""):
+    if direct := settings.BERTH_DIRECT_DATABASE_URL:
         database = parameters.get("dbname")  # a test runs on a database of another name
         parameters |= conninfo_to_dict(direct) | ({"dbname": database} if database else {})
     keepalive = {
@@ -48,6 +49,11 @@ def direct_parameters(application: str) -> dict[str, Any]:
         "prepare_threshold": None,
     }
     return keepalive | parameters | ours
+
+
+async def connect_direct_async(application: str) -> psycopg.AsyncConnection[Any]:
+    parameters = await sync_to_async(direct_parameters, thread_sensitive=False)(application)
+    return await psycopg.AsyncConnection.connect(**parameters)
 
 
 def connect_direct(application: str) -> psycopg.Connection[tuple[Any, ...]]:

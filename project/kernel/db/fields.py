@@ -1,12 +1,34 @@
+"""Fields of models that several apps declare."""
+
+from datetime import date, datetime
 from typing import TYPE_CHECKING, SupportsInt
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.expressions import Combinable
 
 if TYPE_CHECKING:
     _Integer = models.BigIntegerField[int, int]
+    _Moment = models.DateTimeField[str | datetime | date | Combinable | None, datetime | None]
+    _ShortText = models.CharField[str | int | Combinable, str]
+    _LongText = models.TextField[str | Combinable, str]
 else:
     _Integer = models.BigIntegerField
+
+
+def optional_moment() -> "_Moment":
+    """A time, or null."""
+    return models.DateTimeField(null=True, blank=True)
+
+
+def short_text(longest: int) -> "_ShortText":
+    """A text that is empty unless a row sets it."""
+    return models.CharField(max_length=longest, blank=True, default="", db_default="")
+
+
+def long_text() -> "_LongText":
+    """A text of any length that is empty unless a row sets it."""
+    return models.TextField(blank=True, default="", db_default="")
 
 
 class TransactionIdField(_Integer):

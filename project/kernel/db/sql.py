@@ -19,7 +19,7 @@ array parameter be NULL.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from django.db import connections
@@ -32,34 +32,29 @@ R = TypeVar("R", bound=tuple[Any, ...])
 HEADING = re.compile(
     r"^-- (_?[a-z_]+)([\^$]?): ?([^\n]*)\n(.*?)(?=^-- _?[a-z_]+[\^$]?:|\Z)", re.S | re.M
 )
-COMMENT = re.compile(r"(?:-- (?!@)[^\n]*\n)*")
 MARK = re.compile(r"-- @(nullable|not_null|null_items) ([a-z_, ]+)\n")
+
+
+class IdRow(NamedTuple):
+    """The row of the many statements that return only an id."""
+
+    id: int
 
 
 class Statements:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fragments: dict[str, str] = {}
-        self.about: dict[str, str] = {}
-        self.results: dict[str, str] = {}  # by name: "", "^" or "$"
-        self.marks: dict[str, dict[str, str]] = {}  # by name: field -> mark
         self.texts: dict[str, str] = {}
-        for name, result, about, body in HEADING.findall(path.read_text()):
-            if name.startswith("_"):
-                self.fragments[name] = body.strip()
-                continue
-            more = COMMENT.match(body)[0]  # type: ignore[index]
-            self.about[name] = " ".join([about, *more.replace("-- ", "").split("\n")]).strip()
-            self.results[name], self.texts[name] = result, body.strip()
+        for name, _, _, body in HEADING.findall(path.read_text()):
+            (self.fragments if name.startswith("_") else self.texts)[name] = body.strip()
         for name, text in self.texts.items():
-            for fragment, body in self.fragments.items():
-                text = text.replace("{" + fragment + "}", body)
-            self.texts[name] = MARK.sub("", text)
-            self.marks[name] = {
-                field.strip(): kind
-                for kind, fields in MARK.findall(text)
-                for field in fields.split(",")
-            }
+            self.texts[name] = MARK.sub("", self.insert_fragments(text))
+
+    def insert_fragments(self, text: str) -> str:
+        for name, body in self.fragments.items():
+            text = text.replace("{" + name + "}", body)
+        return text
 
     def text(self, name: str, n: int | None = None) -> str:
         text = self.texts[name]
@@ -105,14 +100,13 @@ def run(
     text: str,
     values: Mapping[str, object] | None = None,
     *,
-    using: str = "default",
     prepare: bool = True,
     row: type[tuple[Any, ...]] | None = None,
 ) -> list[Row]:
     """Executes a statement on Django's connection, in its open transaction. Raises Django's error
     classes.
     """
-    connection = connections[using]
+    connection = connections["default"]
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
     raw: psycopg.Connection[Any] = connection.connection

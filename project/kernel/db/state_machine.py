@@ -1,8 +1,9 @@
-"""State machines, declared once. Field, CHECK constraint, trigger, diagram and the test of states
-and edges derive from the declaration.
+"""State machines, declared once. Field, CHECK constraint, diagram and the test of states and edges
+derive from the declaration.
 
-Named SQL statements and services move rows. A machine declares the legal moves, and the database
-rejects every other move (`move_trigger`).
+Named SQL statements and services move rows. A machine declares the legal moves. A trigger of the
+table rejects every other move: a migration holds its text, with a copy of the moves, and
+`tests/database/test_transitions.py` compares it with the declaration.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,23 +29,20 @@ class StateMachine:
     states: Mapping[str, str]  # state -> its meaning in a few words
     edges: tuple[Edge, ...]
     initial: str
-    born: tuple[str, ...] = ()  # further states of inserted rows
-    column: str = "state"
+    insert_states: tuple[str, ...] = ()  # further states of inserted rows
     moves: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         known = set(self.states)
-        named = {self.initial, *self.born} | {s for e in self.edges for s in (e.source, e.target)}
+        named = {self.initial, *self.insert_states} | {
+            s for e in self.edges for s in (e.source, e.target)
+        }
         if named - known:
             raise ValueError(f"{self.name}: undeclared states {sorted(named - known)}")
         moves = [f"{e.source}>{e.target}" for e in self.edges]
         if len(moves) != len(set(moves)):
             raise ValueError(f"{self.name}: a move is declared twice")
         object.__setattr__(self, "moves", frozenset(moves))
-
-    @property
-    def terminal(self) -> frozenset[str]:
-        return frozenset(self.states) - {e.source for e in self.edges}
 
     def may(self, before: str, after: str) -> bool:
         return before == after or f"{before}>{after}" in self.moves
@@ -61,33 +59,8 @@ class StateMachine:
     def check(self) -> models.CheckConstraint:
         return models.CheckConstraint(
             name=f"{self.name}_state_known",
-            condition=models.Q(**{f"{self.column}__in": sorted(self.states)}),
+            condition=models.Q(state__in=sorted(self.states)),
         )
-
-    def move_trigger(self) -> str:
-        """The trigger that rejects undeclared moves. Its WHEN clause contains the rule, so a legal
-        update calls no function.
-        """
-        moves = ",".join(sorted(self.moves))
-        old, new = f"OLD.{self.column}", f"NEW.{self.column}"
-        return (
-            f"CREATE TRIGGER {self.name}_move BEFORE UPDATE ON {self.table} FOR EACH ROW\n"
-            f"  WHEN ({old} <> {new} AND {old} || '>' || {new} <> ALL ('{{{moves}}}'))\n"
-            f"  EXECUTE FUNCTION refuse('no such move');"
-        )
-
-    def diagram(self) -> str:
-        """Mermaid, for docs/."""
-        lines = [
-            "stateDiagram-v2",
-            f"    [*] --> {self.initial}",
-            *(f"    [*] --> {s}" for s in self.born),
-        ]
-        lines += [
-            f"    {e.source} --> {e.target}: {e.by}" + (f" ({e.when})" if e.when else "")
-            for e in self.edges
-        ]
-        return "\n".join([*lines, *(f"    {s} --> [*]" for s in sorted(self.terminal))])
 
 
 def edges(rows: Iterable[str]) -> tuple[Edge, ...]:

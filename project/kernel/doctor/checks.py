@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 
-from django.conf import settings
 from django.utils import timezone
 
 from project.kernel.actor import acting_as
@@ -70,10 +69,9 @@ def find_old_operations() -> Iterator[Finding]:
     limits = {
         pool: seconds for function in operation_limits for pool, seconds in function().items()
     }
-    default = float(getattr(settings, "BERTH_OPERATION_LIMIT", OPERATION_LIMIT))
-    for row in run(OLD_OPERATIONS, {"shortest": min([default, *limits.values()])}):
-        if row.age > limits.get(row.pool_id, default):
-            said = (
+    for row in run(OLD_OPERATIONS, {"shortest": min([OPERATION_LIMIT, *limits.values()])}):
+        if row.age > limits.get(row.pool_id, OPERATION_LIMIT):
+            cause = (
                 f" Last error: {row.error[:200]}"
                 if row.error
                 else " No worker performs its queue, or an older operation blocks its lane."
@@ -82,7 +80,7 @@ def find_old_operations() -> Iterator[Finding]:
                 f"operation {row.id}",
                 (
                     f"{row.kind} on {row.lane} has been open for {row.age:.0f} s, {row.attempts} "
-                    f"attempts.{said}"
+                    f"attempts.{cause}"
                 ),
                 "Fix the cause; --repair makes the operation due at once."
                 if row.error

@@ -32,7 +32,7 @@ def measure_operations() -> Iterator[Metric]:
 
 
 @measures
-def measure_beats() -> Iterator[Metric]:
+def measure_heartbeats() -> Iterator[Metric]:
     age = GaugeMetricFamily(
         "berth_controller_beat_seconds",
         "Seconds since the last heartbeat of a controller.",

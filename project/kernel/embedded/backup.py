@@ -51,10 +51,13 @@ def delete_older_dumps(folder: Path) -> None:
 
 
 def restore(url: str, file: Path) -> None:
-    """Restores a dump into an empty database, in one transaction."""
+    """Restores a dump into an empty database, in one transaction. The dump contains no statistics,
+    so they are gathered before the first request.
+    """
     run_tool(
         "pg_restore", url, ["--no-owner", "--single-transaction", "--exit-on-error", str(file)]
     )
+    run_tool("psql", url, ["--quiet", "--command=ANALYZE"])
 
 
 def run_tool(name: str, url: str, arguments: list[str]) -> None:
@@ -122,7 +125,8 @@ def restore_all(home: Home, file: Path) -> RestoreResult:
     if not file.is_file():
         raise StartupError(f"There is no file {file}.")
     if backup_file.is_plain(file):
-        aside = restore_state(home, file)
+        home.open()
+        aside = _swap_database(home, file)
         added_keys, missing = _restore_keys(home, file, None)
         return RestoreResult(aside, added_keys=added_keys, missing_keys=missing)
     contents = backup_file.read_contents(file)
@@ -160,15 +164,8 @@ def _restore_keys(home: Home, file: Path, needed: list[str] | None) -> tuple[int
     return added, tuple(name for name in needed or () if name not in known)
 
 
-def restore_state(home: Home, file: Path) -> Path | None:
-    """Replaces the database by a dump without files; the previous data moves aside."""
-    if not file.is_file():
-        raise StartupError(f"There is no file {file}.")
-    home.open()
-    return _swap_database(home, file)
-
-
 def _swap_database(home: Home, file: Path) -> Path | None:
+    """Replaces the database by a dump without files; the previous data moves aside."""
     before = home.path / "postgres" / "data"
     aside = before.with_name(f"data-{time.strftime('%Y%m%dT%H%M%S')}") if before.exists() else None
     if aside:

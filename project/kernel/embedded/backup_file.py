@@ -34,7 +34,7 @@ def pack(into: Path, database: Path, files: Path, keys: list[str]) -> BackupCont
     """
     part = into.with_name(f"{into.name}.part")
     count = size = 0
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+    with _open_private(part) as out:
         with tarfile.open(fileobj=out, mode="w", dereference=True) as tar:
             tar.add(database, DATABASE, filter=_without_owner)
             for path in sorted(path for path in files.rglob("*") if path.suffix != SCRATCH):
@@ -90,7 +90,7 @@ def unpack_database(file: Path, into: Path) -> None:
     with tarfile.open(file, "r:") as tar:
         found = tar.extractfile(DATABASE)
         assert found is not None
-        with os.fdopen(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        with _open_private(into) as out:
             shutil.copyfileobj(found, out)
 
 
@@ -107,9 +107,7 @@ def add_files(file: Path, into: Path) -> tuple[int, int]:
                 continue
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}{SCRATCH}")
-            with os.fdopen(
-                os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-            ) as out:
+            with _open_private(scratch) as out:
                 shutil.copyfileobj(opened, out)
                 out.flush()
                 os.fsync(out.fileno())
@@ -117,6 +115,10 @@ def add_files(file: Path, into: Path) -> tuple[int, int]:
             scratch.replace(path)
             added += 1
     return added, present
+
+
+def _open_private(path: Path) -> IO[bytes]:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
 def _list_files(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:

@@ -17,13 +17,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from project.kernel.embedded.process import open_log, write_private
+from project.kernel.embedded.process import open_log
+from project.kernel.security.private_files import write_private
 
 RECORD = "process.json"
 PROC = Path("/proc")
 TICK = 0.05  # seconds between two checks: only a parent is notified of an end
+# The process or its file does not exist, or /proc hides it because it is another user's. Any other
+# error, such as no free file descriptor, says nothing about the process and is raised.
+GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +69,15 @@ def start(
         )
     _children.append(child)
     process = Process(child.pid, start_time(child.pid), boot_id(), mark)
-    write_private(folder / RECORD, json.dumps(asdict(process)))
+    adopt(folder, process)
     return process
 
 
 def read(folder: Path) -> Process | None:
     """The process that was started last for this folder, running or not."""
     try:
-        told: dict[str, Any] = json.loads((folder / RECORD).read_text())
-        return Process(int(told["pid"]), str(told["started"]), str(told["boot"]), int(told["mark"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return Process(**json.loads((folder / RECORD).read_text()))
+    except (*GONE, ValueError, TypeError):
         return None
 
 
@@ -128,7 +130,7 @@ def command_line(process: Process) -> list[str]:
     """Its command line. Empty if the process has ended or is ending, or without /proc."""
     if not is_alive(process):
         return []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(*GONE):
         text = PROC.joinpath(str(process.pid), "cmdline").read_bytes().decode(errors="replace")
         return text.split("\0") if text else []
     return []
@@ -175,16 +177,14 @@ def start_time(pid: int) -> str:
     if PROC.joinpath("self").exists():
         fields = _stat(pid)
         return "" if not fields or fields[0] in "ZX" else fields[19]
-    shown = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True
-    ).stdout.split(None, 1)
+    shown = _ps("-o", "stat=,lstart=", "-p", str(pid)).split(None, 1)
     return "" if len(shown) < 2 or shown[0].startswith("Z") else shown[1].strip()
 
 
 def boot_id() -> str:
     try:
         return PROC.joinpath("sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
+    except FileNotFoundError:
         return "" if sys.platform == "linux" else "unknown"
 
 
@@ -194,8 +194,13 @@ def _stat(pid: int) -> list[str]:
     """
     try:
         return PROC.joinpath(str(pid), "stat").read_text().rsplit(")", 1)[1].split()
-    except (OSError, IndexError):
+    except (*GONE, IndexError):
         return []
+
+
+def _ps(*options: str) -> str:
+    """For systems without /proc."""
+    return subprocess.run(["ps", *options], capture_output=True, text=True).stdout
 
 
 def _list_sessions() -> Iterator[tuple[int, int]]:
@@ -205,9 +210,7 @@ def _list_sessions() -> Iterator[tuple[int, int]]:
             if fields and fields[0] not in "ZX":
                 yield int(place.name), int(fields[3])
         return
-    for line in subprocess.run(
-        ["ps", "-axo", "pid=,sess=,stat="], capture_output=True, text=True
-    ).stdout.splitlines():
+    for line in _ps("-axo", "pid=,sess=,stat=").splitlines():
         pid, session, state = line.split(None, 2)
         if session.isdigit() and not state.startswith("Z"):
             yield int(pid), int(session)
@@ -216,16 +219,14 @@ def _list_sessions() -> Iterator[tuple[int, int]]:
 def _list_commands() -> Iterator[tuple[int, list[str]]]:
     if PROC.joinpath("self").exists():
         for place in PROC.glob("[0-9]*"):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*GONE):
                 if _is_own(place):  # other users control their command lines
                     yield (
                         int(place.name),
                         place.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0"),
                     )
         return
-    for line in subprocess.run(
-        ["ps", "-axo", "uid=,pid=,command="], capture_output=True, text=True
-    ).stdout.splitlines():
+    for line in _ps("-axo", "uid=,pid=,command=").splitlines():
         owner, pid, *words = line.split()
         if int(owner) == os.geteuid():
             yield int(pid), words

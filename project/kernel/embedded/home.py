@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from project.kernel.embedded import process
 from project.kernel.embedded.process import StartupError
+from project.kernel.security.private_files import write_private
 
 ENOUGH = 300_000_000  # bytes: a fresh database, its write-ahead log, and room to recover
 
@@ -96,7 +96,7 @@ class Home:
         return self.count_free() < 20_000_000
 
     def write_services(self, urls: dict[str, str]) -> None:
-        process.write_private(self.path / "services.json", json.dumps(urls))
+        write_private(self.path / "services.json", json.dumps(urls))
 
     def forget_services(self) -> None:
         (self.path / "services.json").unlink(missing_ok=True)
@@ -127,7 +127,4 @@ def bind(address: str, port: str) -> socket.socket:
         raise StartupError(
             f"BERTH_BIND={address} is no address of this machine ({error.strerror})."
         ) from None
-    except socket.gaierror:
-        listener.close()
-        raise StartupError(f"BERTH_BIND={address} is no address of this machine.") from None
     return listener

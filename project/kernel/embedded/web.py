@@ -13,6 +13,7 @@ import sys
 import uvicorn
 
 from project.kernel.http.web_server import make_config
+from project.kernel.management.startup import collection_paused
 
 
 class Server(uvicorn.Server):
@@ -29,7 +30,8 @@ class Server(uvicorn.Server):
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
     config = make_config(graceful_shutdown=2)
-    config.load()
+    with collection_paused():
+        config.load()
     os.read(int(sys.argv[2]), 1)
     server = Server(config)
     server.ready = int(sys.argv[3])

@@ -7,6 +7,7 @@ snapshot's xmin: all of these have ended, so no further event can appear there.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection, transaction
 
-from project.kernel.actor import LONGEST, current_actor
+from project.kernel.actor import MAX_ACTOR_LENGTH, current_actor
 from project.kernel.db.locks import RENUMBER, lock_in_transaction
 from project.kernel.db.sql import run
 
@@ -65,13 +66,9 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        tx, dot, event_id = text.partition(".")
-        if not (
-            dot and tx.isascii() and tx.isdigit() and event_id.isascii() and event_id.isdigit()
-        ):
-            raise ValueError(f"not a position: {text[:40]!r}")
-        position = cls(int(tx), int(event_id))
-        if position.tx >= 1 << 63 or position.id >= 1 << 63:
+        found = re.fullmatch(r"([0-9]{1,19})\.([0-9]{1,19})", text)
+        position = cls(int(found[1]), int(found[2])) if found else None
+        if position is None or max(position) >= 1 << 63:
             raise ValueError(f"not a position: {text[:40]!r}")
         return position
 
@@ -118,7 +115,7 @@ def record(
     actor: str | None = None,
 ) -> None:
     """Write an event in the transaction of its change. Listeners are notified after the commit."""
-    actor = (current_actor() if actor is None else actor)[:LONGEST]
+    actor = (current_actor() if actor is None else actor)[:MAX_ACTOR_LENGTH]
     more = None if data is None else json.dumps(data, cls=DjangoJSONEncoder)
     values = [
         verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason, more,

@@ -59,16 +59,16 @@ class Sender:
         with self._change:
             return self._change.wait_for(lambda: not (self._pending or self._sending), timeout)
 
-    def disconnect(self, timeout: float = 1.0) -> None:
+    def disconnect(self) -> None:
         """Send pending hints and close the connection; the next hint opens another one."""
-        self.flush(timeout)
+        self.flush()
         with self._sending_now:
             self._forget_connection()
 
     def _run(self) -> None:
         failures = 0
         while True:
-            self._take()
+            self._take_due()
             try:
                 with self._sending_now:
                     for topic in sorted(self._sending):
@@ -89,7 +89,7 @@ class Sender:
             if failures > 1:
                 time.sleep(min(PAUSE_LONGEST, 0.1 * 2 ** min(failures, 10)))
 
-    def _take(self) -> None:
+    def _take_due(self) -> None:
         """Waits for due hints and moves them from pending to sending, in one step for `flush`."""
         with self._change:
             while True:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -83,17 +84,11 @@ def delete_old_events(days: float, chunk: int) -> int:
     return deleted
 
 
-@retention_rule("done operations", days=7)
-def delete_done_operations(days: float, chunk: int) -> int:
-    return _execute(DELETE_DONE, days, chunk)
-
-
-@retention_rule("beats", days=1)
-def delete_dead_beats(days: float, chunk: int) -> int:
-    return _execute(DELETE_BEATS, days, chunk)
-
-
 def _execute(statement: str, days: float, chunk: int) -> int:
     with connection.cursor() as cursor:
         cursor.execute(statement, {"days": days, "chunk": chunk})
         return int(cursor.rowcount)
+
+
+retention_rule("done operations", days=7)(partial(_execute, DELETE_DONE))
+retention_rule("beats", days=1)(partial(_execute, DELETE_BEATS))

@@ -31,20 +31,16 @@ class EventVerb:
     is_private: bool = False  # only administrators and its actor read it
     changes_access: bool = False  # open sockets check again whether they may stay
     is_override: bool = False  # a person stepped in: the claim's line names the actor
-    is_routine: bool = False  # left out of the overview
+    is_routine: bool = False  # left out of the overview and of a pool's latest events
 
 
-_registered: dict[tuple[str, str], EventVerb] = {}
+registered: dict[tuple[str, str], EventVerb] = {}
 
 
 def register(subject: Subject, name: str, text: str, css: str = "", **flags: bool) -> None:
-    if (subject, name) in _registered:
+    if (subject, name) in registered:
         raise ValueError(f"The event verb {name} of a {subject} is registered twice.")
-    _registered[subject, name] = EventVerb(subject, name, text, css, **flags)
-
-
-def registered_verbs() -> tuple[EventVerb, ...]:
-    return tuple(_registered.values())
+    registered[subject, name] = EventVerb(subject, name, text, css, **flags)
 
 
 def find_verb(name: str, subjects: Sequence[Subject]) -> EventVerb:
@@ -52,12 +48,12 @@ def find_verb(name: str, subjects: Sequence[Subject]) -> EventVerb:
     then its name is its text.
     """
     keys = [(subject, name) for subject in subjects]
-    found = next((_registered[key] for key in keys if key in _registered), None)
+    found = next((registered[key] for key in keys if key in registered), None)
     return found or EventVerb(subjects[-1], name, name.replace("_", " "))
 
 
 def verbs_with(flag: Flag) -> frozenset[str]:
-    return frozenset(verb.name for verb in _registered.values() if getattr(verb, flag))
+    return frozenset(verb.name for verb in registered.values() if getattr(verb, flag))
 
 
 def private_verbs() -> frozenset[str]:

@@ -13,16 +13,15 @@ from typing import IO, Any
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ParseError, ValidationError
+from rest_framework.fields import empty
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from .problems import EncodedBody, PreconditionFailed, PreconditionRequired, problem_handler
-
-__all__ = ["problem_handler"]
+from .problems import EncodedBody, PreconditionFailed, PreconditionRequired
 
 LONGEST_KEY = 120
 DEEPEST = 32  # levels of nesting in a body
-BIGINT = 1 << 63
+BIGINT = (1 << 63) - 1  # the largest id
 MOST_UNKNOWN = 20  # unknown fields that an error names: finding a similar name takes time
 
 
@@ -121,7 +120,7 @@ class Strict:
                 ]
             elif fields[name].read_only:
                 found[str(name)] = [Fault("Berth sets this field.", "Omit it.")]
-            elif type(fields[name]) is serializers.CharField and isinstance(
+            elif type(fields[name]) in (serializers.CharField, TextInput) and isinstance(
                 data[name], int | float
             ):
                 found[str(name)] = [
@@ -132,6 +131,17 @@ class Strict:
 
 class StrictSerializer(Strict, serializers.Serializer[Any]):
     pass
+
+
+class TextInput(serializers.CharField):
+    """Text with a limit. White space around the text counts, as the schema's maxLength counts it;
+    Django REST framework applies `max_length` to the trimmed text.
+    """
+
+    def run_validation(self, data: Any = empty) -> Any:
+        if isinstance(data, str) and self.max_length is not None and len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
+        return super().run_validation(data)
 
 
 class AwareDateTimeField(serializers.DateTimeField):

@@ -83,7 +83,7 @@ class Http(ASGIHandler):
                 scope,
                 receive,
                 limit=limit,
-                guard=partial(self.name_caller, scope, guard),
+                guard=partial(self.in_thread, partial(self.name_caller, scope, guard)),
                 turns=self.turns,
             )
         except BodyTooLarge as error:
@@ -168,26 +168,18 @@ class Http(ASGIHandler):
         path: str = scope["path"]
         return next(((limit, guard) for fits, limit, guard in self.bodies if fits(path)), (0, ""))
 
-    async def name_caller(self, scope: Scope, guard: str) -> BodyCaller:
-        found = await self.in_thread(partial(self.call_guard, scope, guard))
-        if isinstance(found, HttpResponseBase):
-            raise CallerRefused(found)
-        return found
-
-    def call_guard(self, scope: Scope, guard: str) -> BodyCaller | HttpResponseBase:
-        """The caller, or the response that refuses it. The view checks the caller again when the
-        body is complete.
-        """
+    def name_caller(self, scope: Scope, guard: str) -> BodyCaller:
+        """Raises CallerRefused. The view checks the caller again when the body is complete."""
         signals.request_started.send(sender=self.__class__, scope=scope)
         request, refused = self.create_request(scope, io.BytesIO(b""))
         if request is None:
             assert refused is not None
-            return refused
+            raise CallerRefused(refused)
         name_caller: Callable[[HttpRequest], BodyCaller] = import_string(guard)
         try:
             return name_caller(request)
         except Exception as error:
-            return respond(error)
+            raise CallerRefused(respond(error)) from error
 
     def run_view(self, scope: Scope, body: bytes) -> HttpResponseBase:
         """The response of middleware and view, without the signals of a request: these check

@@ -62,7 +62,7 @@ class KeyedTurns:
         return self._used[key][1] if key in self._used else 0
 
     @asynccontextmanager
-    async def take(self, key: str) -> AsyncIterator[None]:
+    async def acquire(self, key: str) -> AsyncIterator[None]:
         turns, count = self._used.get(key) or (asyncio.Semaphore(self._turns), 0)
         self._used[key] = turns, count + 1
         try:
@@ -80,13 +80,17 @@ class LargeTurns:
         self._callers, self._groups = KeyedTurns(1), KeyedTurns(LARGE_OF_GROUP)
 
     @asynccontextmanager
-    async def take(self, caller: BodyCaller) -> AsyncIterator[None]:
+    async def acquire(self, caller: BodyCaller) -> AsyncIterator[None]:
         if self._callers.count(caller.name) > MOST_WAITING:
             raise TooMany(
                 "Too many large bodies of this caller wait for their turn.",
                 way_out="Send one after the other.",
             )
-        async with self._callers.take(caller.name), self._groups.take(caller.group), self._turns:
+        async with (
+            self._callers.acquire(caller.name),
+            self._groups.acquire(caller.group),
+            self._turns,
+        ):
             yield
 
 
@@ -126,7 +130,7 @@ async def _read_large(
     size, has_turn = 0, False
     async with AsyncExitStack() as held:
         if caller is not None and declared > LARGE:
-            await held.enter_async_context(turns.take(caller))
+            await held.enter_async_context(turns.acquire(caller))
             has_turn = True
         began = began or loop.time()
         while True:
@@ -146,7 +150,7 @@ async def _read_large(
             if caller is None and size > UNKNOWN_MOST:
                 caller = await guard()
             if caller is not None and not has_turn and size > LARGE:
-                await held.enter_async_context(turns.take(caller))
+                await held.enter_async_context(turns.acquire(caller))
                 has_turn = True
             began += loop.time() - paused  # the pause is the server's, not the client's
 

@@ -140,18 +140,18 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _forget(self) -> None:
         self._stop_head_timer()
         self._stop_unread_timer()
-        self.limits.idle.pop(self, None)
-        if self.is_counted:
-            self.is_counted = False
-            self.limits.close(self.address)
+        self._give_up_place()
 
     def end_idle(self) -> None:
         """Closes the connection to make room; its place is free at once."""
+        self._give_up_place()
+        self._end()
+
+    def _give_up_place(self) -> None:
         self.limits.idle.pop(self, None)
         if self.is_counted:
             self.is_counted = False
             self.limits.close(self.address)
-        self._end()
 
     def _end(self) -> None:
         """Closes the connection. `close` waits until all bytes are sent, and a client that does not

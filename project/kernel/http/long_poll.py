@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
-from asgiref.sync import sync_to_async
 
-from project.kernel.db.direct_connection import direct_parameters
+from project.kernel.db.direct_connection import connect_direct_async
 from project.kernel.events.notify import CHANNEL, subscribe, unsubscribe
 
 logger = logging.getLogger(__name__)
@@ -32,20 +31,24 @@ Connection = psycopg.AsyncConnection[Any]
 FindChanged = Callable[[Connection, Iterable[Subject]], Awaitable[Iterable[Subject]]]
 
 
-@dataclass(eq=False, slots=True)
-class Waiter(Generic[Subject]):
-    subject: Subject
-    reached: asyncio.Future[None]
+Waiter = asyncio.Future[None]
 
-    def release(self) -> None:
-        if not self.reached.done():
-            self.reached.set_result(None)
+
+def release(waiter: Waiter) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def wait_briefly(event: asyncio.Event, seconds: float | None) -> None:
+    """Returns when the event is set, or after so many seconds."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
 
 
 class Watch(Generic[Subject]):
     def __init__(self, name: str, find_changed: FindChanged[Subject], poll: float = POLL) -> None:
         self.name, self.find_changed, self.poll = name, find_changed, poll
-        self._waiting: dict[Subject, set[Waiter[Subject]]] = {}
+        self._waiting: dict[Subject, set[Waiter]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -53,15 +56,15 @@ class Watch(Generic[Subject]):
     async def wait_for(self, subject: Subject, seconds: float) -> None:
         """Returns when the subject may have changed, or after `seconds`."""
         loop = asyncio.get_running_loop()
-        waiter = Waiter(subject, loop.create_future())
+        waiter: Waiter = loop.create_future()
         self._waiting.setdefault(subject, set()).add(waiter)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         elif len(self._waiting) == 1:
             self._wake.set()  # only the first waiter: for the next, timer and notification suffice
-        timer = loop.call_later(seconds, waiter.release)
+        timer = loop.call_later(seconds, release, waiter)
         try:
-            await waiter.reached
+            await waiter
         finally:
             timer.cancel()
             waiters = self._waiting.get(subject, set())
@@ -107,8 +110,7 @@ class Watch(Generic[Subject]):
         end = asyncio.get_running_loop().time() + LINGER
         while not self._waiting and (left := end - asyncio.get_running_loop().time()) > 0:
             self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), left)
+            await wait_briefly(self._wake, left)
         return bool(self._waiting)
 
     async def _check(self) -> None:
@@ -116,7 +118,7 @@ class Watch(Generic[Subject]):
         connection = await self._connected()
         for subject in await self.find_changed(connection, list(self._waiting)):
             for waiter in self._waiting.get(subject, ()):
-                waiter.release()
+                release(waiter)
 
     async def _hint_or_timer(self) -> None:
         """Waits for a notification or the timer. psycopg reads the socket only during a query, so
@@ -126,16 +128,14 @@ class Watch(Generic[Subject]):
         loop, descriptor = asyncio.get_running_loop(), connection.fileno()
         loop.add_reader(descriptor, self._wake.set)
         try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self.poll)
+            await wait_briefly(self._wake, self.poll)
         finally:
             loop.remove_reader(descriptor)
         await asyncio.sleep(PAUSE)
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            parameters = await sync_to_async(direct_parameters, thread_sensitive=False)(self.name)
-            self._connection = await psycopg.AsyncConnection.connect(**parameters)
+            self._connection = await connect_direct_async(self.name)
             # Without a handler, psycopg stores every notification.
             self._connection.add_notify_handler(lambda notification: None)
             await self._connection.execute(f"LISTEN {CHANNEL}")
@@ -151,7 +151,7 @@ class Watches(Generic[Subject]):
     """One watch for each event loop. A server has one loop; tests have many."""
 
     def __init__(self, name: str, find_changed: FindChanged[Subject], poll: float = POLL) -> None:
-        self.name, self.find_changed, self.poll = name, find_changed, poll
+        self._make = partial(Watch, name, find_changed, poll)
         self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[Subject]] = (
             WeakKeyDictionary()
         )
@@ -160,5 +160,5 @@ class Watches(Generic[Subject]):
         loop = asyncio.get_running_loop()
         found = self._watches.get(loop)
         if found is None:
-            found = self._watches[loop] = Watch(self.name, self.find_changed, self.poll)
+            found = self._watches[loop] = self._make()
         return found

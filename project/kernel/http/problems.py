@@ -139,7 +139,7 @@ def describe(error: BaseException) -> tuple[ProblemBody, dict[str, str]]:
     if isinstance(error, berth.BerthError):
         status = status_of(error)
         body = problem(status, error.code, error.detail, error.way_out, error.fields, **error.data)
-        wait = getattr(error, "retry_after", None)
+        wait = error.retry_after
         return body, {} if wait is None else {"Retry-After": str(max(1, round(wait)))}
     if isinstance(error, drf.APIException):
         return _describe_drf(error)
@@ -243,7 +243,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 def _show(error: berth.BerthError) -> HttpResponse:
     """A page about the error; it needs no database."""
     body, headers = describe(error)
-    context = {"code": body["status"], "said": body["detail"], "way": body["way_out"]}
+    context = {"code": body["status"], "detail": body["detail"], "way": body["way_out"]}
     return HttpResponse(
         loader.render_to_string("refused.html", context), status=body["status"], headers=headers
     )

@@ -19,10 +19,10 @@ from project.kernel.events.log import record
 from project.kernel.security.client_address import (
     UNTRUSTED_PROXY,
     counted_address,
-    is_address,
     is_trusted_proxy,
     network_of,
     normalize_address,
+    read_address,
 )
 
 from .asgi_types import App, Receive, Scope, Send
@@ -30,7 +30,7 @@ from .connections import all_connections, describe_too_many
 from .problems import send_problem
 
 EVENT_INTERVAL = 3600.0  # seconds between two events about one peer
-MOST_NOTED = 20  # remembered peers: any client may send the header
+MAX_RECORDED_PEERS = 20  # remembered peers: any client may send the header
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class ClientAddress:
         trusted = [str(network) for network in settings.BERTH_TRUSTED_PROXIES]
         middleware: Any = ProxyHeadersMiddleware  # its own types of ASGI match no other ones
         self.behind_proxy: App = middleware(self._serve_behind_proxy, trusted_hosts=trusted)
-        self._noted: dict[str, float] = {}
+        self._recorded: dict[str, float] = {}
         self._tasks: set[asyncio.Future[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,14 +57,14 @@ class ClientAddress:
             return
         for name, _ in scope["headers"]:
             if name == b"x-forwarded-for":
-                self._note(network_of(address))
+                self._record_peer(network_of(address))
                 break
         await self.app(scope, receive, send)
 
     async def _serve_behind_proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
         address = normalize_address(scope["client"][0])
         scope["client"] = (
-            (address, scope["client"][1]) if is_address(address) else scope["berth_peer"]
+            (address, scope["client"][1]) if read_address(address) else scope["berth_peer"]
         )
         counted = counted_address(scope["client"][0])
         limits = all_connections()
@@ -78,17 +78,19 @@ class ClientAddress:
         finally:
             limits.leave(counted)
 
-    def _note(self, peer: str) -> None:
+    def _record_peer(self, peer: str) -> None:
         """Records an event about an untrusted peer, at most once an hour."""
         now = time.monotonic()
-        if peer in self._noted and now - self._noted[peer] < EVENT_INTERVAL:
+        if peer in self._recorded and now - self._recorded[peer] < EVENT_INTERVAL:
             return
-        self._noted = {each: at for each, at in self._noted.items() if now - at < EVENT_INTERVAL}
-        if len(self._noted) < MOST_NOTED:
-            self._noted[peer] = now
-            noted = asyncio.get_running_loop().run_in_executor(None, record_untrusted, peer)
-            self._tasks.add(noted)
-            noted.add_done_callback(self._tasks.discard)
+        self._recorded = {
+            each: at for each, at in self._recorded.items() if now - at < EVENT_INTERVAL
+        }
+        if len(self._recorded) < MAX_RECORDED_PEERS:
+            self._recorded[peer] = now
+            recording = asyncio.get_running_loop().run_in_executor(None, record_untrusted, peer)
+            self._tasks.add(recording)
+            recording.add_done_callback(self._tasks.discard)
 
 
 def record_untrusted(peer: str) -> None:

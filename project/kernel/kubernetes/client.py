@@ -7,7 +7,7 @@ from project.kernel.kubernetes.connections import forget, open_connection
 from project.kernel.kubernetes.credentials import Connection
 from project.kernel.kubernetes.errors import ApiCall, Expired, ObjectChanged
 from project.kernel.kubernetes.objects import Object, name_of, uid_of
-from project.kernel.kubernetes.request import JSON, RequestSender, parse
+from project.kernel.kubernetes.request import RequestSender, parse
 from project.kernel.kubernetes.watch_stream import Stream
 from project.kernel.outbox.operations import (
     Misconfigured,
@@ -18,7 +18,7 @@ from project.kernel.outbox.operations import (
 
 PAGE = 500
 RESTARTS = 3  # of a list when its pages expire during the read
-MERGE = "application/merge-patch+json"
+METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -47,7 +47,7 @@ class Api(RequestSender):
     def find_version(self, selector: str) -> str:
         """The resource version at which a watch starts that misses no later event."""
         call = ApiCall("list", "pods", place=self.place)
-        page = self._request("GET", "pods", call, query={"labelSelector": selector, "limit": 1})
+        page = self._request(call, query={"labelSelector": selector, "limit": 1})
         return str((page.get("metadata") or {}).get("resourceVersion") or "")
 
     def watch_pods(self, selector: str, version: str, seconds: int, read_timeout: float) -> Stream:
@@ -56,7 +56,7 @@ class Api(RequestSender):
             "allowWatchBookmarks": "true", "timeoutSeconds": seconds,
         }  # fmt: skip
         call = ApiCall("watch", "pods", place=self.place)
-        path = self._path("pods")
+        path = self._path(call)
         return Stream(
             self.send("GET", path, call, query=query, read_timeout=read_timeout, is_guarded=False)
         )
@@ -82,10 +82,8 @@ class Api(RequestSender):
         """Fails with ObjectChanged if the Secret has changed since it was read."""
         version = secret["metadata"].get("resourceVersion")
         metadata = {**change.get("metadata", {}), "resourceVersion": version}
-        name = name_of(secret)
-        call = ApiCall("patch", "secrets", name, self.place)
-        body = {**change, "metadata": metadata}
-        return self._request("PATCH", f"secrets/{name}", call, body=body, content=MERGE)
+        call = ApiCall("patch", "secrets", name_of(secret), self.place)
+        return self._request(call, body={**change, "metadata": metadata})
 
     def delete_secret(self, secret: Object) -> None:
         self._delete("secrets", secret, None)
@@ -120,13 +118,13 @@ class Api(RequestSender):
 
     # -- requests
 
-    def _path(self, rest: str) -> str:
-        return f"/api/v1/namespaces/{quote(self.namespace)}/{rest}"
+    def _path(self, call: ApiCall) -> str:
+        path = f"/api/v1/namespaces/{quote(self.namespace)}/{call.resource}"
+        return f"{path}/{quote(call.name)}" if call.name and call.verb != "create" else path
 
     def _get(self, resource: str, name: str) -> Object | None:
-        call = ApiCall("get", resource, name, self.place)
         try:
-            return self._request("GET", f"{resource}/{quote(name)}", call)
+            return self._request(ApiCall("get", resource, name, self.place))
         except NotFoundOutside:
             return None
 
@@ -135,7 +133,7 @@ class Api(RequestSender):
         if is_dry:
             query["dryRun"] = "All"
         call = ApiCall("create", resource, name_of(manifest), self.place)
-        return self._request("POST", resource, call, query=query, body=manifest)
+        return self._request(call, query=query, body=manifest)
 
     def _delete(self, resource: str, found: Object, grace: int | None) -> None:
         """Delete this object, and no later object of the same name. A missing object is success."""
@@ -146,10 +144,8 @@ class Api(RequestSender):
         }
         if grace is not None:
             body["gracePeriodSeconds"] = grace
-        name = name_of(found)
-        call = ApiCall("delete", resource, name, self.place)
         try:
-            self._request("DELETE", f"{resource}/{quote(name)}", call, body=body)
+            self._request(ApiCall("delete", resource, name_of(found), self.place), body=body)
         except (NotFoundOutside, ObjectChanged):
             return
 
@@ -157,7 +153,7 @@ class Api(RequestSender):
         query: dict[str, object] = {"labelSelector": selector, "limit": PAGE}
         call = ApiCall("list", resource, place=self.place)
         while True:
-            page = self._request("GET", resource, call, query=query)
+            page = self._request(call, query=query)
             if not str(page.get("kind")).endswith("List"):
                 # Another server may answer with any JSON. An empty list would call all pods gone.
                 raise Misconfigured(
@@ -172,16 +168,13 @@ class Api(RequestSender):
 
     def _request(
         self,
-        method: str,
-        rest: str,
         call: ApiCall,
         *,
         query: Mapping[str, object] | None = None,
         body: Object | None = None,
-        content: str = JSON,
     ) -> Object:
-        path = self._path(rest)
-        return parse(self.send(method, path, call, query=query, body=body, content=content))
+        method, path = METHODS[call.verb], self._path(call)
+        return parse(self.send(method, path, call, query=query, body=body))
 
 
 def api_for(options: Mapping[str, object]) -> Api:

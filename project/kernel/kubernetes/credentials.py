@@ -21,7 +21,7 @@ from kubernetes.config import ConfigException
 from project.kernel.kubernetes.circuit_breaker import Breaker
 from project.kernel.kubernetes.deadline import limit_connections
 from project.kernel.kubernetes.errors import describe
-from project.kernel.kubernetes.exec_plugins import forget_failure, raise_failure
+from project.kernel.kubernetes.exec_plugins import raising_failures
 from project.kernel.kubernetes.proxies import choose_proxy
 from project.kernel.outbox.operations import Misconfigured
 
@@ -89,16 +89,15 @@ def _read_config(context: str, configuration: Configuration) -> str:
                 f"The kubeconfig {names} has no context {context}. Add it, or name one of: "
                 f"{', '.join(sorted(known)) or 'none'}."
             )
-        forget_failure()
-        config.load_kube_config(
-            names, context=context, client_configuration=configuration, persist_config=False
-        )
+        with raising_failures():
+            config.load_kube_config(
+                names, context=context, client_configuration=configuration, persist_config=False
+            )
     except (ConfigException, OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         raise Misconfigured(
             f"The kubeconfig {names} can't be used for context {context}: {describe(error)}. "
             "Correct it."
         ) from error
-    raise_failure()
     return str(known[context].get("namespace") or DEFAULT_NAMESPACE)
 
 

@@ -6,10 +6,10 @@ caller forever. The sockets of this module limit each operation to the time that
 
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
@@ -47,12 +47,11 @@ class Deadline:
         return not self.left
 
 
-_of_thread = threading.local()
+_deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 def current_deadline() -> Deadline | None:
-    found: Deadline | None = getattr(_of_thread, "deadline", None)
-    return found
+    return _deadline.get()
 
 
 @contextmanager
@@ -61,11 +60,12 @@ def within(seconds: float) -> Iterator[Deadline]:
     one.
     """
     outer = current_deadline()
-    _of_thread.deadline = Deadline(seconds if outer is None else min(seconds, outer.left))
+    deadline = Deadline(seconds if outer is None else min(seconds, outer.left))
+    token = _deadline.set(deadline)
     try:
-        yield _of_thread.deadline
+        yield deadline
     finally:
-        _of_thread.deadline = outer
+        _deadline.reset(token)
 
 
 def limit(timeout: float | None) -> float | None:
@@ -104,9 +104,7 @@ class DeadlineSocket(socket.socket):
         self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
     ) -> int:
         self._limit()
-        if nbytes is None:
-            return super().recv_into(buffer, flags=flags)
-        return super().recv_into(buffer, nbytes, flags)
+        return super().recv_into(buffer, nbytes or 0, flags)  # 0: the size of the buffer
 
     def send(self, data: "ReadableBuffer", flags: int = 0) -> int:
         self._limit()
@@ -124,7 +122,7 @@ class DeadlineTLSSocket(DeadlineSocket, ssl.SSLSocket):
 
 
 def limit_tls(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Make the TLS connections of this context heed the deadline."""
+    """Make the TLS connections of this context respect the deadline."""
     context.sslsocket_class = DeadlineTLSSocket
     return context
 
@@ -188,7 +186,7 @@ class DeadlineTLSPool(HTTPSConnectionPool):
 
 
 def limit_connections(manager: urllib3.PoolManager) -> None:
-    """Make the connections of this manager, through any proxy, heed the deadline of the thread
+    """Make the connections of this manager, through any proxy, respect the deadline of the thread
     that uses them. The TLS context of a proxy comes from `limit_tls`.
     """
     manager.pool_classes_by_scheme = {"http": DeadlinePool, "https": DeadlineTLSPool}

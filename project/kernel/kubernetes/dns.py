@@ -2,7 +2,6 @@
 name server it takes minutes. Callers of the same name share one lookup.
 """
 
-import ipaddress
 import os
 import socket
 import threading
@@ -10,9 +9,11 @@ from concurrent.futures import Future
 
 from urllib3.util.connection import allowed_gai_family
 
+from project.kernel.security.client_address import read_address
+
 # Seconds. The resolver waits 5 s for each name server, and the next name server may answer.
 PATIENCE = 10.0
-MOST = 16  # names at once: each takes a thread until the resolver gives up
+MAX_LOOKUPS = 16  # names at once: each takes a thread until the resolver gives up
 
 Target = tuple[socket.AddressFamily, tuple[str | int | bytes, ...]]
 
@@ -37,10 +38,10 @@ class NameLookups:
         with self._lock:
             if (running := self._running.get((host, port))) is not None:
                 return running
-            if len(self._running) >= MOST:
+            if len(self._running) >= MAX_LOOKUPS:
                 raise socket.gaierror(
                     socket.EAI_AGAIN,
-                    f"{MOST} other names are being looked up, and no name server answers",
+                    f"{MAX_LOOKUPS} other names are being looked up, and no name server answers",
                 )
             lookup = Future[list[Target]]()
             # A daemon: a process that ends does not wait for the resolver.
@@ -70,11 +71,7 @@ def look_up(host: str, port: int) -> list[Target]:
 
 
 def is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.strip("[]").partition("%")[0])
-    except ValueError:
-        return False
-    return True
+    return read_address(host.strip("[]").partition("%")[0]) is not None
 
 
 class _ProcessResolver:

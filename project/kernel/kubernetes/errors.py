@@ -148,11 +148,13 @@ class NamespaceGone(Misconfigured):
         )
 
 
-def unreachable(where: str, error: str, *, timeout: float | None = None) -> ProviderError:
-    if timeout is not None:
-        return ProviderError(
-            f"The cluster does not answer within {timeout:g} s ({where}). Berth tries again."
-        )
+def no_answer(where: str, seconds: float) -> ProviderError:
+    return ProviderError(
+        f"The cluster does not answer within {seconds:g} s ({where}). Berth tries again."
+    )
+
+
+def unreachable(where: str, error: str) -> ProviderError:
     return ProviderError(f"The cluster is not reachable ({where}): {error}. Berth tries again.")
 
 

@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import subprocess
-import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 from kubernetes.config import kube_config as untyped
@@ -19,9 +20,9 @@ from project.kernel.kubernetes.oidc import refresh
 from project.kernel.outbox.operations import Misconfigured, ProviderError
 
 PATIENCE = 10.0  # seconds
-LONGEST = 200
+MAX_REASON_LENGTH = 200
 KUBE_CONFIG: Any = untyped
-_failed = threading.local()
+_failure: ContextVar[ProviderError | None] = ContextVar("failure", default=None)
 
 
 class Plugin(ExecProvider):
@@ -32,12 +33,11 @@ class Plugin(ExecProvider):
     cluster: Any
 
     def run(self, previous_response: object = None) -> Object:
-        _failed.error = None
         try:
             return self._read(self._call())
         except ProviderError as error:
-            # The client logs this error and goes on without credentials: `raise_failure` stops it.
-            _failed.error = error
+            # The client logs this error and goes on without credentials.
+            _failure.set(error)
             raise
 
     def _call(self) -> str:
@@ -68,7 +68,7 @@ class Plugin(ExecProvider):
                     f"{self._words} does not end within {PATIENCE:g} s. Berth tries again."
                 ) from None
         if process.returncode:
-            last = (errors.strip().splitlines() or ["it does not say why"])[-1][:LONGEST]
+            last = (errors.strip().splitlines() or ["it does not say why"])[-1][:MAX_REASON_LENGTH]
             raise Misconfigured(f"{self._words} ends with {process.returncode}: {last}")
         return output
 
@@ -98,14 +98,12 @@ def end_group(process: "subprocess.Popen[str]") -> None:
             pipe.close()
 
 
-def forget_failure() -> None:
-    _failed.error = None
-
-
-def raise_failure() -> None:
-    """Raise the failure of the plugin that this thread has just run."""
-    error: ProviderError | None = getattr(_failed, "error", None)
-    if error is not None:
+@contextmanager
+def raising_failures() -> Iterator[None]:
+    """Raise the failure of a plugin that the client runs in the block."""
+    _failure.set(None)
+    yield
+    if (error := _failure.get()) is not None:
         raise error
 
 

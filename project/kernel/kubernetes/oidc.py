@@ -20,7 +20,7 @@ from project.kernel.kubernetes.proxies import of_environment, split, trust
 from project.kernel.outbox.operations import Misconfigured, ProviderError
 
 PATIENCE = 10.0  # seconds for the whole renewal
-LONGEST = 100
+MAX_REASON_LENGTH = 100
 GONE = (OSError, urllib3.exceptions.HTTPError)
 
 
@@ -129,7 +129,7 @@ def _read(response: BaseHTTPResponse, where: str) -> Object:
     if response.status >= 500 or response.status == 429:
         raise ProviderError(f"{where} answers {response.status}. Berth tries again.")
     if response.status != 200:
-        reason = f"{response.status} {str(known.get('error') or '')[:LONGEST]}".strip()
+        reason = f"{response.status} {str(known.get('error') or '')[:MAX_REASON_LENGTH]}".strip()
         raise Misconfigured(
             f"{where} does not renew the token: {reason}. Sign in again, and replace the "
             "kubeconfig."

@@ -13,10 +13,10 @@ from kubernetes.client.configuration import Configuration
 from project.kernel.kubernetes.deadline import limit_tls
 from project.kernel.kubernetes.errors import describe
 from project.kernel.outbox.operations import Misconfigured
+from project.kernel.security.client_address import Address, read_address
 
 SPOKEN = ("http", "https")
 PORTS = {"http": 80, "https": 443}
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def choose_proxy(configuration: Configuration, words: str) -> None:
@@ -82,13 +82,6 @@ def fits(entry: str, host: str, address: Address | None, port: str) -> bool:
     if name.startswith("."):
         return host.endswith(name)
     return bool(name) and (host == name or host.endswith(f".{name}"))
-
-
-def read_address(text: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 def split(url: str, words: str) -> tuple[str, dict[str, str] | None]:

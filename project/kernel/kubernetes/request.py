@@ -15,14 +15,21 @@ from urllib3.response import BaseHTTPResponse
 from project.kernel.kubernetes.connections import forget
 from project.kernel.kubernetes.credentials import Connection
 from project.kernel.kubernetes.deadline import within
-from project.kernel.kubernetes.errors import ApiCall, describe, explain, too_slow, unreachable
+from project.kernel.kubernetes.errors import (
+    ApiCall,
+    describe,
+    explain,
+    no_answer,
+    too_slow,
+    unreachable,
+)
 from project.kernel.kubernetes.metrics import timed_request
 from project.kernel.kubernetes.objects import Object
 from project.kernel.outbox.operations import Misconfigured, ProviderError, Unauthorised
 
 CONNECT, READ = 3.0, 10.0  # seconds
 TOTAL = 60.0  # seconds for the whole call, also when the server sends a byte now and then
-JSON = "application/json"
+JSON, MERGE = "application/json", "application/merge-patch+json"
 GONE = (OSError, urllib3.exceptions.HTTPError, ApiException)
 
 
@@ -38,7 +45,6 @@ class RequestSender:
         *,
         query: Mapping[str, object] | None = None,
         body: Object | None = None,
-        content: str = JSON,
         read_timeout: float | None = None,
         is_guarded: bool = True,
     ) -> BaseHTTPResponse:
@@ -48,9 +54,7 @@ class RequestSender:
             breaker.enter()
         try:
             with timed_request(method):
-                response = self._exchange(
-                    method, path, query or {}, body, content, read_timeout or READ
-                )
+                response = self._exchange(method, path, query or {}, body, read_timeout or READ)
                 if not 200 <= response.status <= 299:
                     raise explain(
                         response.status, _read_status(response), call, _retry_after(response)
@@ -70,14 +74,13 @@ class RequestSender:
         path: str,
         query: Mapping[str, object],
         body: Object | None,
-        content: str,
         read_timeout: float,
     ) -> BaseHTTPResponse:
         client, words = self.connection.client, self.connection.words
         where = f"{client.configuration.host}, {words}"
         headers = {"Accept": JSON, "User-Agent": "berth"}
         if body is not None:
-            headers["Content-Type"] = content
+            headers["Content-Type"] = MERGE if method == "PATCH" else JSON
         may_repeat = method == "GET"
         with within(TOTAL) as deadline:
             while True:
@@ -152,9 +155,9 @@ def _explain_silence(
     if isinstance(error, urllib3.exceptions.ProxyError):
         return _explain_proxy(where, error.original_error, proxy)
     if _is_connect_timeout(error):
-        return unreachable(where, "", timeout=CONNECT)
+        return no_answer(where, CONNECT)
     if isinstance(error, urllib3.exceptions.ReadTimeoutError | TimeoutError):
-        return unreachable(where, "", timeout=read_timeout)
+        return no_answer(where, read_timeout)
     text = describe(error)
     if isinstance(error, urllib3.exceptions.SSLError) or "certificate" in text.lower():
         return Misconfigured(

@@ -19,7 +19,6 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -30,6 +29,7 @@ from django.db import close_old_connections, connections
 from project.kernel.errors import NotFound
 from project.kernel.events.log import EventRow, Position
 from project.kernel.events.verbs import verbs_with
+from project.kernel.http.long_poll import wait_briefly
 
 from .regions import ANY, OpenedRegion, Subject
 from .tail import BATCH, LiveLog
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds between two reads of the log while events arrive
 POLL = 1.0  # seconds between two reads without events
+CANCEL_AGAIN = 1.0  # seconds for a task to end before it is cancelled again
 POSITION_EVERY = 5.0
 CHECK_EVERY = 30.0  # a session may expire without an event
 HELD_UP = 2.0  # seconds: an old open transaction hides the end of the log
@@ -186,9 +187,13 @@ class Hub:
         log, self.log = self.log, LiveLog()
         threads, self._threads = self._threads, None
         self._owed = ChangedSubjects()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        pending = set(tasks)
+        while pending:
+            for task in pending:
+                task.cancel()
+            # A client library may lose a cancellation that comes while it connects.
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN)
+        await asyncio.gather(*tasks, return_exceptions=True)  # reads their errors
         await log.forget_connection()
         if threads is not None:
             threads.submit(connections.close_all)
@@ -219,7 +224,7 @@ class Hub:
 
     async def _listen(self) -> None:
         """Wakes the tail on a message of the channel layer. Without messages, the timer does."""
-        layer: Any = get_channel_layer()  # type: ignore[no-untyped-call]
+        layer: Any = get_channel_layer()
         if layer is None:
             return
         channel = await layer.new_channel("live!")
@@ -240,8 +245,7 @@ class Hub:
             if len(rows) < BATCH:
                 await asyncio.sleep(max(0.0, TICK - (time.monotonic() - began)))
             if not rows:  # events come in bursts: after some, read again without a message
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), POLL)
+                await wait_briefly(self._wake, POLL)
 
     async def _deliver(self, rows: list[EventRow]) -> None:
         changed = ChangedSubjects()
@@ -267,19 +271,26 @@ class Hub:
             watched.dirty_since = since or self.log.position
 
     async def _send_cells(self, changed: ChangedSubjects, sockets: set[Socket]) -> None:
-        """Sends the present class of each changed slot: one query, and one frame for each pool."""
-        pools = {w.opened.pool_id: w for w in self.watched.values() if w.opened.render is None}
-        if not pools:
+        """Sends the present class of each changed slot: one query, and one frame for each view of
+        a pool.
+        """
+        views = {
+            (w.opened.pool_id, w.opened.view): w
+            for w in self.watched.values()
+            if w.opened.render is None
+        }
+        if not views:
             return
-        found = await self.log.cells(changed.slots, changed.members, changed.pools & set(pools))
-        for pool_id, cells in found.items():
-            if watched := pools.get(pool_id):
+        pools = changed.pools & {pool_id for pool_id, _ in views}
+        found = await self.log.cells(changed.slots, changed.members, pools)
+        for view, cells in found.items():
+            if watched := views.get(view):
                 frame = json.dumps(
                     {"cells": watched.opened.name, "set": cells, "to": str(self.log.position)},
                     separators=(",", ":"),
                 )
                 for socket in watched.sockets & sockets:
-                    socket.push(f"cells:{pool_id}:{time.monotonic()}", frame)
+                    socket.push(f"{watched.opened.name}:{time.monotonic()}", frame)
 
     async def _catch_up(self, joiner: JoiningSocket) -> None:
         """Makes up for the events between the position of a page and the hub's."""
@@ -349,10 +360,8 @@ class Hub:
                 await self._paint_one(first)
                 continue
             self._paint.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._paint.wait(), None if first is None else min(first.ready_at - now, TICK)
-                )
+            left = None if first is None else min(first.ready_at - now, TICK)
+            await wait_briefly(self._paint, left)
 
     async def _paint_one(self, watched: WatchedRegion) -> None:
         began = time.monotonic()

@@ -24,13 +24,14 @@ class OpenedRegion:
     render: Callable[[], str] | None  # None: the cells of a pool's slots
     every: float = 0.5  # the fewest seconds between two frames
     pool_id: int | None = None
+    view: str = ""  # of cells: which classes the slots have, as the cell reader names them
 
 
 Opener = Callable[[Viewer, str], OpenedRegion | None]  # and the argument
-# connection, slots, members, pools -> {pool: {class: [slot, ...]}}
-CellReader = Callable[
-    [Any, set[int], set[int], set[int]], Awaitable[dict[int, dict[str, list[int]]]]
-]
+# {(pool, view): {class: [slot, ...]}}
+Cells = dict[tuple[int, str], dict[str, list[int]]]
+# connection, slots, members, pools
+CellReader = Callable[[Any, set[int], set[int], set[int]], Awaitable[Cells]]
 
 _openers: dict[str, Opener] = {}
 read_cells: CellReader | None = None

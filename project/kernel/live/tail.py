@@ -7,18 +7,16 @@ One asynchronous connection runs all reads, outside of transactions. The query f
 from typing import Any
 
 import psycopg
-from asgiref.sync import sync_to_async
 
-from project.kernel.db.direct_connection import direct_parameters
+from project.kernel.db.direct_connection import connect_direct_async
 from project.kernel.events import log
-from project.kernel.events.log import EventRow, Position
+from project.kernel.events.log import START, EventRow, Position
 
 from . import regions
 
 BATCH = 2000  # events of one read
 CATCH_UP = 20_000  # events; a page that is further behind reloads
 RECENT = 4 * BATCH  # remembered events, for sockets that reconnect soon
-START = Position(0, 0)
 
 
 class LiveLog:
@@ -58,10 +56,8 @@ class LiveLog:
             self._recent, self._recent_from = earlier + self._recent, after
         return [row for row in self._recent if row.position > after]
 
-    async def cells(
-        self, slots: set[int], members: set[int], pools: set[int]
-    ) -> dict[int, dict[str, list[int]]]:
-        """The changed slots, by pool and present class."""
+    async def cells(self, slots: set[int], members: set[int], pools: set[int]) -> regions.Cells:
+        """The changed slots, by pool, view and present class."""
         if regions.read_cells is None or not (slots or members or pools):
             return {}
         return await regions.read_cells(await self._connected(), slots, members, pools)
@@ -89,8 +85,7 @@ class LiveLog:
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
-            parameters = await sync_to_async(direct_parameters, thread_sensitive=False)("live")
-            self._connection = await psycopg.AsyncConnection.connect(**parameters)
+            self._connection = await connect_direct_async("live")
         return self._connection
 
     async def _read(self, after: Position) -> list[EventRow]:

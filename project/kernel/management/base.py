@@ -9,17 +9,54 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from project.kernel.controllers.probe import default_port
 from project.kernel.controllers.runtime import Controller, run
+from project.kernel.discovery import discover
 from project.kernel.errors import BerthError, FieldError, Invalid
-from project.kernel.manifests import ApplyResult
+from project.kernel.manifests import ApplyResult, Document, read_files
 
 logger = logging.getLogger(__name__)
 
 
-class ControllerCommand(BaseCommand):
+class BerthCommand(BaseCommand):
+    """Reports a BerthError as text, without a traceback."""
+
+    fault_code = 1  # the exit code after an error
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            return super().execute(*args, **options)
+        except BerthError as error:
+            raise CommandError(explain(error), returncode=self.fault_code)
+
+
+class ManifestCommand(BerthCommand):
+    """A command that reads configuration files."""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "-f",
+            "--file",
+            required=True,
+            action="append",
+            metavar="FILE",
+            help="YAML; - is standard input",
+        )
+
+    def read_documents(self, options: dict[str, Any]) -> list[Document]:
+        discover("manifests")
+        return read_files(read_sources(options["file"]))
+
+    def print_changes(self, outcomes: Sequence[ApplyResult]) -> int:
+        """The number of documents with changes."""
+        for line in describe_changes(outcomes):
+            self.stdout.write(line)
+        return sum(bool(outcome.changes) for outcome in outcomes)
+
+
+class ControllerCommand(BerthCommand):
     """Runs controllers for ever, or with --once until they have no more work."""
 
     requires_system_checks = []

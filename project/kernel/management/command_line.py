@@ -1,17 +1,28 @@
 """`manage.py`, with a plain error instead of a traceback if the database does not answer."""
 
+import gc
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+from django.core.management import BaseCommand, ManagementUtility
 from django.db import OperationalError
 
+from project.kernel.management.startup import resume_collection
 from project.settings import environment as env
 
 
+class CommandLine(ManagementUtility):
+    def fetch_command(self, subcommand: str) -> BaseCommand:
+        """The command with all its modules loaded, after which garbage is collected again."""
+        command = super().fetch_command(subcommand)
+        resume_collection()
+        return command
+
+
 def main(arguments: list[str]) -> None:
+    gc.disable()
     try:
-        execute_from_command_line(arguments)
+        CommandLine(arguments).execute()
     except OperationalError as error:
         # The server answered, so this is another error.
         if "--traceback" in arguments or getattr(error.__cause__, "sqlstate", None):
@@ -19,16 +30,16 @@ def main(arguments: list[str]) -> None:
         sys.exit(explain_no_database(str(error).strip()))
 
 
-def explain_no_database(said: str) -> str:
+def explain_no_database(error: str) -> str:
     if os.environ.get("DATABASE_URL"):
         return (
             "The database of DATABASE_URL does not answer. Start it, or correct DATABASE_URL. "
-            f"It said: {said}"
+            f"Error: {error}"
         )
     if env.database_url():
         return (
             f"Berth in {env.home()} does not answer; it may have been killed. Start it: make up. "
-            f"Its database said: {said}"
+            f"Error: {error}"
         )
     return (
         f"Berth does not run in {env.home()}. Start it: make up. If it runs with another state "

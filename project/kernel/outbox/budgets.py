@@ -35,6 +35,19 @@ def take_budget(key: str, n: int, *, rate: float, burst: float) -> BudgetResult:
     return BudgetResult(False, max(0.01, (n - float(left or 0.0)) / rate))
 
 
+class BudgetUse(NamedTuple):
+    available: float  # calls that the bucket holds now
+    spent_today: int
+
+
+def read_use(budget: CallBudget) -> BudgetUse:
+    """What is left of a budget. A bucket that no worker has used yet is full."""
+    found = outbox_sql.budget_use(key=budget.key, rate=budget.rate, burst=budget.burst)
+    if found is None:
+        return BudgetUse(budget.burst, 0)
+    return BudgetUse(found.available, found.spent_today)
+
+
 def spend(budget: CallBudget, calls: int = 1) -> None:
     """For performers, before the call. Raises Postponed, which sends the operations of the lane
     back until the budget has refilled.

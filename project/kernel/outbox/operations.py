@@ -37,6 +37,8 @@ LEASE = 60.0  # seconds; renewed while a batch is worked off
 BATCH = 100  # operations acquired at once from one lane
 LANES = 200  # due operations read to find lanes
 LONGEST_ERROR = 2000
+# Id and attempt of operations that this process had acquired when it lost the database.
+_interrupted: list[tuple[int, int]] = []
 
 
 class ProviderError(Exception):
@@ -180,22 +182,9 @@ def acquire_operations(
     """
     refuse_inside_transaction("acquire_operations")
     rows = outbox_sql.take(limit, queue=queue, lane=lane, lease=LEASE if lease is None else lease)
-    taken = [
-        AcquiredOperation(
-            r.id,
-            r.queue,
-            r.lane,
-            r.kind,
-            r.pool_id,
-            r.member_id,
-            r.claim_id,
-            r.generation,
-            json.loads(r.body),
-            r.attempts,
-        )
-        for r in rows
+    return [
+        AcquiredOperation(*row[:-2], json.loads(row.body), row.attempts) for row in sorted(rows)
     ]
-    return sorted(taken, key=lambda t: t.id)
 
 
 def renew_operations(
@@ -271,10 +260,31 @@ def perform_due(
                     and not should_stop()
                     and (taken := acquire_operations(queue, lane))
                 ):
-                    count += _perform_taken(taken, should_stop)
+                    try:
+                        count += _perform_taken(taken, should_stop)
+                    except (OperationalError, InterfaceError):
+                        _interrupted.extend((t.id, t.attempt) for t in taken)
+                        raise
             if count >= limit or should_stop():
                 break
     return count
+
+
+def release_interrupted() -> int:
+    """Make the operations due that this process held when it lost the database. They would wait
+    for the end of their lease. Operations that were finished, or acquired by another worker since,
+    stay as they are. Returns how many became due.
+    """
+    held = list(_interrupted)
+    if not held:
+        return 0
+    rows = outbox_sql.renew(
+        ids=[number for number, _ in held], attempts=[attempt for _, attempt in held], lease=0.0
+    )
+    del _interrupted[: len(held)]
+    if rows:
+        publish("operations")
+    return len(rows)
 
 
 def make_lanes_due(*lanes: str) -> bool:
@@ -364,7 +374,8 @@ def _perform(group: list[AcquiredOperation]) -> Mapping[int, Exception]:
             performer(group[0])
             return {}
     except (OperationalError, InterfaceError):
-        # Berth's own database is away. The operation stays open, and its lease ends by itself.
+        # Berth's own database is away. The operation stays open until `release_interrupted`, or
+        # until its lease ends.
         raise
     except Exception as error:
         if not isinstance(error, ProviderError | Postponed):
@@ -383,10 +394,7 @@ def _pause(error: Exception | None, taken: AcquiredOperation) -> float:
 
 
 def _record(
-    verb: str,
-    row: AcquiredOperation | outbox_sql.RetryOperationRow | outbox_sql.SeeOperationRow,
-    *,
-    reason: str,
+    verb: str, row: AcquiredOperation | outbox_sql.RetryOperationRow, *, reason: str
 ) -> None:
     record(
         verb,

@@ -2,7 +2,7 @@
 
 from project.kernel.controllers.runtime import Controller
 
-from .operations import list_due_queues, perform_due
+from .operations import list_due_queues, perform_due, release_interrupted
 
 
 class Performer(Controller):
@@ -11,4 +11,5 @@ class Performer(Controller):
     resync = 1.0
 
     def step(self) -> bool:
+        release_interrupted()
         return sum(perform_due(queue) for queue in list_due_queues()) > 0

@@ -12,12 +12,10 @@ from typing import Any
 
 from celery import Celery
 from channels.layers import get_channel_layer
-from django.conf import settings
 from django.utils.module_loading import import_string
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
 from project.kernel.controllers.runtime import Controller
+from project.kernel.controllers.worker_liveness import BROKER_DOWN, connect_broker
 from project.kernel.events import notify
 from project.kernel.events.log import renumber_future_events
 from project.kernel.log_once import LogOnce
@@ -32,7 +30,6 @@ LIVE_INTERVAL = 0.1
 TIMEOUT = 1.0  # for Valkey to take a message
 RENEW = 0.5  # seconds until a queue that still has due operations is named again
 EXPIRES = 10.0  # seconds; a worker that was stopped finds no pile of old hints
-DOWN = (OSError, TimeoutError, RedisError, KombuError)
 
 
 class LiveRelay(Controller):
@@ -49,7 +46,7 @@ class LiveRelay(Controller):
         self._runner: asyncio.Runner | None = None
         self._sent_at = 0.0
         self._renumber_at = 0.0
-        self._quiet = LogOnce("live hints", logger)
+        self._log_once = LogOnce("live hints", logger)
 
     def step(self) -> bool:
         # The sleep limits the rate. The loop keeps a notification that comes meanwhile, so a hint
@@ -64,9 +61,9 @@ class LiveRelay(Controller):
             self._runner = asyncio.Runner()
         try:
             self._runner.run(asyncio.wait_for(_send_live(), TIMEOUT))
-            self._quiet.worked()
-        except DOWN as error:
-            self._quiet.failed(error)
+            self._log_once.worked()
+        except BROKER_DOWN as error:
+            self._log_once.failed(error)
         return False
 
     def close(self) -> None:
@@ -85,12 +82,10 @@ class QueueRelay(Controller):
     resync = 1.0
 
     def __init__(self, app: Celery | None = None) -> None:
-        self._app: Any = app or import_string(
-            getattr(settings, "BERTH_CELERY", "project.celery.app")
-        )
+        self._app: Any = app or import_string("project.celery.app")
         self._connection: Any = None
         self._sent_at: dict[str, float] = {}
-        self._quiet = LogOnce("queue hints", logger)
+        self._log_once = LogOnce("queue hints", logger)
 
     def step(self) -> bool:
         now = time.monotonic()
@@ -109,15 +104,7 @@ class QueueRelay(Controller):
     def _send(self, queue: str) -> bool:
         try:
             if self._connection is None:
-                short = {
-                    "socket_timeout": TIMEOUT,
-                    "socket_connect_timeout": TIMEOUT,
-                    "retry_on_timeout": False,
-                }
-                options = {**self._app.conf.broker_transport_options, **short}
-                self._connection = self._app.connection_for_write(
-                    connect_timeout=TIMEOUT, transport_options=options
-                )
+                self._connection = connect_broker(self._app, TIMEOUT)
             self._app.send_task(
                 tasks.PERFORM,
                 args=[queue],
@@ -127,16 +114,16 @@ class QueueRelay(Controller):
                 expires=EXPIRES,
                 retry=False,
             )
-        except DOWN as error:
-            self._quiet.failed(error)
+        except BROKER_DOWN as error:
+            self._log_once.failed(error)
             self.close()
             return False
-        self._quiet.worked()
+        self._log_once.worked()
         return True
 
 
 async def _send_live() -> None:
-    layer = get_channel_layer()  # type: ignore[no-untyped-call]
+    layer = get_channel_layer()
     if layer is not None:
         await layer.group_send(LIVE_GROUP, LIVE_MESSAGE)
 

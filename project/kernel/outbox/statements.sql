@@ -71,3 +71,14 @@ RETURNING tokens
 -- budget_left$: how many calls the bucket holds now.
 SELECT least(%(burst)s::float8, tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - filled_at))) AS tokens
 FROM kernel_budget WHERE key = %(key)s
+
+-- budget_use^: how many calls the bucket of an account holds now, and how many were taken today.
+SELECT least(%(burst)s::float8, tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - filled_at))) AS available,
+  CASE WHEN spent_on = CURRENT_DATE THEN spent_today ELSE 0 END AS spent_today
+FROM kernel_budget WHERE key = %(key)s
+
+-- open_by_lane: open operations of lanes: all, those that are due, and those whose last attempt was throttled.
+SELECT lane, count(*)::int AS n, count(*) FILTER (WHERE due_at <= clock_timestamp())::int AS due,
+  count(*) FILTER (WHERE error_code = 'throttled')::int AS throttled, count(*) FILTER (WHERE error_code <> '')::int AS failed,
+  min(due_at) AS next_at
+FROM kernel_operation WHERE lane = ANY (%(lanes)s::varchar[]) AND done_at IS NULL GROUP BY lane

@@ -13,7 +13,7 @@ from django.db import connections
 from project.kernel.actor import acting_as
 from project.kernel.controllers.worker_liveness import WorkerLiveness, start_worker_liveness
 
-from .operations import list_due_queues, perform_due
+from .operations import list_due_queues, perform_due, release_interrupted
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ LATE = 5.0  # seconds an operation is due without a hint: the broker or the rela
 
 # Acknowledged early: the message is a hint, and the operations stay in the database if the worker
 # dies.
-@shared_task(name=PERFORM, ignore_result=True, acks_late=False)  # type: ignore[no-untyped-call, untyped-decorator]
+@shared_task(name=PERFORM, ignore_result=True, acks_late=False)  # type: ignore[untyped-decorator]
 def perform(queue: str) -> int:
     """Perform the due operations of this queue, for DRAIN seconds at most. Returns their number."""
     end, count = time.monotonic() + DRAIN, 0
@@ -37,7 +37,7 @@ def perform(queue: str) -> int:
 
 class OutboxPoller:
     """Performs late operations without a hint, so that the outbox works without Valkey and without
-    the relay.
+    the relay. Releases operations that this process held when it lost the database.
     """
 
     def __init__(self, queues: frozenset[str]) -> None:
@@ -53,6 +53,7 @@ class OutboxPoller:
 
     def poll(self) -> int:
         with acting_as("worker"):
+            release_interrupted()
             return sum(
                 perform_due(q, should_stop=self._stop.is_set)
                 for q in list_due_queues(LATE)

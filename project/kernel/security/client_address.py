@@ -14,6 +14,7 @@ from django.conf import settings
 # The verb of the event about a peer that sends X-Forwarded-For and is not trusted.
 UNTRUSTED_PROXY = "untrusted_proxy"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def read_networks(words: Iterable[str]) -> list[Network]:
@@ -30,14 +31,20 @@ def read_networks(words: Iterable[str]) -> list[Network]:
     return found
 
 
+def read_address(text: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
 @lru_cache(4096)
 def normalize_address(address: str) -> str:
     """The IPv4 address of a mapped IPv6 address (::ffff:10.0.0.7). Text that is no address is
     returned unchanged.
     """
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    found = read_address(address.partition("%")[0])
+    if found is None:
         return address
     mapped = getattr(found, "ipv4_mapped", None)
     return str(mapped or found)
@@ -49,12 +56,9 @@ def network_of(address: str) -> str:
     belongs to one client.
     """
     plain = normalize_address(address)
-    if ":" not in plain:
-        return plain
-    try:
+    if isinstance(read_address(plain), ipaddress.IPv6Address):
         return str(ipaddress.ip_network((plain, 64), strict=False))
-    except ValueError:
-        return plain
+    return plain
 
 
 def is_trusted_proxy(address: str) -> bool:
@@ -63,19 +67,8 @@ def is_trusted_proxy(address: str) -> bool:
 
 @lru_cache(4096)
 def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return any(found in network for network in networks)
-
-
-def is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    found = read_address(address)
+    return found is not None and any(found in network for network in networks)
 
 
 def counted_address(address: str) -> str:

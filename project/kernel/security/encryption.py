@@ -8,7 +8,6 @@ file again, so a rotation needs no restart.
 """
 
 import base64
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from django.conf import settings
 
 from project.kernel.errors import BerthError
 
+from .private_files import create_private
 from .sealing_keys import (
     DROPPED,
     FILE,
@@ -29,7 +29,6 @@ from .sealing_keys import (
     normalise,
     read_keys,
     write_keys,
-    write_scratch,
 )
 
 MARK = b"B1"
@@ -165,19 +164,6 @@ def drop_old_keys() -> Path | None:
     return dropped if older else None
 
 
-def _make_file() -> list[str]:
-    """Creates the file with a new key, unless another process has just created it."""
-    path = key_file()
-    scratch = write_scratch(path, [make_key()])
-    try:
-        os.link(scratch, path)
-    except FileExistsError:
-        return read_file()
-    finally:
-        scratch.unlink()
-    return read_file()
-
-
 def _current(*, is_fresh: bool = False) -> KeyRing:
     global _ring, _ring_settings, _read_at
     given = tuple(settings.BERTH_SEALING_KEYS)
@@ -188,7 +174,8 @@ def _current(*, is_fresh: bool = False) -> KeyRing:
     with _lock:
         texts = list(given) or read_file()
         if not texts and settings.BERTH_MAKES_SEALING_KEY:
-            texts = _make_file()
+            create_private(key_file(), f"{make_key()}\n")
+            texts = read_file()
         if not texts:
             raise SealError(
                 "There is no sealing key, so secrets can be neither stored nor read.",

@@ -24,7 +24,7 @@ from project.kernel.errors import BerthError
 
 ROOT = Path(__file__).resolve().parents[3]
 START = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main()"
-PIECE = 1 << 18
+CHUNK_BYTES = 1 << 18
 EXIT_SECONDS = 5.0  # the child's time to exit after its answer
 OUT_OF_MEMORY = 3  # exit code
 ANSWERED, REFUSED = b"A", b"R"  # the first byte of an answer
@@ -118,7 +118,7 @@ def _exchange(
                         waiting.unregister(process.stdin)
                         process.stdin.close()
                     continue
-                piece = os.read(key.fd, PIECE)
+                piece = os.read(key.fd, CHUNK_BYTES)
                 if not piece:
                     waiting.unregister(pipe)
                 elif pipe is process.stdout:
@@ -135,7 +135,7 @@ def _exchange(
 def _write_some(pipe: IO[bytes], rest: memoryview) -> memoryview:
     """The rest of the input; empty if the child has stopped reading."""
     try:
-        return rest[os.write(pipe.fileno(), rest[:PIECE]) :]
+        return rest[os.write(pipe.fileno(), rest[:CHUNK_BYTES]) :]
     except BlockingIOError:
         return rest
     except BrokenPipeError:

@@ -4,10 +4,10 @@
 
 import base64
 import hashlib
-import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
+
+from .private_files import write_private
 
 FILE = "sealing-key"  # in the state folder; the first key seals, all unseal
 DROPPED = "sealing-key.dropped"  # in the same folder: keys that only older dumps need
@@ -43,18 +43,7 @@ def read_keys(path: Path) -> list[str]:
 
 def write_keys(path: Path, keys: Iterable[str]) -> None:
     """Replaces the file atomically; only its owner can read it."""
-    scratch = write_scratch(path, keys)
-    scratch.replace(path)
-
-
-def write_scratch(path: Path, keys: Iterable[str]) -> Path:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-        new.write("\n".join(keys) + "\n")
-        new.flush()
-        os.fsync(new.fileno())
-    return scratch
+    write_private(path, "\n".join(keys) + "\n")
 
 
 def merge_keys(path: Path, more: Iterable[str]) -> int:

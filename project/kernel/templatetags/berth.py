@@ -14,14 +14,11 @@ from project.kernel.ui import formatting
 
 register = template.Library()
 
-register.filter("number", formatting.number)
-register.filter("percent", formatting.percent)
-register.filter("duration", formatting.duration)
-register.filter("brief", formatting.brief)
-register.filter("exact", formatting.exact)
-register.filter("iso", formatting.iso)
-register.filter("plural", formatting.plural)
-register.filter("wait", formatting.wait)
+for function in (
+    formatting.number, formatting.percent, formatting.duration, formatting.brief,
+    formatting.exact, formatting.iso, formatting.plural, formatting.wait,
+):  # fmt: skip
+    register.filter(function)
 
 FORMATS = ("clock", "hour", "day", "moment", "ago", "for", "left", "date", "brief", "brief-left")
 

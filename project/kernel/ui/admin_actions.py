@@ -7,6 +7,7 @@ One method serves both the list (selected rows) and the page of a row (a button)
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from typing import cast
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -16,7 +17,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.admin import ModelAdmin
-from unfold.enums import ActionVariant
+from unfold.decorators import action as admin_action
 
 from project.kernel.actor import acting_as
 from project.kernel.errors import BerthError
@@ -44,7 +45,6 @@ def service_action(
     effect: str,
     numbers: Mapping[str, Number] | None = None,
     is_typed: bool = False,
-    needs_reason: bool = True,
 ) -> Callable[[Do], Do]:
     """Makes an admin action of `do(self, obj, reason=..., **numbers)`, which calls the service and
     may return a message. `is_typed`: the person must type the id or the number of rows.
@@ -63,15 +63,12 @@ def service_action(
             if queryset is None:
                 queryset = self.get_queryset(request).filter(pk=object_id)
             rows = list(queryset.order_by("pk")[: MOST_ROWS + 1])
-            back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
-            if object_id is not None:
-                back = reverse(
-                    f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id]
-                )
+            page, args = ("changelist", []) if object_id is None else ("change", [object_id])
+            back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}", args=args)
             if not rows or len(rows) > MOST_ROWS:
                 messages.error(request, f"{label}: select at least 1 and at most {MOST_ROWS} rows.")
                 return HttpResponseRedirect(back)
-            form = _Form(request, rows, numbers or {}, is_typed, needs_reason)
+            form = _Form(request, rows, numbers or {}, is_typed)
             if not form.is_complete():
                 return _page(
                     self,
@@ -86,14 +83,7 @@ def service_action(
             _perform(self, request, do, label, rows, {"reason": form.reason, **form.values})
             return HttpResponseRedirect(back)
 
-        for name, value in {
-            "short_description": label,
-            "attrs": {},
-            "variant": ActionVariant.DEFAULT,
-            "url_path": do.__name__,
-        }.items():
-            setattr(action, name, value)
-        return action
+        return cast(Do, admin_action(action, description=label, url_path=do.__name__))
 
     return decorate
 
@@ -107,11 +97,9 @@ class _Form:
         rows: list[Model],
         numbers: Mapping[str, Number],
         is_typed: bool,
-        needs_reason: bool,
     ) -> None:
         self.is_asked = request.method == "POST" and "asked" in request.POST
         self.reason = request.POST.get("reason", "").strip()[:LONGEST_REASON]
-        self.needs_reason = needs_reason
         self.phrase = (
             (str(rows[0].pk) if len(rows) == 1 else f"{len(rows)} rows") if is_typed else ""
         )
@@ -131,7 +119,7 @@ class _Form:
                 self.errors.append(
                     f"{number.label} must be a whole number from {number.least} to {number.most}."
                 )
-        if needs_reason and not self.reason:
+        if not self.reason:
             self.errors.append("Reason is empty. Give one: the event log records it.")
         if self.phrase and request.POST.get("typed", "").strip() != self.phrase:
             self.errors.append(f"Type {self.phrase} to confirm.")

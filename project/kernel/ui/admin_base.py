@@ -1,7 +1,7 @@
 """The base of all admin classes: they read rows, and their actions call the usual services.
 
 A table may have millions of rows, so no page counts, sorts or joins a whole table. Lists are sorted
-by primary key, newest first, and end after MOST rows with a note. Each page is one short
+by primary key, newest first, and end after MAX_ROWS rows with a note. Each page is one short
 transaction that may scan; it fails after the usual five seconds.
 """
 
@@ -30,7 +30,7 @@ from project.kernel.models import Event
 A = TypeVar("A")
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
-MOST = 10_000  # rows of a list that the pages reach
+MAX_ROWS = 10_000  # rows of a list that the pages reach
 SHOWN_EVENTS = 20
 
 
@@ -48,12 +48,12 @@ def read_once(column: Callable[[A, M], T]) -> Callable[[A, M], T]:
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # not to be subscripted at run time
-    """Counts no further than MOST."""
+    """Counts no further than MAX_ROWS."""
 
     @cached_property
     def count(self) -> int:
         rows: Any = self.object_list
-        return int(rows.order_by().values("pk")[:MOST].count())
+        return int(rows.order_by().values("pk")[:MAX_ROWS].count())
 
 
 class ReadAdmin(ModelAdmin):
@@ -99,7 +99,7 @@ class ReadAdmin(ModelAdmin):
     ) -> Any:
         if request.method != "GET":  # an action; its service opens its own transaction
             return super().changelist_view(request, extra_context)
-        context = {**(extra_context or {}), "most": MOST, "estimate": self.estimate()}
+        context = {**(extra_context or {}), "most": MAX_ROWS, "estimate": self.estimate()}
         return self._read(request, lambda: super(ReadAdmin, self).changelist_view(request, context))
 
     def changeform_view(
@@ -205,21 +205,17 @@ def link(model: str, pk: object, text: object = None) -> SafeString | str:
     """A link to the page of a row: link("claims.claim", 88)."""
     if pk is None:
         return "-"
-    return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>',
-        reverse(_name(model, "change"), args=[pk]),
-        text or pk,
-    )
+    return _anchor(reverse(_name(model, "change"), args=[pk]), text or pk)
 
 
 def link_list(model: str, text: str, **filters: object) -> SafeString:
     """A link to a filtered list: link_list("slots.slot", "slots", member__id__exact=4)."""
-    query = "&".join(f"{name}={value}" for name, value in filters.items())
+    return _anchor(reverse(_name(model, "changelist"), query=filters), text)
+
+
+def _anchor(href: str, text: object) -> SafeString:
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}?{}">{}</a>',
-        reverse(_name(model, "changelist")),
-        query,
-        text,
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', href, text
     )
 
 
@@ -253,6 +249,33 @@ def as_json(value: object) -> SafeString:
 
 def as_hex(value: bytes | memoryview | None) -> str:
     return bytes(value).hex() if value is not None else "-"
+
+
+def shown_column(
+    show: Callable[[Any], SafeString | str], field: str
+) -> Callable[[object, Model], SafeString | str]:
+    """A column that shows a field by a function: spec_shown = shown_column(as_json, "spec")."""
+
+    @admin.display(description=field.replace("_", " "))
+    def column(self: object, obj: Model) -> SafeString | str:
+        return show(getattr(obj, field))
+
+    return column
+
+
+def link_column(
+    model: str, title: str, *, shown: str = ""
+) -> Callable[[object, Model], SafeString | str]:
+    """A column with a link to another row: pool = link_column("pools.pool", "pool"). It shows a
+    field of that row, or its id.
+    """
+
+    @admin.display(description=title)
+    def column(self: object, obj: Model) -> SafeString | str:
+        text = getattr(getattr(obj, title), shown, None) if shown else None
+        return link(model, getattr(obj, f"{title}_id"), text)
+
+    return column
 
 
 def events_of(obj: Model) -> SafeString | str:

@@ -49,7 +49,7 @@ class Affected:
 class Question:
     title: str
     verb: str  # text of the button
-    href: str  # address of the dialog and of its form
+    href: str = ""  # address of the dialog and of its form; default: the path of the request
     intro: str = ""
     fields: Sequence[Field] = ()
     affected: Sequence[Affected] = ()
@@ -62,6 +62,7 @@ class Question:
     typed: str = ""  # the text that the person must type
     is_dangerous: bool = False
     note: str = ""  # beside the buttons
+    is_recorded: bool = True  # False: a step that changes nothing
     given_reason: str = ""
     given_typed: str = ""
     problems: Sequence[FieldError] = ()
@@ -105,6 +106,7 @@ def confirm_action(
     """Shows the dialog, or calls `perform` if the form is complete. `frame` is the context of the
     page around the dialog.
     """
+    question = replace(question, href=question.href or request.path)
     if request.method != "POST":
         return show(request, question, frame)
     if question.nothing:

@@ -6,18 +6,19 @@
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
+
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float) -> str:
     """'4 s', '2 min 4 s', '2 h 3 min', '3 d 4 h'."""
     whole = max(0, math.floor(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return _two(whole // 60, "min", whole % 60, "s")
-    if whole < 86400:
-        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
-    return _two(whole // 86400, "d", whole % 86400 // 3600, "h")
+    for (size, unit), (smaller, sub) in pairwise(UNITS):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit} {rest} {sub}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
 
 
 def wait(seconds: float) -> str:
@@ -47,7 +48,7 @@ def brief(seconds: float) -> str:
 def span(low: float, high: float) -> str:
     """An estimate as a range: '6–18 min', '40 s–3 min', '1–2 h'."""
     low, high = max(0.0, low), max(0.0, high)
-    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
+    for size, unit in UNITS:
         if high >= size * (2 if unit in ("h", "d") else 1) or unit == "s":
             bottom, top = int(low // size), math.ceil(high / size)
             if bottom == 0 and unit != "s" and low >= 1:
@@ -86,7 +87,3 @@ def rfc3339(moment: datetime) -> str:
 def iso(moment: datetime) -> str:
     """The format of times in pages, with milliseconds: the browser counts from them."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _two(big: int, unit: str, small: int, sub: str) -> str:
-    return f"{big} {unit} {small} {sub}" if small else f"{big} {unit}"

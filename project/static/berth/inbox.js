@@ -4,7 +4,7 @@
   const panel = document.getElementById("peek");
   if (!panel) return;
   const rows = () => [...document.querySelectorAll("[data-peek]")];
-  let shown = new URL(location.href).searchParams.get("claim") || rows()[0]?.dataset.key || "", asked = 0, timer = 0;
+  let shown = new URL(location.href).searchParams.get("claim") || rows()[0]?.dataset.key || "", timer = 0;
 
   const isThere = () => getComputedStyle(panel).display !== "none";
   const mark = () => {
@@ -13,27 +13,11 @@
       else row.removeAttribute("aria-current");
     }
   };
-  const open = async (row) => {
+  const open = (row) => {
     if (shown === row.dataset.key) return;
     shown = row.dataset.key;
     mark();
-    const mine = ++asked;
-    try {
-      const answer = await fetch(row.dataset.peek, { headers: { "X-Part": "peek" } });
-      if (!answer.ok || mine !== asked) return;
-      const template = document.createElement("template");
-      template.innerHTML = await answer.text();
-      berth.times.localise(template.content);
-      panel.replaceChildren(template.content);
-      htmx.process(panel);
-      berth.guardAll(panel);
-    } catch {
-      return; // the connection indicator shows the failure
-    }
-    const here = new URL(location.href);
-    here.searchParams.set("claim", shown);
-    history.replaceState(null, "", here);
-    berth.live?.watch();
+    berth.showPart(panel, row.dataset.peek, "peek", "claim", shown);
   };
   // Runs before the list opens the clicked row: a click shows the plan beside the list, and a click on its name opens the page.
   document.addEventListener("click", (event) => {

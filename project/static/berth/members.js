@@ -6,26 +6,9 @@
   const all = (selector) => [...document.querySelectorAll(selector)];
 
   // -- the panel ------------------------------------------------------------------------------------------------------------------
-  let asked = 0;
   const open = async (address, name) => {
     const panel = $("#member-panel");
-    if (!panel || !address) return;
-    const mine = ++asked;
-    try {
-      const answer = await fetch(address, { headers: { "X-Part": "panel" } });
-      if (!answer.ok || mine !== asked) return;
-      const template = document.createElement("template");
-      template.innerHTML = await answer.text();
-      berth.times.localise(template.content);
-      panel.replaceChildren(template.content);
-      if (window.htmx) htmx.process(panel);
-    } catch {
-      return; // the connection indicator shows the failure
-    }
-    const here = new URL(location.href);
-    here.searchParams.set("member", name);
-    history.replaceState(null, "", here);
-    berth.live?.watch();
+    if (!panel || !address || !await berth.showPart(panel, address, "panel", "member", name)) return;
     if (matchMedia("(max-width: 1180px)").matches) panel.scrollIntoView({ block: "nearest" });
   };
 

@@ -4,7 +4,9 @@
 "use strict";
 (() => {
   // State that belongs to this browser, not to the server.
-  const KEPT = new Set(["open", "aria-selected", "aria-expanded", "tabindex", "data-held", "data-selected"]);
+  const KEPT = new Set([
+    "open", "aria-selected", "aria-expanded", "aria-activedescendant", "tabindex", "data-held", "data-selected", "data-traced",
+  ]);
   const waiting = new Map(); // list -> its newest children, applied when the pointer leaves
 
   const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");

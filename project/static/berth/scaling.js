@@ -16,6 +16,9 @@
 
   const font = () => `11px ${getComputedStyle(document.body).fontFamily}`;
   const axis = (more) => ({ stroke: colour("ink3"), font: font(), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), size: 4, width: 1 }, ...more });
+  // At least a minute between two ticks, because their labels show no seconds.
+  const minute = 60, hour = 3600, day = 86400;
+  const steps = [minute, 2 * minute, 5 * minute, 15 * minute, 30 * minute, hour, 2 * hour, 4 * hour, 6 * hour, 12 * hour, day, 2 * day, 7 * day];
   const whole = (u, value) => (value == null ? "–" : String(Math.round(value)));
   const share = (u, value) => (value == null ? "–" : `${value.toFixed(1)} %`);
   const two = (n) => String(n).padStart(2, "0");
@@ -73,7 +76,7 @@
     const first = new uPlot({
       ...both, height: 180, hooks: { draw: [marks(data)] },
       scales: { y: { range: (u, low, high) => [0, Math.max(1, high * 1.12)] } },
-      axes: [axis({ size: 26, values: clocks }), axis({ size: 44, values: (u, values) => values.map((v) => (Number.isInteger(v) ? v : "")) })],
+      axes: [axis({ size: 26, incrs: steps, values: clocks }), axis({ size: 44, values: (u, values) => values.map((v) => (Number.isInteger(v) ? v : "")) })],
       series: [
         { label: "", value: moment },
         { label: "reserved to", value: whole, width: 0, fill: colour("rsv", 0.5), points: { show: false } },
@@ -85,7 +88,7 @@
     const second = new uPlot({
       ...both, height: 92, hooks: { draw: [limits(data)] },
       scales: { y: { range: () => [0, 108] } },
-      axes: [axis({ size: 26, values: clocks }), axis({ size: 44, splits: () => [0, 50, 100], values: (u, values) => values.map((v) => `${v} %`) })],
+      axes: [axis({ size: 26, incrs: steps, values: clocks }), axis({ size: 44, splits: () => [0, 50, 100], values: (u, values) => values.map((v) => `${v} %`) })],
       series: [{ label: "", value: moment }, { label: "in use", value: share, width: 1.5, stroke: colour("run"), fill: colour("run", 0.15), points: { show: false } }],
     }, [data.at, use], element);
     plots.set(element, { json, width, list: [first, second] });

@@ -174,6 +174,7 @@
     const next = all[(at + 1) % all.length];
     next.scrollIntoView({ block: "nearest" });
     if (next.matches("[role=option]")) berth.members?.pick(next);
+    else if (next.matches("[role=gridcell]")) berth.ports?.pick(next);
     else next.focus();
   };
   const KEYS = {
@@ -228,9 +229,32 @@
     }
   });
 
+  // Shows a part of a page in the panel beside a list, and names the chosen row in the address. The last call wins.
+  let asked = 0;
+  const showPart = async (panel, address, part, field, chosen) => {
+    const mine = ++asked;
+    try {
+      const answer = await fetch(address, { headers: { "X-Part": part } });
+      if (!answer.ok || mine !== asked) return false;
+      const template = document.createElement("template");
+      template.innerHTML = await answer.text();
+      berth.times.localise(template.content);
+      panel.replaceChildren(template.content);
+      if (window.htmx) htmx.process(panel);
+      guardAll(panel);
+    } catch {
+      return false; // the connection indicator shows the failure
+    }
+    const here = new URL(location.href);
+    here.searchParams.set(field, chosen);
+    history.replaceState(null, "", here);
+    berth.live?.watch();
+    return true;
+  };
+
   berth.say = say;
+  berth.showPart = showPart;
   berth.ask = ask;
-  berth.guardAll = guardAll;
   berth.openDialog = openDialog;
   berth.isTyping = isTyping;
   // Whether the user has input or an open dialog that a reload would lose.

@@ -10,15 +10,15 @@ import time
 import traceback
 from typing import Callable
 
-LONGEST = 500
+MAX_VALUE_LENGTH = 500
 
 
-class Journal:
+class AgentLog:
     def __init__(self, handle: int = 2) -> None:
         self.handle = handle
         self.lock = threading.Lock()
 
-    def note(self, what: str, **facts: object) -> None:
+    def info(self, what: str, **facts: object) -> None:
         self._write("info", what, facts)
 
     def error(self, what: str, **facts: object) -> None:
@@ -29,8 +29,8 @@ class Journal:
         at = f"{where[0].filename.rpartition('/')[2]}:{where[0].lineno}" if where else ""
         self._write("error", what, {**facts, "error": f"{type(error).__name__}: {error}", "at": at})
 
-    def saying(self, run: str) -> Callable[[str], None]:
-        return lambda text: self.note(text, run=run)
+    def bind(self, run: str) -> Callable[[str], None]:
+        return lambda text: self.info(text, run=run)
 
     def _write(self, level: str, what: str, facts: dict[str, object]) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -45,7 +45,7 @@ class Journal:
 
 
 def quote(value: object) -> str:
-    text = str(value)[:LONGEST]
+    text = str(value)[:MAX_VALUE_LENGTH]
     return (
         text
         if text and all(character.isalnum() or character in "-_.:/+@%," for character in text)

@@ -78,9 +78,9 @@ class State:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runs = folder / "runs"
-        self.spools = folder / "spool"
+        self.log_folders = folder / "spool"
         try:
-            for path in (folder, self.runs, self.spools):
+            for path in (folder, self.runs, self.log_folders):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

@@ -52,7 +52,7 @@ def check_backend(job: Job, inside: str) -> dict[str, str]:
                 f"The run says `state: discard`, and the {backend} backend of the module "
                 "keeps the state. Leave `state` out of the run.",
             )
-        job.say(
+        job.log_line(
             "Berth: the state is not kept (state: discard); the next run creates everything again"
         )
         return {"backend": DISCARD}

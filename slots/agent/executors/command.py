@@ -26,17 +26,20 @@ def plan(job: Job, client: BerthClient) -> StepOutcome:
         raise failure(job, "plan", code)
     made = StepOutcome("planned", code, facts=list_facts(origin))
     limits, folder = job.work.limits, job.folder
-    size = folder.take_out(
+    size = folder.copy_output(
         "plan", folder.saved_plan, limits.plan_bytes, "saved plan", "plan_too_large"
     )
     made.has_plan = size > 0
     raw = folder.top / "shown.json"
     has_changes = not (
         code == 0
-        and folder.take_out("no-changes", folder.top / "none", 1000, "mark", "exit_code") >= 0
+        and folder.copy_output("no-changes", folder.top / "none", 1000, "mark", "exit_code") >= 0
     )
     shown_digest = ""
-    if folder.take_out("plan.json", raw, most_raw(limits), "plan as JSON", "plan_too_large") >= 0:
+    if (
+        folder.copy_output("plan.json", raw, most_raw(limits), "plan as JSON", "plan_too_large")
+        >= 0
+    ):
         shown = save_plan_json(job, raw, folder.plan_json)
         shown_digest = digest_file(raw)
         raw.unlink()
@@ -95,15 +98,15 @@ def digest_of(source: str, output: str, shown: str) -> str:
 
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
-    said = job.clean(find_errors(job.tail))
+    errors = job.clean(find_errors(job.tail))
     if code in (NOT_FOUND, NOT_ALLOWED):
         return TaskFailed(
             "command_not_found",
-            f"The command for {stage} does not run: {said or f'exit code {code}'}",
+            f"The command for {stage} does not run: {errors or f'exit code {code}'}",
             code,
         )
-    if "no space left on device" in said.lower():
-        return TaskFailed("disk_full", f"The disk is full: {said}", code)
+    if "no space left on device" in errors.lower():
+        return TaskFailed("disk_full", f"The disk is full: {errors}", code)
     return TaskFailed(
-        "exit_code", f"{stage} ended with exit code {code}{f': {said}' if said else ''}", code
+        "exit_code", f"{stage} ended with exit code {code}{f': {errors}' if errors else ''}", code
     )

@@ -139,7 +139,7 @@ def fetch_git(job: Job, url: str, ref: str, hosts: tuple[str, ...]) -> str:
         *(part for option in (*OPTIONS, f"credential.helper={HELPER}") for part in ("-c", option)),
     ]
     env = {**ENVIRONMENT, "GIT_SSH_COMMAND": job.environment.get("GIT_SSH_COMMAND", SSH)}
-    job.say(f"Berth: git {url} {ref}")
+    job.log_line(f"Berth: git {url} {ref}")
     demand(job, [*git, "init", "-q", "--template=", "."], env)
     fetch = [*git, "fetch", "-q", "--no-tags", "--no-recurse-submodules"]
     target = "FETCH_HEAD"
@@ -174,7 +174,7 @@ def fetch_git(job: Job, url: str, ref: str, hosts: tuple[str, ...]) -> str:
     commit = named.read_text(errors="replace").strip()
     if not COMMIT.match(commit):
         raise TaskFailed("source_failed", "git did not print the id of the commit.")
-    job.say(f"Berth: commit {commit}")
+    job.log_line(f"Berth: commit {commit}")
     return commit
 
 
@@ -187,9 +187,9 @@ def failure(job: Job, ref: str) -> TaskFailed:
     text = strip_ansi(job.tail)
     if any(sign in text for sign in GONE):
         return TaskFailed("git_ref_gone", f"The git source no longer has {ref!r}.")
-    said = [
+    messages = [
         line.strip() for line in text.splitlines() if line.startswith(("fatal:", "error:", "ssh:"))
     ]
     # Masked before it is cut, because masking does not find half a secret.
-    reason = job.clean(said[-1]) if said else "git gave no reason"
+    reason = job.clean(messages[-1]) if messages else "git gave no reason"
     return TaskFailed("source_failed", f"git cannot fetch the source: {reason}"[:400])

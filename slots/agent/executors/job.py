@@ -31,7 +31,7 @@ from .progress import Progress
 if TYPE_CHECKING:
     from ..processes.launcher import LaunchOrder
 
-PIECE = 1 << 16
+READ_BYTES = 1 << 16
 TAIL = 1 << 16
 LOOK_MS = 200
 DRAIN = 2.0  # seconds for output in the pipe after all processes have ended
@@ -49,21 +49,21 @@ class Cancellation:
         self.reason = ""
         self.is_quit = False  # the agent ends; the server did not order it
         self.event = threading.Event()
-        self.ear, self.mouth = os.pipe()  # readable after the order
+        self.wake_reader, self.wake_writer = os.pipe()  # readable after the order
 
     def order(self, reason: str, is_quit: bool = False) -> None:
         if not self.event.is_set():
             self.reason, self.is_quit = reason, is_quit
             self.event.set()
-            os.write(self.mouth, b".")
+            os.write(self.wake_writer, b".")
 
     def check(self) -> None:
         if self.event.is_set():
             raise Stopped(self.reason)
 
     def close(self) -> None:
-        os.close(self.ear)
-        os.close(self.mouth)
+        os.close(self.wake_reader)
+        os.close(self.wake_writer)
 
 
 class Job:
@@ -74,14 +74,14 @@ class Job:
         state: State,
         folder: Folder,
         user: User | None,
-        spool: LogBuffer,
+        log_buffer: LogBuffer,
         secrets: list[bytes],
         mark: str,
         grace: float,
         stop: Cancellation,
     ) -> None:
         self.work, self.record, self.state = work, record, state
-        self.folder, self.user, self.spool = folder, user, spool
+        self.folder, self.user, self.log_buffer = folder, user, log_buffer
         self.secrets, self.mark, self.grace, self.stop = secrets, mark, grace, stop
         self.deadline = time.monotonic() + work.timeout_s
         self.tail = b""
@@ -97,8 +97,8 @@ class Job:
         self.cwd = self.folder.source
         self.environment = {**task_environment(self.work, self.folder, self.user), MARK: self.mark}
 
-    def say(self, text: str) -> None:
-        self.spool.say(text)
+    def log_line(self, text: str) -> None:
+        self.log_buffer.append_line(text)
 
     def clean(self, text: str) -> str:
         return mask_text(text, self.secrets)
@@ -107,7 +107,7 @@ class Job:
         """Mask these values like secrets from now on, in the log and in the plan as JSON."""
         fully, literally = values[:MOST_SPELLED], values[MOST_SPELLED:]
         self.secrets = sort_secrets([*self.secrets, *spell(fully), *map(as_bytes, literally)])
-        self.spool.hide(self.secrets)
+        self.log_buffer.hide(self.secrets)
 
     def check_time(self) -> None:
         self.stop.check()
@@ -151,7 +151,7 @@ class Job:
                 "wait_s": wait_s,
                 "grace_s": self.grace,
                 "secrets": [secret.decode("latin-1") for secret in self.secrets],
-                "log": str(self.spool.folder),
+                "log": str(self.log_buffer.folder),
             }
             try:
                 program.begin(order)
@@ -215,7 +215,7 @@ class Job:
         program, or None.
         """
         ready = select.poll()
-        for handle in (program.output, program.said, self.stop.ear):
+        for handle in (program.output, program.reports, self.stop.wake_reader):
             ready.register(handle, select.POLLIN | select.POLLHUP)
         os.set_blocking(program.output, False)
         why: AgentError | None = None
@@ -223,13 +223,13 @@ class Job:
             if why is None:
                 why = self._why_end(stdout_to, most)
                 if why is not None:
-                    ready.unregister(self.stop.ear)  # else poll returns at once
+                    ready.unregister(self.stop.wake_reader)  # else poll returns at once
                     self._log_interrupted(why, wait_s)
                     program.end(wait_s)
             readable = dict(ready.poll(LOOK_MS))
             if program.output in readable and not self._read(program.output):
                 ready.unregister(program.output)
-            if program.said in readable or program.has_message:
+            if program.reports in readable or program.has_message:
                 program.read_messages(self._on_reaper_message)
         return why
 
@@ -243,13 +243,13 @@ class Job:
         return None
 
     def _log_interrupted(self, why: AgentError, wait_s: float) -> None:
-        said = str(why).rstrip(".")
-        self.say(
-            f"Berth: {said}. The program is interrupted and has {wait_s:,.0f} s to finish "
+        reason = str(why).rstrip(".")
+        self.log_line(
+            f"Berth: {reason}. The program is interrupted and has {wait_s:,.0f} s to finish "
             "what it began."
         )
         if self.announce is not None:
-            self.announce(said, wait_s)
+            self.announce(reason, wait_s)
 
     def list_under_way(self) -> list[str]:
         """Changes that an interrupted apply still has to finish."""
@@ -258,7 +258,7 @@ class Job:
 
     def _on_reaper_message(self, message: ReaperMessage) -> None:
         if message.get("phase") == "terminating":
-            self.say("Berth: the remaining processes are terminated now.")
+            self.log_line("Berth: the remaining processes are terminated now.")
 
     def _end_what_is_left(self, program: Program, wait_s: float) -> None:
         """End all remaining processes, also if the reaper was killed, and read the rest of the
@@ -296,7 +296,7 @@ class Job:
         """
         children.give_up(left)
         self.record.extra["left"] = [*self.record.extra.get("left", ()), *map(list, left)]
-        self.say(
+        self.log_line(
             f"Berth: {len(left)} processes of the task cannot be ended. Its slot stays in use "
             "until they have ended."
         )
@@ -326,17 +326,17 @@ class Job:
     def _read(self, pipe: int) -> bool:
         """False at the end."""
         try:
-            data = os.read(pipe, PIECE)
+            data = os.read(pipe, READ_BYTES)
         except BlockingIOError:
             return True
         if data:
-            self._take(data)
+            self._record_output(data)
         return bool(data)
 
-    def _take(self, data: bytes) -> None:
+    def _record_output(self, data: bytes) -> None:
         self.output.update(data)
         self.tail = (self.tail + data)[-TAIL:]
-        self.spool.write(data)
+        self.log_buffer.write(data)
         if self.progress is not None:
             self.progress.feed(data)
 

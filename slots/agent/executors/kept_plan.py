@@ -50,7 +50,7 @@ def adopt_kept_folder(job: Job) -> str | None:
     job.folder = folder
     job.adopt_folder()
     folder.chown(job.user)
-    job.say("Berth: in the folder of the plan")
+    job.log_line("Berth: in the folder of the plan")
     return inside
 
 
@@ -67,7 +67,7 @@ def fetch_plan(job: Job, client: BerthClient, saved: SavedPlan) -> None:
             raise plan_again_error(
                 "The saved plan on the server is not the approved plan.", "plan_differs"
             )
-    job.folder.lay_out("plan", copy, job.user)
+    job.folder.copy_input("plan", copy, job.user)
 
 
 def check_facts(saved: SavedPlan, facts: dict[str, str]) -> None:

@@ -57,5 +57,5 @@ def find_errors(tail: bytes) -> str:
     heads = [line for line in lines if line.startswith("Error: ")]
     if heads:
         return "; ".join(dict.fromkeys(heads))
-    said = [line for line in lines if line]
-    return said[-1] if said else ""
+    filled = [line for line in lines if line]
+    return filled[-1] if filled else ""

@@ -18,7 +18,7 @@ VALUES = (".auto.tfvars", ".auto.tfvars.json")
 ALWAYS = ("terraform.tfvars", "terraform.tfvars.json")
 IN_ENVIRONMENT = "TF_VAR_"
 LARGEST = 1_000_000  # characters of a file
-MOST = 4_000_000  # characters of all files
+MAX_CHARACTERS = 4_000_000  # characters of all files
 
 
 def find_sensitive(
@@ -93,7 +93,7 @@ def parse(text: str) -> object:
 
 
 def read_files(folder: Path, top: Path) -> Iterator[tuple[str, str]]:
-    inside, left = os.path.realpath(top) + os.sep, MOST
+    inside, left = os.path.realpath(top) + os.sep, MAX_CHARACTERS
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         name = path.name
         is_wanted = name in ALWAYS or name.endswith(

@@ -105,4 +105,4 @@ def download(job: Job, client: BerthClient, path: str, file: Path, most: int) ->
         except (ServerUnavailable, TokenRejected) as error:
             job.stop.event.wait(pauses[0] if len(pauses) == 1 else pauses.pop(0))
             job.stop.check()
-            job.say(f"Berth: the download failed and is repeated: {error}")
+            job.log_line(f"Berth: the download failed and is repeated: {error}")

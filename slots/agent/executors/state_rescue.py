@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RESCUED = "errored.tfstate"
 LARGEST = 256_000_000
-PIECE = 1 << 20
+COPY_BYTES = 1 << 20
 
 
 class NotPlain(Exception):
@@ -52,7 +52,7 @@ def rescue_state(state: Path, record: Record) -> str:
         try:
             copy(folder, partial)
         except OSError:  # the disk may be full; a rename needs no room
-            take(folder, partial)
+            move_plain(folder, partial)
         is_whole = True
     if not is_whole:
         with contextlib.suppress(OSError):
@@ -91,14 +91,14 @@ def copy(folder: int, kept: Path) -> None:
     with open(handle, "rb") as data:
         with open_private(kept) as into:
             left = about.st_size
-            while left > 0 and (piece := data.read(min(left, PIECE))):
+            while left > 0 and (piece := data.read(min(left, COPY_BYTES))):
                 into.write(piece)
                 left -= len(piece)
             into.flush()
             os.fsync(into.fileno())
 
 
-def take(folder: int, kept: Path) -> None:
+def move_plain(folder: int, kept: Path) -> None:
     kept.unlink(missing_ok=True)  # remove the incomplete copy
     os.replace(RESCUED, kept, src_dir_fd=folder)
     if not is_plain(kept.lstat()):

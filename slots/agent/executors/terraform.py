@@ -76,7 +76,7 @@ def plan(job: Job, client: BerthClient) -> StepOutcome:
         raise failure(job, "plan", code)
     facts["lock_digest"] = job.folder.digest_of(origin.inside, LOCK)
     made = StepOutcome("no_changes" if code == UNCHANGED else "planned", code, facts=facts)
-    size = job.folder.take_out(
+    size = job.folder.copy_output(
         "plan", job.folder.saved_plan, job.work.limits.plan_bytes, "saved plan", "plan_too_large"
     )
     if size < 0:
@@ -213,32 +213,33 @@ def read_version(job: Job, binary: str) -> dict[str, str]:
 
 
 def failure(job: Job, stage: str, code: int) -> TaskFailed:
-    text, said = strip_ansi(job.tail), job.clean(find_errors(job.tail))
+    text, errors = strip_ansi(job.tail), job.clean(find_errors(job.tail))
     # A rescued state is a sign, too: many errors may have pushed the message out of the tail.
     where = where_rescued(job) if stage == "apply" else ""
     if where or (stage == "apply" and any(sign in text for sign in UNSAVED)):
         return TaskFailed(
             "state_not_saved",
-            f"The apply changed resources, and the backend did not accept the state{where}: {said}",
+            f"The apply changed resources, and the backend did not accept the state{where}: "
+            f"{errors}",
             code,
         )
     if stage == "apply" and any(sign in text for sign in STALE):
         return TaskFailed(
             "stale_plan",
-            f"The state has changed since the plan; no change was applied: {said}",
+            f"The state has changed since the plan; no change was applied: {errors}",
             code,
         )
     if any(sign in text for sign in CRASHED):
-        return TaskFailed("provider_crash", f"A provider crashed: {said}", code)
+        return TaskFailed("provider_crash", f"A provider crashed: {errors}", code)
     if any(sign in text for sign in LOCKED):
         return TaskFailed(
-            "state_locked", f"Another process holds the lock of the state: {said}", code
+            "state_locked", f"Another process holds the lock of the state: {errors}", code
         )
     if "no space left on device" in text.lower():
-        return TaskFailed("disk_full", f"The disk is full: {said}", code)
+        return TaskFailed("disk_full", f"The disk is full: {errors}", code)
     return TaskFailed(
         "init_failed" if stage == "init" else "exit_code",
-        f"{stage} ended with exit code {code}: {said}",
+        f"{stage} ended with exit code {code}: {errors}",
         code,
     )
 

@@ -94,7 +94,7 @@ class LogBuffer:
         with self.lock:
             self.masker.secrets = secrets
 
-    def say(self, text: str) -> None:
+    def append_line(self, text: str) -> None:
         """Append a line of the agent."""
         with self.lock:
             held = self._as_text(self.masker.end(), final=True)

@@ -20,13 +20,13 @@ class LogUploader(threading.Thread):
         self,
         client: BerthClient,
         path: str,
-        spool: LogBuffer,
+        log_buffer: LogBuffer,
         chunk_bytes: int,
         quit_now: threading.Event,
         log: Callable[[str], None],
     ) -> None:
         super().__init__(name=f"log {path}", daemon=True)
-        self.client, self.path, self.spool = client, path, spool
+        self.client, self.path, self.log_buffer = client, path, log_buffer
         self.chunk_bytes, self.quit_now, self.log = chunk_bytes, quit_now, log
         self.next = 0
         self.sent_at = 0.0
@@ -54,26 +54,26 @@ class LogUploader(threading.Thread):
 
     def step(self) -> bool:
         """Upload one chunk. False: the server has the whole log."""
-        self.spool.more.clear()
-        if self.next >= len(self.spool.cut) and not self.spool.pending:
-            if self.spool.is_ended:
+        self.log_buffer.more.clear()
+        if self.next >= len(self.log_buffer.cut) and not self.log_buffer.pending:
+            if self.log_buffer.is_ended:
                 self.is_whole = True
                 return False
-            self.spool.more.wait(0.5)
+            self.log_buffer.more.wait(0.5)
             return True
         while (
-            not self.spool.is_ended
-            and self.spool.pending < self.chunk_bytes
-            and self.next >= len(self.spool.cut)
+            not self.log_buffer.is_ended
+            and self.log_buffer.pending < self.chunk_bytes
+            and self.next >= len(self.log_buffer.cut)
         ):
             left = self.sent_at + APART - time.monotonic()
             if left <= 0 or self.quit_now.is_set():
                 break
-            self.spool.more.wait(left)
-            self.spool.more.clear()
-        chunk = self.spool.chunk(self.next, self.chunk_bytes)
+            self.log_buffer.more.wait(left)
+            self.log_buffer.more.clear()
+        chunk = self.log_buffer.chunk(self.next, self.chunk_bytes)
         if chunk is None:  # an incomplete character
-            self.spool.more.wait(0.5)
+            self.log_buffer.more.wait(0.5)
             return True
         body: Json = {"seq": chunk.seq, "text": chunk.text, "lines": chunk.lines}
         if chunk.left_out:
@@ -86,7 +86,7 @@ class LogUploader(threading.Thread):
         self.sent_at = time.monotonic()
         at = as_count(answer.get("next"))
         # A number of no existing chunk is ignored, so that no chunk is left out.
-        self.next = at if at is not None and at <= len(self.spool.cut) else chunk.seq + 1
+        self.next = at if at is not None and at <= len(self.log_buffer.cut) else chunk.seq + 1
         return True
 
     def _handle_refusal(self, error: RequestRefused, seq: int) -> None:

@@ -154,11 +154,11 @@ def relay(child: int, reader: int, handles: list[int]) -> NoReturn:
     status of the program.
     """
     drop_capabilities()
-    ear = watch_signals({*handles} - {reader})
+    signals = watch_signals({*handles} - {reader})
     while True:
-        readable, _, _ = select.select([ear, reader], [], [])
-        if ear in readable:
-            for number in os.read(ear, 512):
+        readable, _, _ = select.select([signals, reader], [], [])
+        if signals in readable:
+            for number in os.read(signals, 512):
                 if number in FORWARDED:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(child, number)
@@ -177,10 +177,10 @@ def become_init(program: int, writer: int, handles: list[int]) -> NoReturn:
     """Collect ended processes. `init` outlives the program until its last child has ended."""
     # The program must not read the memory of this process, which is a copy of the agent's.
     call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
-    ear = watch_signals({*handles} - {writer})
+    signals = watch_signals({*handles} - {writer})
     has_reported = False
     while True:
-        for number in os.read(ear, 512):
+        for number in os.read(signals, 512):
             if number in FORWARDED:
                 for pid in list_children(os.getpid()) if has_reported else [program]:
                     with contextlib.suppress(ProcessLookupError):
@@ -218,13 +218,13 @@ def watch_signals(closed: Iterable[int]) -> int:
     for handle in {*closed, null} - {0, 1, 2}:
         with contextlib.suppress(OSError):
             os.close(handle)
-    ear, mouth = os.pipe()
-    os.set_blocking(mouth, False)
-    signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    signals, wake_writer = os.pipe()
+    os.set_blocking(wake_writer, False)
+    signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
     for number in (*FORWARDED, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*FORWARDED, signal.SIGCHLD))
-    return ear
+    return signals
 
 
 def list_handles() -> list[int]:

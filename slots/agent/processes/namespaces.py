@@ -14,7 +14,7 @@ from typing import NoReturn
 from .isolation import IS_KNOWN, View, enter
 
 
-def why_not(temporary: str) -> str:
+def find_obstacle(temporary: str) -> str:
     """Why a task cannot have its own namespaces here; empty: it can. A child process tries it with
     a hidden folder.
     """
@@ -57,4 +57,4 @@ def probe_namespaces(temporary: Path, writer: int) -> NoReturn:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(dir=sys.argv[1]) as scratch:
-        sys.stdout.write(why_not(scratch))
+        sys.stdout.write(find_obstacle(scratch))

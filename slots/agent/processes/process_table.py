@@ -142,7 +142,11 @@ def ignores_interrupt(pid: int) -> bool:
 
 def is_shell(pid: int) -> bool:
     """Whether the executable is a shell; the name of a script does not tell."""
-    return os.path.realpath(str(PROC / str(pid) / "exe")).rpartition("/")[2] in SHELLS
+    try:
+        executable = os.path.realpath(str(PROC / str(pid) / "exe"))
+    except OSError:  # the process has ended, or is not ours
+        return False
+    return executable.rpartition("/")[2] in SHELLS
 
 
 def list_copies(pids: Iterable[int]) -> set[int]:

@@ -18,7 +18,7 @@ from .process_table import children
 if TYPE_CHECKING:
     from .launcher import LaunchOrder
 
-PIECE = 1 << 16
+READ_BYTES = 1 << 16
 NOT_FOUND, NOT_ALLOWED = 2, 13  # errno
 PACKAGE = __name__.rpartition(".")[0]  # an older zipimport sets __package__ later
 # The folder or the one-file agent from which the package is imported.
@@ -48,14 +48,14 @@ class Program:
         self.left: list[tuple[int, str]] | None = None
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             order, control = os.pipe()
-            said, saying = os.pipe()
+            reports, reporter = os.pipe()
             self.output, out = os.pipe()
-            for handle in (order, saying, out):
+            for handle in (order, reporter, out):
                 theirs.callback(os.close, handle)
-            for handle in (control, said, self.output):
+            for handle in (control, reports, self.output):
                 ours.callback(os.close, handle)
-            self.control, self.said = control, said
-            passed = [order, saying, self.output, target.fileno() if target else out, out, *held]
+            self.control, self.reports = control, reports
+            passed = [order, reporter, self.output, target.fileno() if target else out, out, *held]
             try:
                 self.process = children.start(
                     [*python(), "-c", START.format(PACKAGE), str(ROOT), *map(str, passed)],
@@ -113,7 +113,7 @@ class Program:
 
     def _read_message(self) -> ReaperMessage:
         while not self.has_message:
-            data = os.read(self.said, PIECE)
+            data = os.read(self.reports, READ_BYTES)
             if not data:
                 self.is_over = True
                 return {}

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .launcher import LaunchOrder
     from .program import ReaperMessage
 
-PIECE = 1 << 16
+READ_BYTES = 1 << 16
 LOOK = 0.5  # seconds between two checks; the end of a child wakes the reaper at once
 SHORTEST_REST = 4  # bytes of a secret
 DRAIN = 2.0  # seconds for output in the pipe after all processes have ended
@@ -54,25 +54,27 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for the agent
 
 
 class Reaper:
-    def __init__(self, order: LaunchOrder, control: int, said: int, output: int) -> None:
-        self.order, self.control, self.said, self.output = order, control, said, output
+    def __init__(self, order: LaunchOrder, control: int, reports: int, output: int) -> None:
+        self.order, self.control, self.reports, self.output = order, control, reports, output
         self.users = frozenset(order["users"])
         self.pid = 0
         self.code: int | None = None
         self.received = b""
         self.wait_s: float | None = None  # set: the program must end within this time
         self.forked: set[int] = set()  # interrupted forks of a shell that had not called exec
-        self.spool: LogBuffer | None = None  # set: the agent has died, and the reaper keeps the log
+        self.log_buffer: LogBuffer | None = (
+            None  # set: the agent has died, and the reaper keeps the log
+        )
         self.secrets = [secret.encode("latin-1") for secret in order["secrets"]]
         # Set: the first output that the agent did not read, until its first line is complete.
         self.first: bytes | None = None
-        self.ear, mouth = os.pipe()
-        os.set_blocking(self.ear, False)
-        os.set_blocking(mouth, False)
+        self.wake_reader, wake_writer = os.pipe()
+        os.set_blocking(self.wake_reader, False)
+        os.set_blocking(wake_writer, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(mouth)
+        signal.set_wakeup_fd(wake_writer)
         self.ready = select.poll()
-        self.ready.register(self.ear, select.POLLIN)
+        self.ready.register(self.wake_reader, select.POLLIN)
         self.ready.register(control, select.POLLIN)
 
     def run(self, out: int, err: int) -> None:
@@ -202,9 +204,9 @@ class Reaper:
         while True:
             left = until - time.monotonic()
             readable = dict(self.ready.poll(max(0.0, left) * 1000))
-            if self.ear in readable:
+            if self.wake_reader in readable:
                 with contextlib.suppress(BlockingIOError):
-                    os.read(self.ear, PIECE)
+                    os.read(self.wake_reader, READ_BYTES)
                 for pid in list_dead_children() - {self.pid}:
                     with contextlib.suppress(ChildProcessError):
                         os.waitpid(pid, os.WNOHANG)
@@ -212,11 +214,11 @@ class Reaper:
                 self._read_control()
             if self.output in readable and not self._keep_output():
                 self.ready.unregister(self.output)
-            if self.ear in readable or self.control in readable or left <= 0:
+            if self.wake_reader in readable or self.control in readable or left <= 0:
                 return
 
     def _read_control(self) -> None:
-        data = os.read(self.control, PIECE)
+        data = os.read(self.control, READ_BYTES)
         if not data:
             self.ready.unregister(self.control)
             self._on_agent_death()
@@ -239,8 +241,8 @@ class Reaper:
         os.dup2(quiet, 2)
         os.close(quiet)
         with contextlib.suppress(OSError):
-            self.spool = LogBuffer.reopen(Path(self.order["log"]), Masker(self.secrets))
-            self.spool.say(
+            self.log_buffer = LogBuffer.reopen(Path(self.order["log"]), Masker(self.secrets))
+            self.log_buffer.append_line(
                 "Berth: the agent has died. The program is interrupted and has "
                 f"{self.wait_s:,.0f} s to end."
             )
@@ -251,22 +253,22 @@ class Reaper:
     def _keep_output(self) -> bool:
         """Write output of the program to the log. False: end of the output."""
         try:
-            data = os.read(self.output, PIECE)
+            data = os.read(self.output, READ_BYTES)
         except BlockingIOError:
             return True
         if self.first is not None:
             self.first += data
-            if data and b"\n" not in self.first and len(self.first) < PIECE:
+            if data and b"\n" not in self.first and len(self.first) < READ_BYTES:
                 return True
             written, self.first = leave_out_rest(self.first, self.secrets), None
         else:
             written = data
-        if self.spool is not None and written:
-            self.spool.write(written)
+        if self.log_buffer is not None and written:
+            self.log_buffer.write(written)
         return bool(data)
 
     def _close_log(self) -> None:
-        if self.spool is None:
+        if self.log_buffer is None:
             return
         os.set_blocking(self.output, False)
         until = time.monotonic() + DRAIN
@@ -275,11 +277,11 @@ class Reaper:
             ready.register(self.output, select.POLLIN)
             if ready.poll(max(0.0, until - time.monotonic()) * 1000) and not self._keep_output():
                 break
-        self.spool.close()
+        self.log_buffer.close()
 
     def _report(self, message: ReaperMessage) -> None:
         with contextlib.suppress(OSError):  # the agent has died
-            os.write(self.said, json.dumps(message).encode() + b"\n")
+            os.write(self.reports, json.dumps(message).encode() + b"\n")
 
 
 def leave_out_rest(data: bytes, secrets: list[bytes]) -> bytes:
@@ -299,7 +301,7 @@ def read_line(handle: int) -> bytes:
     """Read one line; empty if the agent died before it was complete."""
     found = b""
     while not found.endswith(b"\n"):
-        data = os.read(handle, PIECE)
+        data = os.read(handle, READ_BYTES)
         if not data:
             return b""
         found += data
@@ -307,12 +309,12 @@ def read_line(handle: int) -> bytes:
 
 
 def main() -> None:
-    control, said, output, out, err, *held = map(int, sys.argv[2:])
+    control, reports, output, out, err, *held = map(int, sys.argv[2:])
     # `held` are locks that must stay until this process ends.
-    for handle in (control, said, output, out, err, *held):
+    for handle in (control, reports, output, out, err, *held):
         os.set_inheritable(handle, False)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     line = read_line(control)
     if line:
-        Reaper(json.loads(line), control, said, output).run(out, err)
+        Reaper(json.loads(line), control, reports, output).run(out, err)

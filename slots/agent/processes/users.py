@@ -62,7 +62,7 @@ class TaskUsers:
     def is_separate(self) -> bool:
         return self.is_auto or self.fixed is not None
 
-    def take(self) -> User | None:
+    def acquire(self) -> User | None:
         if self.locks is None:
             return self.fixed
         with self.lock:
@@ -88,7 +88,7 @@ class TaskUsers:
         """
         if self.is_auto:
             end_strays()
-        user = self.take()
+        user = self.acquire()
         if user is None:
             return
         try:
@@ -113,7 +113,7 @@ class TaskUsers:
     def release(self, user: User | None) -> None:
         if user is None or user.uid not in self.taken:
             return
-        # Remaining processes cannot be killed, or belong to a container; `take` checks that again.
+        # Remaining processes cannot be killed, or belong to a container; `acquire` checks again.
         if not any(list_owned((user.uid,))):
             kill_user(user.uid)
         with self.lock:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Type, TypeVar, Union
 
 from ..common.errors import ServerUnavailable
 from ..common.json_types import Json
-from ..common.log import Journal
+from ..common.log import AgentLog
 from .client import MOST_JSON, BerthClient, describe, parse
 
 T = TypeVar("T")
@@ -206,8 +206,8 @@ class Channel:
 class ChannelOpener:
     """Opens the connection in a thread, so that a slow or refused connection never delays polls."""
 
-    def __init__(self, client: BerthClient, journal: Journal) -> None:
-        self.client, self.journal = client, journal
+    def __init__(self, client: BerthClient, log: AgentLog) -> None:
+        self.client, self.log = client, log
         self.library: tuple[Library, ModuleType] | None = None
         self.is_looked_for = False
         self.beat_s = 15.0
@@ -225,13 +225,13 @@ class ChannelOpener:
         return max(0.0, self.next_at - time.monotonic())
 
     @property
-    def until_look(self) -> float:
+    def until_check(self) -> float:
         """Seconds until the connection may be open."""
         if self.is_opening:
             return 0.0
         return self.until_due if self.library is not None else MOST_AGAIN
 
-    def take(self) -> Channel | None:
+    def get_open(self) -> Channel | None:
         """The open connection, or None. Starts a try if one is due."""
         if self.is_opening:
             return None
@@ -251,7 +251,7 @@ class ChannelOpener:
         if time.monotonic() - channel.opened_at > SOON:
             self.failures = 0
         self._wait()
-        self.journal.note(
+        self.log.info(
             "connection ended, polls continue", error=why, again_s=round(self.until_due, 1)
         )
 
@@ -273,13 +273,13 @@ class ChannelOpener:
             url = f"ws://{self.client.netloc}{self.client.root}{PATH}"
             line = library(module, url, sock, f"Bearer {self.client.token}", OPENING)
             self.found = Channel(line, sock, self.beat_s)
-            self.journal.note("connected", by=library.needs)
+            self.log.info("connected", by=library.needs)
         except Exception as error:
             # For example a proxy without WebSocket, or a server that is away.
             if sock is not None:
                 sock.close()
             self._wait()
-            self.journal.note(
+            self.log.info(
                 "no connection, polls continue",
                 error=describe(error)[:200],
                 again_s=round(self.until_due),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 BASE = "/api/v1/agent/"
 MOST_JSON = 4_000_000
-PIECE = 1 << 16
+READ_BYTES = 1 << 16
 RETRY_LATER = (408, 425, 429)
 
 Body = Union[bytes, IO[bytes], None]
@@ -72,7 +72,7 @@ class RetryDelay:
         self.failures = 0
 
 
-class DeadlineSocket:
+class LimitedSocket:
     """Wraps the socket of http.client: a whole call ends at its deadline, also with a server that
     sends single bytes.
     """
@@ -105,7 +105,7 @@ class DeadlineSocket:
 
 
 class BodyReader(io.RawIOBase):
-    def __init__(self, wire: DeadlineSocket) -> None:
+    def __init__(self, wire: LimitedSocket) -> None:
         self.wire = wire
 
     def readable(self) -> bool:
@@ -296,7 +296,7 @@ class BerthClient:
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ServerUnavailable(f"not reachable: {describe(error)}") from error
-        connection.sock = DeadlineSocket(connection.sock)
+        connection.sock = LimitedSocket(connection.sock)
         connection.sock.deadline = deadline
         connection.auto_open = 0
         self.own.connection = connection
@@ -356,7 +356,7 @@ class Hashed:
 def copy(response: http.client.HTTPResponse, into: Writer, most: int) -> None:
     left = most
     while True:
-        data = response.read(min(PIECE, left + 1))
+        data = response.read(min(READ_BYTES, left + 1))
         if not data:
             break
         left -= len(data)

@@ -17,7 +17,7 @@ FREE_BYTES = 20_000_000  # allowed size of any archive's contents, independent o
 HIGHEST_RATIO = 400  # looser than the server's limit, because the server may repack an archive
 LONGEST_NAME = 1024
 DEEPEST = 64
-PIECE = 1 << 16
+COPY_BYTES = 1 << 16
 
 
 class BoundedGzip:
@@ -102,7 +102,7 @@ def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb"
     ) as file:
         while True:
-            data = source.read(PIECE)
+            data = source.read(COPY_BYTES)
             if not data:
                 break
             file.write(data)

@@ -34,7 +34,7 @@ def task_environment(work: WorkOrder, folder: Folder, user: User | None) -> dict
         "LOGNAME": name,
         "TERM": "xterm-256color",
     }
-    if sockets := folder.name_sockets():
+    if sockets := folder.link_short_tmp():
         own[SOCKETS] = sockets
     given = {
         key: value
@@ -56,5 +56,5 @@ def task_environment(work: WorkOrder, folder: Folder, user: User | None) -> dict
 
 def isolated_tmp(environment: dict[str, str], folder: Folder) -> dict[str, str]:
     """Changed variables of a program in namespaces, where the task's `tmp` is mounted as /tmp."""
-    own = {"TMPDIR": str(folder.tmp), SOCKETS: folder.name_sockets()}
+    own = {"TMPDIR": str(folder.tmp), SOCKETS: folder.link_short_tmp()}
     return {name: "/tmp" for name, value in own.items() if value and environment.get(name) == value}  # noqa: S108

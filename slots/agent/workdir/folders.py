@@ -22,7 +22,7 @@ from ..common.state import open_private
 from ..processes.users import User
 
 PARTS = ("src", "home", "tmp", "out")
-PIECE = 1 << 20
+COPY_BYTES = 1 << 20
 DEEPEST = 128  # nested folders of a source; as many are open at once
 MOST_ROUNDS = 1_000_000  # of a removal, if a process adds files all the time
 LONGEST_TMP = 80  # characters: the path of a Unix socket in it has at most 107
@@ -83,7 +83,7 @@ class Folder:
     def is_there(self) -> bool:
         return self.source.is_dir()
 
-    def name_sockets(self) -> str:
+    def link_short_tmp(self) -> str:
         """A short link to `tmp`, if the path of a Unix socket in `tmp` would be too long; else
         empty.
         """
@@ -104,7 +104,7 @@ class Folder:
         self.top.mkdir(mode=0o711)
         for part in PARTS:
             (self.top / part).mkdir(mode=0o700)
-        self.name_sockets()  # `remove` also removed the link
+        self.link_short_tmp()  # `remove` also removed the link
 
     def chown(self, user: User | None) -> None:
         """Give the task's folders and files to this user."""
@@ -136,7 +136,7 @@ class Folder:
         except (OSError, TaskFailed):
             return ""
 
-    def take_out(self, name: str, to: Path, most: int, what: str, code: str) -> int:
+    def copy_output(self, name: str, to: Path, most: int, what: str, code: str) -> int:
         """Copy a file that the task left in `out`; returns its size, or -1 without the file."""
         try:
             handle = os.open(self.out, FOLDER)
@@ -156,12 +156,12 @@ class Folder:
         finally:
             os.close(handle)
 
-    def lay_out(self, name: str, source: Path, user: User | None) -> None:
+    def copy_input(self, name: str, source: Path, user: User | None) -> None:
         """Copy a file of the agent into `out` for the task."""
         with open_subfolder(self.out, "") as handle, source.open("rb") as file, open_new(
             name, handle
         ) as copy:
-            shutil.copyfileobj(file, copy, PIECE)
+            shutil.copyfileobj(file, copy, COPY_BYTES)
             if user:
                 os.fchown(copy.fileno(), user.uid, user.gid)
 
@@ -206,7 +206,7 @@ def open_plain(name: str, folder: int) -> IO[bytes]:
 def copy_most(source: IO[bytes], target: IO[bytes], most: int) -> int:
     done = 0
     while done < most:
-        data = source.read(min(PIECE, most - done))
+        data = source.read(min(COPY_BYTES, most - done))
         if not data:
             break
         target.write(data)
@@ -217,7 +217,7 @@ def copy_most(source: IO[bytes], target: IO[bytes], most: int) -> int:
 def digest(file: IO[bytes]) -> str:
     found = hashlib.sha256()
     while True:
-        data = file.read(PIECE)
+        data = file.read(COPY_BYTES)
         if not data:
             return found.hexdigest()
         found.update(data)
@@ -351,7 +351,7 @@ def open_to_empty(name: str, inside: int | None) -> int:
 
 
 def unlock(name: str, inside: int | None) -> None:
-    """Add the rights to enter an own folder, never through a link."""
+    """Add the rights to enter a folder of this user, never through a link."""
     if hasattr(os, "O_PATH"):
         handle = os.open(name, os.O_PATH | FOLDER, dir_fd=inside)
         try:

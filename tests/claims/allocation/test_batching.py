@@ -300,7 +300,7 @@ def test_a_create_does_not_wait_for_stuck_batches(monkeypatch: pytest.MonkeyPatc
         assert not tasks[0].done() and not tasks[1].done()
         stuck.set()
 
-    monkeypatch.setattr(batching, "MOST", 1)
+    monkeypatch.setattr(batching, "MAX_BATCH", 1)
     found = create_together(wish(), wish(), wish("b"), during=free)
     assert [claim.state for claim in found] == ["bound"] * 3
 

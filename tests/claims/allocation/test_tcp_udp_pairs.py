@@ -93,13 +93,19 @@ def test_numbers_taken_in_one_lane_are_skipped() -> None:
 
 def test_free_lanes_on_two_members_are_no_pair() -> None:
     ports(span="30000-30001", members=2, quota=2)
-    tcp, udp = ask("clb", kind="tcp"), ask("clb", kind="udp")
-    sql(
-        "UPDATE slots_slot SET is_open = false WHERE claim_id IS NULL AND member_id = %s",
-        member("m1").pk,
-    )
-    assert {places(tcp)[0][0], places(udp)[0][0]} == {"m0"}
-    assert both().state == "waiting"
+    closed = "is_open = false WHERE member_id = %s AND lane = %s"
+    sql(f"UPDATE slots_slot SET {closed}", member("m0").pk, "udp")
+    sql(f"UPDATE slots_slot SET {closed}", member("m1").pk, "tcp")
+    free = Slot.objects.filter(is_open=True, state="idle").order_by("member__name")
+    assert list(free.values_list("member__name", "lane", "number")) == [
+        ("m0", "tcp", 30000),
+        ("m1", "udp", 30000),
+    ]
+    claim = both()
+    assert (claim.state, serve()) == ("waiting", 0)
+    sql("UPDATE slots_slot SET is_open = true WHERE member_id = %s", member("m0").pk)
+    assert serve() == 1
+    assert places(again(claim)) == [("m0", "tcp", 30000), ("m0", "udp", 30000)]
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,7 @@ def queue_holder(pool: str) -> object:
     return list_claims(ClaimFilter(states=["bound"]))[0]
 
 
-def test_a_queue_shows_its_first_hundred_claims_with_places(
-    django_assert_max_num_queries: object,
-) -> None:
+def test_a_queue_shows_its_first_hundred_claims_with_places() -> None:
     make_pool(slots=1)
     ask()
     create_claims([wish(owner=f"pod:{i}") for i in range(150)])

@@ -15,7 +15,7 @@ from pools.providers.base import MemberReport
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event
 from project.kernel.validation import moment
-from slots.members.drain import LONGEST, undrain_member
+from slots.members.drain import MAX_DRAIN, undrain_member
 from slots.members.selectors import snapshot_of
 from slots.members.services import (
     add_members,
@@ -110,6 +110,8 @@ def test_a_repeated_drain_changes_deadline_or_reason() -> None:
     agents()
     begin(task())
     drain(until=in_hours(1))
+    # The clock of the database stands still in this test.
+    sql("UPDATE pools_member SET drain_since = drain_since - interval '1 min'")
     first = find()
     drain(until=in_hours(5), reason="takes longer")
     now = find()
@@ -121,7 +123,7 @@ def test_a_repeated_drain_changes_deadline_or_reason() -> None:
 
 @pytest.mark.parametrize(
     ("until", "what"),
-    [(-1.0, "has passed"), (LONGEST.total_seconds() / 3600 + 1, "30 days")],
+    [(-1.0, "has passed"), (MAX_DRAIN.total_seconds() / 3600 + 1, "30 days")],
     ids=["past", "far"],
 )
 def test_a_drain_deadline_past_or_too_far_is_refused(until: float, what: str) -> None:
@@ -349,7 +351,7 @@ def test_the_name_of_a_gone_member_can_be_used_again() -> None:
     drain()
     found = snapshot_of(member().pk)
     assert found is not None
-    record_report(found[1], MemberReport(is_gone=True))
+    record_report(*found, MemberReport(is_gone=True))
     add_members(pool_id=get_pool("tf").pk, declared=[{"name": "tf-0"}])
     assert Member.objects.filter(name="tf-0").count() == 2
 

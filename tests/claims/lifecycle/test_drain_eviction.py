@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from claims.lifecycle.chores import lose_claims
-from claims.lifecycle.drain import force_drain, list_kept
+from claims.lifecycle.drain import force_drain, list_fates
 from claims.tasks.approvals.reservations import reserve_parked
 from slots.members.drain import finish_drain, list_stuck
 from slots.members.liveness import lose_member
@@ -96,7 +96,7 @@ def test_an_evicted_running_apply_is_lost_and_locks_its_workspace() -> None:
     assert (now.state, now.outcome) == ("ended", "lost")
     assert workspace().locked_at is not None
     assert (
-        "was put out while it applied: its member was drained: tf-0, by system: kernel patch"
+        "was evicted during its apply: its member was drained: tf-0, by system: kernel patch"
         in workspace().lock_reason
     )
 
@@ -208,7 +208,7 @@ def test_the_listed_fates_are_what_a_forced_drain_does() -> None:
         planned(workspace="c"),
         task(workspace="", what="plan"),
     ]
-    kept = list_kept([member().pk])[member().pk]
+    kept = list_fates([member().pk])[member().pk]
     assert [k.row.id for k in kept] == [c.id for c in claims]
     assert [(k.fate.to, k.fate.outcome) for k in kept] == [
         ("waiting", ""),

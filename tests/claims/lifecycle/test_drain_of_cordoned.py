@@ -131,7 +131,9 @@ def test_the_dialogs_and_the_panel_announce_the_cordon_that_remains() -> None:
     begin(task())
     cordon()
     browser = browser_as("operator", pool)
-    assert "by ana “disk”; it stays so after an undrain" in text_of(browser.get(path_of("drain")))
+    assert "by ana “disk”; the cordon stays after an undrain" in text_of(
+        browser.get(path_of("drain"))
+    )
     drain(stays=True)
     shown = text_of(browser.get("/pools/tf/?member=tf-0"))
     assert "After an undrain it stays cordoned, by ana: “disk”." in shown

@@ -92,7 +92,9 @@ def by_name(claim_id: int, pool: Pool) -> None:
 
 
 def in_line(claim_id: int, pool: Pool) -> None:
-    claims_sql.bind_one(claim=claim_id, pool=pool.pk, lane=pool.lanes[0], queue="", actor="t")
+    shape = Claim.objects.get(pk=claim_id).shape_id
+    lane = pool.lanes[0]
+    claims_sql.bind_batch(1, shapes=[shape], pool=pool.pk, lane=lane, queue="", actor="t")
 
 
 @pytest.mark.parametrize("with_gate", [True, False], ids=["gate", "no gate"])

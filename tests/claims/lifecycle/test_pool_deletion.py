@@ -42,7 +42,7 @@ def finalize() -> None:
     for member in Member.objects.filter(state="deleting"):
         found = snapshot_of(member.pk)
         assert found is not None
-        record_report(found[1], performers.call_provider(*found))
+        record_report(*found, performers.call_provider(*found))
     end_pools()
 
 

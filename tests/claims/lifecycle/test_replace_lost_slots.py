@@ -10,7 +10,17 @@ from project.kernel.errors import StaleGeneration
 from project.kernel.models import Event
 from slots.members.liveness import lose_member
 from slots.models import Slot
-from tests.claims.helpers import again, ask, is_sound, let_go, make_pool, member, places, sql
+from tests.claims.helpers import (
+    again,
+    ask,
+    is_sound,
+    let_go,
+    make_pool,
+    member,
+    places,
+    serve,
+    sql,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -118,3 +128,30 @@ def test_an_owner_gets_the_node_that_it_had_last() -> None:
     assert members_of(ask(owner="x", selector={"gpu": "a"})) == ["b"]
     assert members_of(ask(owner="new", selector={"gpu": "a"})) == ["c"]
     assert sql("SELECT count(*) FROM slots_slot WHERE state = 'held'") == [(4,)]
+
+
+def test_an_owner_gets_its_last_node_also_without_a_selector() -> None:
+    make_pool(slots="node", members=4)
+    taken = [ask(owner=owner) for owner in ("w", "x", "y", "z")]
+    assert [members_of(claim) for claim in taken] == [["m0"], ["m1"], ["m2"], ["m3"]]
+    for claim in taken:
+        let_go(claim)
+    assert members_of(ask(owner="y")) == ["m2"]
+    assert members_of(ask(owner="x", by="another")) == ["m0"], "another caller's owner x"
+    assert members_of(ask(owner="x")) == ["m1"]
+    assert members_of(ask(owner="new")) == ["m3"]
+
+
+def test_a_waiting_owner_gets_its_last_node_also_without_a_selector() -> None:
+    early = ask("later", owner="y")
+    make_pool("later", slots="node", members=3)
+    serve()
+    assert members_of(again(early)) == ["m0"], "its queue is older than the pool"
+    others = [ask("later", owner=owner) for owner in ("x", "y")]
+    waiting = ask("later", owner="x")
+    assert waiting.is_waiting
+    for claim in (again(early), *others):
+        let_go(claim)
+    serve()
+    assert members_of(again(waiting)) == ["m1"]
+    assert is_sound()

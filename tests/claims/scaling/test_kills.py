@@ -31,19 +31,20 @@ from slots.models import Slot
 from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, let_go, serve
 from tests.claims.scaling.test_scaler import old
+from tests.faults.traps import Trap, close_trap, install, list_trapped, open_trap, remove
 from tests.slots.helpers import is_consistent
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ROUNDS = int(os.environ.get("BERTH_TEST_ROUNDS", "20"))
-LOCK = 4711
+# Six rounds combine each moment, each number of claims and both ways down.
+ROUNDS = int(os.environ.get("BERTH_TEST_ROUNDS", "6"))
 # Where a trigger stops it: after the rows of members, before those of operations; before its
 # commit, up and down.
-MOMENTS = {
-    "decided": ("pools_member", "AFTER INSERT", "true"),
-    "written": ("pools_decision", "BEFORE INSERT", "NEW.delta > 0"),
-    "removing": ("pools_decision", "BEFORE INSERT", "NEW.delta < 0"),
-}
+MOMENTS = (
+    Trap("decided", "pools_member", "AFTER INSERT"),
+    Trap("written", "pools_decision", "BEFORE INSERT", "NEW.delta > 0"),
+    Trap("removing", "pools_decision", "BEFORE INSERT", "NEW.delta < 0"),
+)
 
 # One process that has loaded everything and makes a new scaler for each line: a start costs no
 # second then.
@@ -110,20 +111,10 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture
 def traps(transactional_db: None) -> Iterator[None]:
     with connection.cursor() as cursor:
-        for number, (name, (table, when, condition)) in enumerate(MOMENTS.items()):
-            cursor.execute(
-                f"""CREATE FUNCTION trap_{name}() RETURNS trigger LANGUAGE plpgsql AS
-                    $$BEGIN PERFORM pg_advisory_xact_lock_shared({LOCK}, {number}); RETURN NEW;
-                      END$$"""
-            )
-            cursor.execute(
-                f"CREATE TRIGGER trap_{name} {when} ON {table} FOR EACH ROW WHEN ({condition}) "
-                f"EXECUTE FUNCTION trap_{name}()"
-            )
+        install(cursor, MOMENTS)
     yield
     with connection.cursor() as cursor:
-        for name in MOMENTS:
-            cursor.execute(f"DROP FUNCTION trap_{name}() CASCADE")
+        remove(cursor, MOMENTS)
 
 
 @pytest.fixture
@@ -179,26 +170,15 @@ def open_operations() -> set[int]:
 
 def kill_at(nursery: Nursery, pool: Pool, moment: str) -> None:
     """A scaler that is killed there. What it had not committed is as if it had never been."""
-    number = list(MOMENTS).index(moment)
+    number = [trap.name for trap in MOMENTS].index(moment)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, number])
+        close_trap(cursor, number)
         try:
             pid = nursery.start(pool)
-            wait_until(lambda: count_waiting(number), f"no scaler waits at {moment!r}")
+            wait_until(lambda: list_trapped(cursor, number), f"no scaler waits at {moment!r}")
             nursery.kill(pid)
         finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, number])
-
-
-def count_waiting(number: int) -> int:
-    """Scalers that wait for the lock of this moment."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
-            "AND classid = %s AND objid = %s AND NOT granted",
-            [LOCK, number],
-        )
-        return int(cursor.fetchone()[0])
+            open_trap(cursor, number)
 
 
 def kill_after(nursery: Nursery, pool: Pool) -> None:

@@ -264,7 +264,7 @@ def test_a_viewer_may_not_lift_a_window() -> None:
     browser = Client()
     browser.force_login(user)
     for what in ("unfreeze", "refreeze"):
-        assert (
-            browser.get(f"/pools/lab/scaling/{what}/?starts={minute(2).isoformat()}").status_code
-            == 403
-        )
+        path = f"/pools/lab/scaling/{what}/?starts={minute(2):%Y-%m-%dT%H:%M:%SZ}"
+        assert browser.get(path).status_code == 403
+        assert browser.post(path, {"reason": "hotfix"}).status_code == 403
+    assert not Lift.objects.exists()

@@ -19,6 +19,7 @@ from claims.scaling.orders import (
     unpin_pool,
 )
 from claims.scaling.scaler import scale_pools
+from claims.scaling.web.api_urls import urlpatterns
 from pools.access.tokens import create_token
 from pools.lifecycle.services import update_pool
 from pools.models import Decision, Member, Pool
@@ -26,7 +27,7 @@ from pools.roles.services import create_grant
 from project.kernel.errors import Conflict, Invalid, Refused
 from project.kernel.models import Event
 from tests.claims.helpers import again, ask, make_pool, serve
-from tests.claims.scaling.test_scaler import config, fixed, make, names, scale
+from tests.claims.scaling.test_scaler import config, fixed, make, names, old, scale
 from tests.pools.providers.fake_providers import ALL, fresh
 from tests.slots.helpers import is_consistent, open_slots
 
@@ -77,9 +78,12 @@ def test_an_unpinned_pool_asks_the_policy_again() -> None:
     pool = make(low=0)
     pin_pool(pool_id=pool.pk, count=2, until=later(), reason="demo")
     scale(pool)
+    old(pool, 700)
+    assert scale(pool).delta == 0, "the pin keeps both"
     unpin_pool(pool_id=pool.pk, reason="over")
     pool.refresh_from_db()
     assert (pool.pin_count, pool.scale_requested_at is not None) == (None, True)
+    assert scale(pool).delta == -1, "the policy removes idle members"
 
 
 @pytest.mark.parametrize(
@@ -241,17 +245,19 @@ def test_scaling_orders_are_given_by_api(api: Any) -> None:
     assert Event.objects.filter(pool_id=pool.pk, verb="pin")[0].actor == "operator/t"
 
 
-def test_a_viewer_may_not_give_scaling_orders() -> None:
+def test_a_viewer_may_not_give_any_scaling_order() -> None:
     make()
     call = calls_of("viewer")
     assert call("get").status_code == 200
-    for path in ("pin", "unpin", "pause", "resume", "grow", "unfreeze"):
-        assert (
-            call(
-                "post", f"{path}/", {"reason": "x", "count": 1, "until": later().isoformat()}
-            ).status_code
-            == 403
-        )
+    prefix = "pools/<name:pool_name>/scaling/"
+    routes = {str(address.pattern) for address in urlpatterns}
+    orders = {route.removeprefix(prefix) for route in routes if route.startswith(prefix)}
+    orders -= {"", "replay/"}  # these change nothing
+    assert orders >= {"pin/", "unpin/", "pause/", "resume/", "grow/", "unfreeze/", "refreeze/"}
+    body = {"reason": "x", "count": 1, "until": later().isoformat()}
+    assert {path: call("post", path, body).status_code for path in orders} == dict.fromkeys(
+        orders, 403
+    )
 
 
 def test_the_scaling_api_of_a_manually_managed_pool_is_empty(api: Any) -> None:
@@ -268,7 +274,7 @@ def test_the_scaling_api_of_a_manually_managed_pool_is_empty(api: Any) -> None:
 
 
 @pytest.fixture
-def page() -> Client:
+def pages() -> Client:
     user = User.objects.create_user("ana")
     create_grant(role="operator", user=user)
     client = Client()
@@ -276,17 +282,17 @@ def page() -> Client:
     return client
 
 
-def test_each_order_dialog_shows_the_affected_members_first(page: Client) -> None:
+def test_the_pin_dialog_shows_affected_members_and_each_order_has_a_dialog(pages: Client) -> None:
     pool = fixed(3)
     ask()
-    shown = page.get("/pools/lab/scaling/pin/").content.decode()
+    shown = pages.get("/pools/lab/scaling/pin/").content.decode()
     assert "Removable now" in shown and "2 members" in shown
-    first = page.post("/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet"})
+    first = pages.post("/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet"})
     assert (first.status_code, "lab-3" in first.content.decode()) == (409, True), (
         "what it affects is shown before it is done"
     )
     seen = first.content.decode().split('name="seen" value="')[1].split('"')[0]
-    done = page.post(
+    done = pages.post(
         "/pools/lab/scaling/pin/", {"count": "1", "for": "2h", "reason": "quiet", "seen": seen}
     )
     assert done.status_code == 302
@@ -299,16 +305,16 @@ def test_each_order_dialog_shows_the_affected_members_first(page: Client) -> Non
         ("resume", {}),
         ("grow", {"count": "1"}),
     ):
-        assert page.get(f"/pools/lab/scaling/{path}/").status_code == 200
+        assert pages.get(f"/pools/lab/scaling/{path}/").status_code == 200
         assert (
-            page.post(f"/pools/lab/scaling/{path}/", {"reason": "why", **form}).status_code == 302
+            pages.post(f"/pools/lab/scaling/{path}/", {"reason": "why", **form}).status_code == 302
         ), path
-    assert "The pool is not frozen" in page.get("/pools/lab/scaling/unfreeze/").content.decode()
-    refused = page.post("/pools/lab/scaling/pause/", {"for": "long", "reason": "why"})
+    assert "The pool is not frozen" in pages.get("/pools/lab/scaling/unfreeze/").content.decode()
+    refused = pages.post("/pools/lab/scaling/pause/", {"for": "long", "reason": "why"})
     assert (refused.status_code, "not a length of time" in refused.content.decode()) == (422, True)
 
 
-def test_an_open_freeze_is_lifted_by_dialog(page: Client) -> None:
+def test_an_open_freeze_is_lifted_by_dialog(pages: Client) -> None:
     clock = timezone.now()
     window = {
         "from": f"{clock - timedelta(hours=1):%H:%M}",
@@ -317,6 +323,6 @@ def test_an_open_freeze_is_lifted_by_dialog(page: Client) -> None:
     }
     pool = make(freeze=[window])
     scale(pool)
-    assert "release" in page.get("/pools/lab/scaling/unfreeze/").content.decode()
-    assert page.post("/pools/lab/scaling/unfreeze/", {"reason": "hotfix"}).status_code == 302
+    assert "release" in pages.get("/pools/lab/scaling/unfreeze/").content.decode()
+    assert pages.post("/pools/lab/scaling/unfreeze/", {"reason": "hotfix"}).status_code == 302
     update_pool("lab", config())

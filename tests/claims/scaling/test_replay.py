@@ -108,7 +108,7 @@ def test_a_custom_policy_is_asked_at_every_step_of_a_replay() -> None:
         pace = ScalingPace(0, 0, 0, 0)
         asked = 0
 
-        def wish(self, s: Snapshot) -> ScalingTarget:
+        def find_target(self, s: Snapshot) -> ScalingTarget:
             self.asked += 1
             return ScalingTarget(3, "three", "three")
 
@@ -131,16 +131,21 @@ def test_an_empty_record_gives_an_empty_replay() -> None:
     assert (run([], Warm()).points, as_it_was([], each=3).points) == ([], [])
 
 
-def test_a_gap_in_the_record_counts_as_no_waiting_time() -> None:
+def test_a_gap_in_the_record_counts_as_ten_minutes_of_waiting() -> None:
     found = [*moments(9), DemandSample(START + 86400, 2, 6, 0, 0, 0)]
-    assert as_it_was(found, each=3).waiting_hours < 1
+    assert as_it_was(found, each=3).waiting_hours == pytest.approx(3 * 10 / 60)
 
 
-def test_a_long_record_of_a_large_pool_is_replayed_at_a_slower_pace() -> None:
+def test_a_long_record_of_a_large_pool_is_replayed_at_a_slower_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     large = moments(*[30] * 10, members=1000)
     assert pace_of(large, 15.0) == 15.0
     assert pace_of([*large, DemandSample(START + 7 * 86400, 1000, 3000, 0, 0, 0)], 15.0) > 60.0
     assert len(run(waves(2), Warm()).thinned()) <= replays.POINTS
+    monkeypatch.setattr(replays, "MOST_WORK", 200)  # 20 decisions over ten members
+    slow = run(moments(*[3] * 20), Fixed(2))
+    assert (slow.every, len(slow.points)) == (60.0, 20)
 
 
 # Recorded for real --------------------------------------------------------------------------------

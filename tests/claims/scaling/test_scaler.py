@@ -23,7 +23,7 @@ from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import ProviderError, perform_due
 from slots.doctor.checks import find_too_many
-from slots.members.services import cordon_member, pause_pool
+from slots.members.services import cordon_member, edit_member, pause_pool
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, let_go, make_pool, serve
@@ -287,6 +287,30 @@ def test_no_member_is_removed_without_a_recent_observation() -> None:
     assert scale_pools([pool.pk])[pool.pk].delta == 0
 
 
+def test_a_controller_removes_no_member_before_a_look_that_began_after_its_start() -> None:
+    pool = fixed(2)
+    looked_at = Pool.objects.get(pk=pool.pk).observed_at
+    scaler = Scaler()
+    scaler.step()
+    decision = Decision.objects.filter(pool=pool).order_by("-id")[0]
+    assert (decision.delta, names(pool)) == (0, ["lab-1", "lab-2"])
+    assert decision.reason.endswith(", before this controller started")
+    assert Pool.objects.get(pk=pool.pk).observed_at == looked_at
+    observe_pool(pool)
+    scaler.round_due = 0.0
+    scaler.step()
+    assert Member.objects.get(name="lab-2").state == "deleting"
+
+
+def test_the_member_with_the_lowest_deletion_cost_is_removed_first() -> None:
+    pool = fixed(3)
+    for name, cost in (("lab-1", -1), ("lab-3", 5)):
+        edit_member(member_id=Member.objects.get(name=name).pk, deletion_cost=cost)
+    assert [c["name"] for c in scale(pool).chosen] == ["lab-1"]
+    old(pool, 700)
+    assert [c["name"] for c in scale(pool).chosen] == ["lab-2"]
+
+
 def test_cordoned_members_are_no_capacity_and_unknown_labels_are_hopeless() -> None:
     pool = fixed(2)
     for name in names(pool):
@@ -425,10 +449,32 @@ class Moody:
             faults.add(f"{where}.mood", "Which mood?")
         return dict(options)
 
-    def wish(self, s: Snapshot) -> ScalingTarget:
+    def find_target(self, s: Snapshot) -> ScalingTarget:
         if self.mood == "bad":
             raise ValueError("bad mood")
         return ScalingTarget(2, "mood", "in the mood")
+
+
+class Steady:
+    """A policy from before `find_target` had its name."""
+
+    kind = "steady"
+
+    def __init__(self, pace: ScalingPace) -> None:
+        self.pace = pace
+
+    @classmethod
+    def read_options(cls, options: Any, where: str, faults: Any) -> dict[str, Any]:
+        return dict(options)
+
+    def wish(self, s: Snapshot) -> ScalingTarget:
+        return ScalingTarget(2, "steady", "always two")
+
+
+def test_a_custom_policy_may_still_call_its_method_wish(settings: Any) -> None:
+    settings.BERTH_SCALING_POLICIES = ["tests.claims.scaling.test_scaler.Steady"]
+    decision = scale(make(policy="steady"))
+    assert (decision.delta, decision.reason) == (1, "Always two")
 
 
 def test_only_a_pool_whose_provider_creates_members_may_scale() -> None:

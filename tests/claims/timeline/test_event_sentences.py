@@ -51,6 +51,12 @@ def test_a_sentence_begins_with_what_the_event_names(
     assert line(verb, ids).text == text
 
 
+def test_a_change_of_a_listener_names_its_port_and_its_health() -> None:
+    ids = {"pool_id": 1, "member_id": 2, "claim_id": 5}
+    data = {"lane": "tcp", "number": 30001, "word": "unhealthy"}
+    assert line("observe", ids, data=data).text == "5 ana has listener tcp 30001 of m1 unhealthy"
+
+
 @pytest.mark.parametrize(
     ("ids", "name"),
     [(CLAIM, "5 ana"), (MEMBER, "m1"), (POOL, "web")],
@@ -59,7 +65,7 @@ def test_a_sentence_begins_with_what_the_event_names(
 def test_an_operation_given_up_is_no_member_given_up(ids: dict[str, int], name: str) -> None:
     found = line("give_up", ids, data={"operation": {"lane": "member:2", "kind": "sync"}})
     assert (found.text, found.css) == (f"{name} has an operation that failed for good", "lost")
-    assert line("give_up", MEMBER).text == "m1 is not started again by itself"
+    assert line("give_up", MEMBER).text == "m1 has its automatic restarts stopped"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_a_lost_apply_is_settled_by_page_with_a_role_in_its_pool() -> None:
             **({} if status == 404 else DIALOG if status == 200 else {}),
         )
     client = browser_of(person("abe", "approver", pool=pool))
-    assert off(get(client, "/workspaces/tf/network/"), "Record the outcome…") is None
+    assert off(get(client, "/workspaces/tf/network/"), "Record outcome…") is None
     assert post(client, path, what="not_applied", reason="looked").status_code == 204
     assert Workspace.objects.get(name="network").locked_at is None
 

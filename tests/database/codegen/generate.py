@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from project.kernel.db.sql import Statements
+from tests.database.codegen.annotated import AnnotatedStatements
 from tests.database.codegen.describe import (
     Connection,
     Description,
@@ -31,7 +31,7 @@ def generate(connection: Connection, files: Iterable[Path]) -> dict[Path, str]:
     catalog = read_catalog(connection)
     found: dict[Path, str] = {}
     for path in files:
-        statements = Statements(path)
+        statements = AnnotatedStatements(path)
         descriptions = {}
         for name in statements.texts:
             try:
@@ -43,7 +43,7 @@ def generate(connection: Connection, files: Iterable[Path]) -> dict[Path, str]:
     return found
 
 
-def _apply_marks(statements: Statements, name: str, found: Description) -> Description:
+def _apply_marks(statements: AnnotatedStatements, name: str, found: Description) -> Description:
     """`-- @nullable a, b` and `-- @not_null c` in a statement override the generator."""
     marks = statements.marks[name]
     known = {field.name for field in (*found.parameters, *found.columns)}

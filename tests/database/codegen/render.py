@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from project.kernel.db.sql import Statements
+from tests.database.codegen.annotated import AnnotatedStatements
 from tests.database.codegen.describe import Description, Field, StatementError
 
 PYTHON = {
@@ -41,6 +41,7 @@ IMPORTS = {
     "timedelta": "datetime",
     "Decimal": "decimal",
 }
+ID_ROW = "IdRow"  # of the kernel, for the many statements that return only an id
 FIRST_SENTENCE = re.compile(r".*?(?<!e\.g)(?:[.?!](?= [A-Z(])|$)", re.S)
 
 
@@ -50,15 +51,17 @@ def module_path(path: Path) -> Path:
     return path.with_name(f"{stem}_sql.py")
 
 
-def render(statements: Statements, descriptions: Mapping[str, Description]) -> str:
+def render(statements: AnnotatedStatements, descriptions: Mapping[str, Description]) -> str:
     """The module, before ruff formats it."""
     body: list[str] = []
+    rows = {"id: int": ID_ROW}
     for name, description in descriptions.items():
         try:
-            body += _render_statement(statements, name, description)
+            body += _render_statement(statements, name, description, rows)
         except StatementError as error:
             raise StatementError(f"{statements.path}, {name}: {error}") from error
     code = "\n".join(body)
+    kernel = f"{ID_ROW}, Statements" if re.search(rf"\b{ID_ROW}\b", code) else "Statements"
     path = statements.path
     lines = [
         f'"""The statements of `{path.name}` as typed functions.',
@@ -67,7 +70,7 @@ def render(statements: Statements, descriptions: Mapping[str, Description]) -> s
         '"""',
         "",
         *_imports(code),
-        "from project.kernel.db.sql import Statements",
+        f"from project.kernel.db.sql import {kernel}",
         "",
         f'statements = Statements(Path(__file__).with_name("{path.name}"))',
         "",
@@ -88,9 +91,11 @@ def _imports(code: str) -> Iterator[str]:
     yield ""
 
 
-def _render_statement(statements: Statements, name: str, description: Description) -> Iterator[str]:
+def _render_statement(
+    statements: AnnotatedStatements, name: str, description: Description, rows: dict[str, str]
+) -> Iterator[str]:
+    """`rows`: the row classes so far, by their fields; statements with equal columns share one."""
     result, columns = statements.results[name], description.columns
-    row = "".join(part.title() for part in name.split("_")) + "Row"
     if result == "$" and len(columns) != 1:
         raise StatementError("a statement marked with $ returns one column")
     if result and not columns:
@@ -103,7 +108,11 @@ def _render_statement(statements: Statements, name: str, description: Descriptio
         method = "fetch_sole_value" if has_one_row else "fetch_value"
         returns = _optional(_python(columns[0]), not has_one_row)
     else:
-        yield from _row_class(row, columns)
+        fields = "\n    ".join(_row_fields(columns))
+        if fields not in rows:
+            rows[fields] = "".join(part.title() for part in name.split("_")) + "Row"
+            yield f"class {rows[fields]}(NamedTuple):\n    {fields}\n\n"
+        row = rows[fields]
         values = f"{row}, {values}"
         if not result:
             method, returns = "fetch_rows", f"list[{row}]"
@@ -118,7 +127,9 @@ def _render_statement(statements: Statements, name: str, description: Descriptio
     yield "\n"
 
 
-def _parameters(statements: Statements, name: str, description: Description) -> tuple[str, str]:
+def _parameters(
+    statements: AnnotatedStatements, name: str, description: Description
+) -> tuple[str, str]:
     parameters = description.parameters
     for parameter in parameters:
         if keyword.iskeyword(parameter.name) or parameter.name == "n":
@@ -131,14 +142,12 @@ def _parameters(statements: Statements, name: str, description: Description) -> 
     return ", ".join(arguments), "{" + values + "}"
 
 
-def _row_class(row: str, columns: list[Field]) -> Iterator[str]:
-    yield f"class {row}(NamedTuple):"
+def _row_fields(columns: list[Field]) -> Iterator[str]:
     for column in columns:
         if not column.name.isidentifier() or keyword.iskeyword(column.name):
             raise StatementError(f"the column {column.name} needs an alias that Python can name")
         ignored = "  # type: ignore[assignment]" if column.name in ("count", "index") else ""
-        yield f"    {column.name}: {_python(column)}{ignored}"
-    yield "\n"
+        yield f"{column.name}: {_python(column)}{ignored}"
 
 
 def _python(column: Field) -> str:

@@ -105,3 +105,12 @@ def test_least_recently_used_prepared_statement_is_dropped(monkeypatch: pytest.M
         {"x": 1},
     )
     assert kept[0].n <= 3
+
+
+@pytest.mark.django_db
+def test_equal_moments_of_a_result_are_parsed_once() -> None:
+    text = "SELECT now() + make_interval(secs => n %% 2) AS at FROM generate_series(0, 3) n"
+    first, second, third, fourth = (row.at for row in sql.run(text))
+    assert (first is third, second is fourth) == (True, True)
+    assert (second - first).total_seconds() == 1
+    assert first.tzinfo is UTC

@@ -17,8 +17,9 @@ from cryptography.fernet import Fernet
 
 from project.kernel.embedded import backup, backup_file
 from project.kernel.embedded.home import Home
-from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
+from project.kernel.embedded.postgres import EmbeddedPostgres
 from project.kernel.embedded.process import StartupError
+from tests.database_copy import FAST, copy_for_stack
 from tests.end_to_end.stack import OURS, ROOT
 
 KEEP = """
@@ -47,6 +48,10 @@ for path in Path(settings.BERTH_HOME).joinpath("files").rglob("*"):
 while sweep_files():
     pass
 """
+ANALYZED = (
+    "SELECT relname FROM pg_stat_user_tables"
+    " WHERE relname = 'claims_claim' AND last_analyze IS NOT NULL"
+)
 A_DAY_LATER = "UPDATE kernel_database_place SET since = since - interval '25 h'"
 
 
@@ -87,9 +92,10 @@ class Installation:
     def backup(self, *arguments: str, code: int = 0) -> str:
         return self.run("-m", "project.kernel.embedded.backup", *arguments, code=code)
 
-    def execute(self, statement: str) -> None:
+    def execute(self, statement: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.postgres.url(), autocommit=True) as connection:
-            connection.execute(statement)
+            done = connection.execute(statement)
+            return done.fetchall() if done.description else []
 
     def files(self) -> set[str]:
         return {
@@ -102,8 +108,8 @@ class Installation:
 @pytest.fixture
 def berth(tmp_path: Path) -> Iterator[Installation]:
     made = Installation(tmp_path / "state")
+    copy_for_stack(made.home.path)
     made.start()
-    made.run("manage.py", "migrate", "-v0")
     yield made
     made.stop()
 
@@ -154,6 +160,7 @@ def test_dump_is_restored_on_another_machine(berth: Installation, tmp_path: Path
     there.start()
     try:
         assert there.shell(READ.format(name=name)) == "moved"
+        assert there.execute(ANALYZED) == [("claims_claim",)], "the planner has no statistics"
         assert stat.S_IMODE((there.home.path / "sealing-key").stat().st_mode) == 0o600
     finally:
         there.stop()

@@ -11,10 +11,11 @@ import pytest
 
 from project.kernel.embedded import backup, home, process
 from project.kernel.embedded.home import Home
-from project.kernel.embedded.postgres import FAST, EmbeddedPostgres
+from project.kernel.embedded.postgres import EmbeddedPostgres
 from project.kernel.embedded.process import StartupError
 from project.kernel.embedded.up import Up
 from project.kernel.embedded.valkey import EmbeddedValkey
+from tests.database_copy import FAST
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_restored_dump_moves_the_previous_data_aside(
     query(postgres, "update kept set answer = 0")
     postgres.stop()
     state.lock.close()  # type: ignore[union-attr]
-    aside = backup.restore_state(state, made)
+    aside = backup.restore_all(state, made).aside
     assert aside is not None and aside.exists()
     postgres.start()
     assert query(postgres, "select answer from kept") == "42"
@@ -135,9 +136,9 @@ def test_invalid_dump_changes_nothing(
     query(postgres, "create table kept as select 42 as answer")
     postgres.stop()
     state.lock.close()  # type: ignore[union-attr]
-    (tmp_path / "bad.dump").write_text("no dump")
+    (tmp_path / "bad.dump").write_bytes(b"PGDMP, but no dump")
     with pytest.raises(StartupError, match="pg_restore did not succeed"):
-        backup.restore_state(state, tmp_path / "bad.dump")
+        backup.restore_all(state, tmp_path / "bad.dump")
     postgres.start()
     assert query(postgres, "select answer from kept") == "42"
 

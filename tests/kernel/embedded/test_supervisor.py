@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from project.kernel.embedded.supervisor import STEADY, Child, Supervisor
+from project.kernel.embedded.service import STEADY
+from project.kernel.embedded.supervisor import Child, Supervisor
 
 # The spare of this child closes the pipe by which it would be told to begin, as a process does that
 # is just dying.
@@ -51,11 +52,11 @@ def test_spare_that_dies_with_its_child_ends_no_other_child(supervisor: Supervis
     os.set_blocking(spare.stdout.fileno(), False)
     first.kill()
     first.wait()
-    wait = supervisor._tend(child, child.started + STEADY + 1)
+    wait = supervisor._tend(child, child.restarts.started + STEADY + 1)
     assert wait <= 1.0
     assert child.process is None, "it is started again"
     spare.wait(10)
-    supervisor._tend(child, child.again_at)
+    supervisor._tend(child, child.restarts.again_at)
     assert child.process is not None and child.is_running()
     supervisor._tend(child, child.spare_at)
     supervisor._tend(child, child.spare_at)

@@ -166,12 +166,16 @@ def test_lost_connection_is_replaced(listener):
 
 
 def test_caller_never_sees_an_error(monkeypatch, transactional_db):
+    refused: list[Any] = []
+
     def refuse(*args: Any) -> None:
+        refused.append(args)
         raise RuntimeError("no thread can be started")
 
     monkeypatch.setattr(notify._sender, "add", refuse)
     with transaction.atomic():
         publish("slots")
+    assert len(refused) == 1
 
 
 # That is what this test is about.

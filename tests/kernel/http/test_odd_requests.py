@@ -134,7 +134,9 @@ def test_region_name_with_a_nul_is_refused(site: str) -> None:
 def test_unknown_tokens_at_the_live_socket_are_limited_and_valid_pass(site: str) -> None:
     headers = make_headers(site)
     statuses = []
-    for n in range(310):
+    for n in range(2000):  # 300 a minute are allowed, and a slow machine gains some meanwhile
+        if 429 in statuses:
+            break
         try:
             with open_socket(
                 site.replace("http", "ws") + "/ws/live/",

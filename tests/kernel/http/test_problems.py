@@ -24,7 +24,12 @@ from project.kernel import errors as berth
 from project.kernel import metrics
 from project.kernel.db.direct_connection import connect_direct
 from project.kernel.http import problems
-from project.kernel.http.api_base import AwareDateTimeField, StrictSerializer, check_match
+from project.kernel.http.api_base import (
+    AwareDateTimeField,
+    StrictSerializer,
+    TextInput,
+    check_match,
+)
 from project.kernel.http.problems import CONTENT_TYPE, describe
 
 MEMBERS = {"type", "title", "status", "code", "detail", "way_out", "errors"}
@@ -118,7 +123,9 @@ class Inner(StrictSerializer):
 
 
 class Outer(StrictSerializer):
-    name = serializers.CharField(max_length=8)
+    name = TextInput(max_length=8)
+    note = TextInput(max_length=8, allow_blank=True, default="")
+    tags = serializers.ListField(child=TextInput(max_length=3), required=False)
     size = serializers.IntegerField(min_value=1)
     at = AwareDateTimeField(required=False)
     ports = Inner(many=True, required=False)
@@ -410,6 +417,25 @@ def test_five_faults_get_five_messages_at_once(client):
     assert body["detail"].startswith("5 fields are wrong")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "wrong"),
+    [
+        ("name", "short    ", "name"),
+        ("note", " " * 9, "note"),
+        ("tags", ["abc", "a   "], "tags[1]"),
+    ],
+)
+def test_white_space_around_a_text_counts_toward_its_limit(client, field, value, wrong):
+    answer = post(client, {"name": "a", "size": 1, field: value})
+    (error,) = check_problem(answer, 400, "invalid")["errors"]
+    assert error["field"] == wrong
+    assert "no more than" in error["message"]
+
+
+def test_text_at_its_limit_loses_the_white_space_around_it(client):
+    assert post(client, {"name": " short  ", "size": 1}).json()["name"] == "short"
+
+
 def test_unknown_field_is_refused_with_the_closest_known_one(client):
     (error,) = check_problem(post(client, {"name": "a", "size": 1, "prots": []}), 400, "invalid")[
         "errors"
@@ -425,7 +451,7 @@ def test_unknown_field_without_a_close_match_lists_the_known_ones(client):
     (error,) = check_problem(post(client, {"name": "a", "size": 1, "zzz": 1}), 400, "invalid")[
         "errors"
     ]
-    assert error["way_out"] == "Known: name, size, at, ports."
+    assert error["way_out"] == "Known: name, note, tags, size, at, ports."
 
 
 def test_field_that_berth_sets_is_refused(client):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from project.kernel.kubernetes import dns, request
-from project.kernel.kubernetes.dns import MOST, NameLookups, Target, is_address
+from project.kernel.kubernetes.dns import MAX_LOOKUPS, NameLookups, Target, is_address
 from project.kernel.outbox.operations import ProviderError
 from tests.kernel.kubernetes.slow_server import Begin, api, at_once
 from tests.waiting import load
@@ -77,12 +77,12 @@ def test_lookups_of_one_name_are_shared_and_concurrent_names_are_limited(
     server: Server,
 ) -> None:
     names = NameLookups()
-    for number in range(MOST):
+    for number in range(MAX_LOOKUPS):
         for _ in range(3):
             with pytest.raises(socket.gaierror, match="no name server answers within 0.001 s"):
                 names.find(f"{number}.example", 443, 0.001)
-    assert len(server.asked) == MOST
-    asked = {f"look-up {number}.example" for number in range(MOST)}
+    assert len(server.asked) == MAX_LOOKUPS
+    asked = {f"look-up {number}.example" for number in range(MAX_LOOKUPS)}
     assert sorted(
         thread.name for thread in threading.enumerate() if thread.name in asked
     ) == sorted(asked), "one thread each"

@@ -1,6 +1,7 @@
 """The hub of live pages while sockets enter and leave."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from project.kernel.events.log import Position
@@ -62,3 +63,27 @@ def test_socket_entering_while_the_last_leaves_keeps_its_log_reader() -> None:
         return stays
 
     assert asyncio.run(play())
+
+
+def test_a_lost_cancellation_does_not_keep_a_closing_hub_waiting() -> None:
+    """As when a client library turns it into a time limit of its own."""
+
+    async def play() -> int:
+        hub, lost = Hub(), list[object]()
+
+        async def run(loop: Any) -> None:
+            if not lost:
+                lost.append(loop)
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+            await asyncio.sleep(60)
+
+        hub._keep_running = run  # type: ignore[method-assign]
+        socket = Socket()
+        hub.enter(socket)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await hub.leave(socket)
+        return len(lost)
+
+    assert asyncio.run(play()) == 1

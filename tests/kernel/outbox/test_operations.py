@@ -27,6 +27,7 @@ from project.kernel.outbox.operations import (
     register_performer,
     renew_operations,
 )
+from project.kernel.outbox.tasks import OutboxPoller
 from tests.kernel.conftest import run_in_thread, run_together
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("performers")]
@@ -345,6 +346,60 @@ def test_lost_database_settles_nothing():
         perform_due("q")
     left = Operation.objects.get()
     assert (left.error, left.attempts) == ("", 1)  # leased; taken again when the lease runs out
+
+
+def test_operations_of_a_worker_without_a_database_are_due_once_the_database_is_back():
+    """A full disk or a restart of the database would otherwise cost the rest of the lease."""
+    answers: list[Exception | None] = [OperationalError("no space left on device"), None]
+
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
+        if error := answers.pop(0):
+            raise error
+
+    number = add()
+    with pytest.raises(OperationalError):
+        perform_due("q")
+    assert due_in(number) > outbox.LEASE / 2
+    assert OutboxPoller(frozenset("q")).poll() == 0
+    assert due_in(number) <= 0
+    assert perform_due("q") == 1
+    assert outbox.release_interrupted() == 0
+
+
+def test_operation_that_another_worker_has_acquired_since_is_not_released():
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
+        raise OperationalError("server closed the connection")
+
+    number = add()
+    with pytest.raises(OperationalError):
+        perform_due("q")
+    let_lease_run_out()
+    acquire_operations("q", "a")
+    assert outbox.release_interrupted() == 0
+    assert due_in(number) > outbox.LEASE / 2
+
+
+def test_operations_are_released_later_while_the_database_stays_away(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def fail(**_: Any) -> None:
+        raise OperationalError("the connection is refused")
+
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
+        fail()
+
+    number = add()
+    with pytest.raises(OperationalError):
+        perform_due("q")
+    with monkeypatch.context() as away:
+        away.setattr(outbox.outbox_sql, "renew", fail)
+        with pytest.raises(OperationalError):
+            outbox.release_interrupted()
+    assert outbox.release_interrupted() == 1
+    assert due_in(number) <= 0
 
 
 def test_operation_without_a_performer_is_a_permanent_error():

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pools.config.approval_spec import ApprovalSpec
-from pools.config.spec import parse_pool, validate
+from pools.config.spec import parse_pool, read_pool
 from pools.providers.base import option_readers
 
 HOUR = 3600.0
@@ -20,7 +20,7 @@ def read(**approval: Any) -> ApprovalSpec:
 
 
 def faults(**approval: Any) -> list[str]:
-    return [fault.field for fault in validate(pool(**approval), option_readers())]
+    return [fault.field for fault in read_pool(pool(**approval), option_readers())[1]]
 
 
 def test_approval_defaults_are_read_and_not_stored() -> None:

@@ -29,6 +29,7 @@ from pools.config.layout import (
 from pools.config.layout_spec import LayoutType, read_own_slots
 from pools.config.parsing import Faults
 from pools.config.placement import ranks_of
+from pools.config.spec import OptionReader, read_pool
 
 APC = tasks(["any", "plan", "plan"])
 PORTS = Ports(30000, 30009)
@@ -65,6 +66,20 @@ PORTS = Ports(30000, 30009)
             [("port", 1), ("port", 7)],
         ),
         (port_lanes(Ports(1, 9, quota=3, foreign=frozenset({80, 443})), None), [("port", 1)]),
+        (
+            port_lanes(Ports(1, 9, precreated=(("tcp", 2), ("udp", 1))), None),
+            [("tcp", 1), ("udp", 1), ("tcp", 2)],
+        ),
+        (
+            port_lanes(Ports(1, 9, precreated=(("tcp", 2), ("udp", 1)), is_shared=True), None),
+            [("tcp", 1), ("tcp", 2), ("udp", 3)],
+        ),
+        (
+            port_lanes(
+                Ports(1, 9, foreign=frozenset({2}), precreated=(("tcp", 2),), is_shared=True), None
+            ),
+            [("tcp", 1), ("tcp", 3)],
+        ),
     ],
 )
 def test_layout_gives_the_slots_of_a_member(
@@ -155,6 +170,65 @@ def test_segments_end_inside_the_range_and_never_wrap() -> None:
     assert list(segments_of(1, 10, 11)) == []
 
 
+def test_last_port_is_65535() -> None:
+    """A range may end there, and no slot or segment goes beyond it."""
+    last = port_lanes(Ports(65533, 65535), None)
+    assert slots_of(last) == [("port", 65533), ("port", 65534), ("port", 65535)]
+    pairs = port_lanes(Ports(65532, 65535, segment=2), None)
+    assert slots_of(pairs) == [("port", 65532), ("port", 65534)]
+    assert slots_of(port_lanes(Ports(65534, 65535, segment=3), None)) == []
+    for ports in ("65530-65536", "0-10"):
+        faults = Faults()
+        assert LayoutType().read({"ports": ports, "shared": True}, "slots", faults) is None
+        assert [fault.field for fault in faults.found] == ["slots.ports"]
+
+
+def test_foreign_listeners_that_are_seen_leave_less_room() -> None:
+    layout = port_lanes(Ports(1, 9, quota=3), None)
+    assert slots_of(layout, seen=[("port", 1)]) == [("port", 2), ("port", 3)]
+    assert slots_of(layout, seen=[("port", 80)]) == [("port", 1), ("port", 2)]
+    occupied = [("port", 2), ("port", 3)]
+    assert slots_of(layout, seen=[("port", 80)], occupied=occupied) == occupied
+    assert slots_of(layout, seen=[("port", 3)], occupied=occupied) == [("port", 1), *occupied], (
+        "the quota counts an occupied place once"
+    )
+    segments = port_lanes(Ports(1, 9, segment=3), ["tcp", "udp"])
+    assert ("tcp", 4) not in slots_of(segments, seen=[("tcp", 6)])
+    assert ("udp", 4) in slots_of(segments, seen=[("tcp", 6)])
+    advance = port_lanes(Ports(1, 9, precreated=(("tcp", 2), ("udp", 2))), None)
+    assert slots_of(advance, seen=[("tcp", 1)]) == [("udp", 1), ("tcp", 2), ("udp", 2), ("tcp", 3)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "field"),
+    [
+        ({"precreate": {}}, "slots.precreate"),
+        ({"precreate": {"tcp": 11}}, "slots.precreate"),
+        ({"precreate": {"tcp": 6, "udp": 5}, "shared": True}, "slots.precreate"),
+        ({"precreate": {"tcp": 9}, "quota": 8}, "slots.precreate"),
+        ({"precreate": {"udp": 1}, "protocols": ["tcp"]}, "slots.precreate.udp"),
+        ({"precreate": {"sctp": 1}}, "slots.precreate.sctp"),
+        ({"precreate": {"tcp": -1}}, "slots.precreate.tcp"),
+    ],
+)
+def test_precreated_listeners_without_room_are_a_fault(layout: Any, field: str) -> None:
+    faults = Faults()
+    assert LayoutType().read({"ports": "30000-30009", **layout}, "slots", faults) is None
+    assert [fault.field for fault in faults.found] == [field]
+
+
+def test_provider_refuses_parts_of_a_layout_at_their_fields() -> None:
+    def refuse_segments(layout: Layout, faults: Faults) -> None:
+        if layout.ports is not None and layout.ports.segment > 1:
+            faults.add("slots.segment", "Its listeners have one port.", "Leave it out.")
+
+    readers = {"lb": OptionReader(check_layout=refuse_segments)}
+    config = {"name": "lab", "provider": "lb", "slots": {"ports": "1-9", "shared": True}}
+    assert read_pool(config, readers)[1] == []
+    config["slots"] = {"ports": "1-9", "shared": True, "segment": 3}
+    assert [fault.field for fault in read_pool(config, readers)[1]] == ["slots.segment"]
+
+
 layouts = st.one_of(
     st.integers(1, 50).map(plain),
     st.lists(st.sampled_from(["any", "plan"]), min_size=1, max_size=12).map(tasks),
@@ -176,6 +250,21 @@ layouts = st.one_of(
             st.frozensets(st.integers(1, 65535), max_size=8),
         ),
         st.sampled_from([None, ["tcp"], ["udp", "tcp"]]),
+    ),
+    st.builds(
+        lambda tcp, udp, is_shared: port_lanes(
+            Ports(
+                30000,
+                30999,
+                quota=100,
+                precreated=tuple((lane, n) for lane, n in (("tcp", tcp), ("udp", udp)) if n),
+                is_shared=is_shared,
+            ),
+            None,
+        ),
+        st.integers(1, 50),
+        st.integers(0, 50),
+        st.booleans(),
     ),
 )
 

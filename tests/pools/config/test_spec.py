@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pools.config.durations import format_duration, parse_duration
-from pools.config.parsing import Faults, read_mapping
-from pools.config.spec import parse_pool, read_pool
+from pools.config.parsing import Faults, read_mapping, read_text
+from pools.config.spec import OptionReader, parse_pool, read_pool
 from pools.lifecycle.policy import FieldChange, diff_values, list_fixed, offers_slots
 from pools.providers.base import option_readers
 from project.kernel.errors import Invalid
@@ -20,7 +20,7 @@ def no_options(options: Any, where: str, faults: Faults) -> Any:
     return dict(read_mapping(options, where, (), faults))
 
 
-PROVIDERS = {"static": no_options}
+PROVIDERS = {"static": OptionReader(no_options)}
 GOOD: dict[str, Any] = {"name": "lab", "slots": 3}
 
 
@@ -42,8 +42,8 @@ def faults_of(**changes: Any) -> list[tuple[str, str, str]]:
         ({"name": 7}, ["name"]),
         ({"kind": "Claim"}, ["kind"]),
         ({"colour": "red"}, ["colour"]),
-        ({"provider": "aws"}, ["provider"]),
-        ({"provider": {"kind": "aws"}}, ["provider.kind"]),
+        ({"provider": "azure"}, ["provider"]),
+        ({"provider": {"kind": "azure"}}, ["provider.kind"]),
         ({"provider": {}}, ["provider.kind"]),
         ({"provider": {"kind": "static", "region": "eu"}}, ["provider.region"]),
         ({"provider": 3}, ["provider"]),
@@ -175,7 +175,7 @@ def test_value_that_cannot_be_written_is_a_fault(changes: Any, field: str | None
 
 def test_misspelled_field_gets_a_suggestion() -> None:
     assert faults_of(placment="pack") == [("placment", "No such field.", "Did you mean placement?")]
-    assert faults_of(xyz=1)[0][2].startswith("Known fields: approval, description, drain, group")
+    assert faults_of(xyz=1)[0][2].startswith("Known fields: approval, backends, description, drain")
 
 
 def test_overlapping_ports_of_two_members_on_one_load_balancer_are_refused() -> None:
@@ -309,14 +309,14 @@ def test_provider_kind_and_port_range_are_fixed_while_members_exist() -> None:
     }
     after = {
         "slots": {"ports": "1-19", "segment": 1, "foreign": [3]},
-        "provider": {"kind": "aws"},
+        "provider": {"kind": "azure"},
         "placement": "spread",
     }
     assert list_fixed(before, after, 0) == []
     found = list_fixed(before, after, 2)
     assert [f.field for f in found] == ["provider.kind", "slots.ports"]
     assert found[1].reason == (
-        "the port range is fixed while 2 members are there: changing it would move existing claims."
+        "The port range is fixed while 2 members are there: changing it would move existing claims."
     )
 
 
@@ -340,3 +340,12 @@ def test_slot_is_open_only_if_pool_and_member_allow_it(unwilling: dict[str, Any]
     }  # fmt: skip
     assert offers_slots(**willing)
     assert not offers_slots(**willing | unwilling)
+
+
+def test_length_of_a_text_counts_the_white_space_around_it() -> None:
+    faults = Faults()
+    assert read_text({"reason": "12345"}, "", "reason", faults, 5) == "12345"
+    assert read_text({"reason": " 1234"}, "", "reason", faults, 5) == "1234"
+    faults.raise_if_any()
+    read_text({"reason": "12345\x1e"}, "", "reason", faults, 5)
+    assert [fault.message for fault in faults.found] == ["6 characters are too many."]

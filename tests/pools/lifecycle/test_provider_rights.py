@@ -116,6 +116,27 @@ def test_environment_of_local_agents_needs_an_admin_of_all_pools(caller: Callers
         ), answer.body
 
 
+@pytest.mark.parametrize(
+    ("backends", "field"),
+    [
+        ({"networks": ["10.0.0.0/8"]}, "backends.networks"),
+        ({"networks": ["10.0.0.0/16"], "ports": "1-65535"}, "backends.ports"),
+        (None, "backends"),
+    ],
+)
+def test_networks_of_backends_need_an_admin_of_all_pools(
+    caller: Callers, backends: Any, field: str
+) -> None:
+    ports = {"ports": "30000-30009", "shared": True}
+    pool = make_pool("env", slots=ports, backends={"networks": ["10.0.0.0/16"]})
+    answer = change(caller("admin", pool), pool, "PATCH", {"backends": backends})
+    assert (answer.status, answer.body["errors"][0]["field"]) == (403, field)
+    config = caller("admin", pool).get("pools/env/").body["config"]
+    same = {**config, "description": "the same networks, written out"}
+    assert change(caller("admin", pool), pool, "PUT", same).status == 200
+    assert change(caller("admin"), pool, "PATCH", {"backends": backends}).status == 200
+
+
 @pytest.mark.parametrize("field", sorted(DECIDING))
 def test_admin_of_one_pool_cannot_change_deciding_pod_options(caller: Callers, field: str) -> None:
     pool = empty_pool(PODS)

@@ -6,7 +6,7 @@ objects that it must leave alone. It creates a listener for each slot that a cla
 reports the listeners.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -41,6 +41,8 @@ class World:
     # What the crane made in the places of slots: (token, lane, number) -> id of the listener.
     listeners: dict[tuple[str, str, int], str] = field(default_factory=dict)
     foreign_listeners: set[tuple[str, str, int]] = field(default_factory=set)
+    # Further attributes of a listener, such as its health and its target.
+    details: dict[tuple[str, str, int], dict[str, object]] = field(default_factory=dict)
     budget: CallBudget | None = None
     calls: int = 0
     made: int = 0
@@ -138,8 +140,9 @@ class CraneProvider(Provider):
 
     def see_slots(self, token: str) -> tuple[SeenSlot, ...]:
         ours = [
-            SeenSlot(lane, number, {"listener": name})
-            for (owner, lane, number), name in self.world.listeners.items()
+            SeenSlot(lane, number, {"listener": name, **self.world.details.get(place, {})})
+            for place, name in self.world.listeners.items()
+            for owner, lane, number in [place]
             if owner == token
         ]
         foreign = [
@@ -157,8 +160,18 @@ class CraneProvider(Provider):
                 Seen(m.id, external_id=self.world.things[t], slots=self.see_slots(t))
                 for t, m in tokens.items()
                 if t in self.world.things
-            )
+            ),
+            strays={
+                int(t.partition("/")[2]): thing
+                for t, thing in self.world.things.items()
+                if t.partition("/")[0] == pool.name and t not in tokens
+            },
         )
+
+    def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
+        self.world.call()
+        for member_id in member_ids:
+            self.world.things.pop(f"{pool.name}/{member_id}", None)
 
 
 class BrokenProvider(ShelfProvider):

@@ -5,20 +5,72 @@ A new provider adds `tests/pools/providers/<kind>/harness.py` with `HARNESSES`, 
 over them. Flags leave out what a world cannot show.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+import errno
+import resource
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from pools.providers.base import MemberSnapshot, PoolSnapshot, Provider, SlotSnapshot
-from project.kernel.outbox.operations import ProviderError
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    Provider,
+    SlotSnapshot,
+)
+from project.kernel.embedded import detached
+from project.kernel.outbox.operations import ProviderError, QuotaExceeded, Throttled
 from tests.pools.providers.fake_providers import CraneProvider, ShelfProvider, World, fresh
 
 STATES = ("idle", "held", "reserved", "draining", "retired")
+
+
+@contextmanager
+def disk_full_after_the_start() -> Iterator[None]:
+    """A process is started, and its record cannot be written."""
+
+    def refuse(folder: Path, process: detached.Process) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detached, "adopt", refuse)
+        yield
+
+
+class FailingCalls(Provider):
+    """Before a real provider in a class: its next calls meet the faults, each call one."""
+
+    faults: ClassVar[list[Callable[[], AbstractContextManager[None]]]]
+
+    def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+        with self.next_fault():
+            return super().sync(pool, member)  # type: ignore[safe-super]
+
+    def look(self, pool: PoolSnapshot) -> Observation:
+        with self.next_fault():
+            return super().look(pool)  # type: ignore[safe-super]
+
+    def next_fault(self) -> AbstractContextManager[None]:
+        return self.faults.pop(0)() if self.faults else nullcontext()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open no further file, also if another thread closes one meanwhile: only the
+    three standard streams are below the limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @dataclass
@@ -28,10 +80,17 @@ class Harness:
     world: World | None = None
     has_sessions: bool = False  # a slot may still be in use after its claim has left
     makes_things: bool = False
-    can_fail: bool = True
+    # The errors that its world can be made to raise. Empty: the provider calls nothing that could
+    # fail.
+    failures: Sequence[ProviderError] = (
+        Throttled("slow down", retry_after=2.0),
+        QuotaExceeded("full"),
+        ProviderError("no answer"),
+    )
     # What drains is clean once the provider finds it empty; else somebody else says so.
     cleans: bool = True
     sees_slots: bool = False  # it reports the objects in the places of slots
+    has_ports: bool = False  # its members are load balancers (test_port_conformance.py)
     # The options whose rights have been reviewed: `options` need `configure` in all pools, but for
     # `free_options`, which an admin of the pool may change.
     options: Collection[str] = ()

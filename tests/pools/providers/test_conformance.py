@@ -1,5 +1,6 @@
 """The conformance suite: what every provider promises. A new provider is done when it passes."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -10,13 +11,8 @@ from django.db import connection
 
 from pools.config.parsing import Faults
 from pools.providers.base import known_providers
-from project.kernel.outbox.operations import (
-    NotFoundOutside,
-    ProviderError,
-    QuotaExceeded,
-    Throttled,
-)
-from tests.pools.providers.harness import Harness, list_harnesses
+from project.kernel.outbox.operations import NotFoundOutside, ProviderError
+from tests.pools.providers.harness import Harness, list_harnesses, no_descriptors
 
 HARNESSES = list_harnesses()
 
@@ -89,20 +85,29 @@ def test_slot_in_use_is_not_confirmed_before_its_deadline(outside: Harness) -> N
     assert outside.provider().sync(outside.pool(late), late).clean == draining(late)
 
 
-@only(lambda harness: harness.can_fail)
+@only(lambda harness: bool(harness.failures))
 def test_failure_is_raised_and_the_next_sync_succeeds(outside: Harness) -> None:
     member = outside.there()
-    for error in (
-        Throttled("slow down", retry_after=2.0),
-        QuotaExceeded("full"),
-        ProviderError("no answer"),
-    ):
+    for error in outside.failures:
         outside.fail_next(error)
         with pytest.raises(type(error)):
             outside.provider().sync(outside.pool(member), member)
     report = outside.provider().sync(outside.pool(member), member)
     assert report.clean == (draining(member) if outside.cleans else set())
     assert report.is_ready
+
+
+@only(lambda harness: not harness.failures)
+@pytest.mark.parametrize("state", ["creating", "ready", "deleting"])
+def test_provider_without_failures_makes_no_call_outside(outside: Harness, state: str) -> None:
+    """A call to a file, a process or a network needs a free file descriptor."""
+    provider, member = outside.provider(), outside.member(state)
+    pool = outside.pool(member)
+    with no_descriptors():
+        with pytest.raises(OSError, match="Too many open files"):
+            os.pipe()
+        found = provider.sync(pool, member), provider.look(pool)
+    assert found == (provider.sync(pool, member), provider.look(pool))
 
 
 def test_deletion_of_a_member_can_be_repeated(outside: Harness) -> None:
@@ -121,7 +126,7 @@ def test_deletion_of_a_member_can_be_repeated(outside: Harness) -> None:
     )
 
 
-@only(lambda harness: harness.makes_things and harness.can_fail)
+@only(lambda harness: harness.makes_things and bool(harness.failures))
 def test_member_of_a_timed_out_create_is_found_and_not_duplicated(outside: Harness) -> None:
     creating = outside.member("creating")
     outside.fail_next(ProviderError("timed out"), after=True)
@@ -158,7 +163,7 @@ def test_agent_becomes_ready_by_its_heartbeat_not_by_its_provider(outside: Harne
         ]
 
 
-@only(lambda harness: harness.can_fail)
+@only(lambda harness: bool(harness.failures))
 def test_failed_look_raises_instead_of_reporting_no_members(outside: Harness) -> None:
     member = outside.there()
     outside.fail_next(ProviderError("no answer"))
@@ -166,7 +171,7 @@ def test_failed_look_raises_instead_of_reporting_no_members(outside: Harness) ->
         outside.provider().look(outside.pool(member))
 
 
-@only(lambda harness: harness.can_fail)
+@only(lambda harness: bool(harness.failures))
 def test_foreign_objects_are_left_alone(outside: Harness) -> None:
     before = outside.foreign()
     assert before

@@ -20,7 +20,6 @@ from pools.scaling import (
     list_next,
     order,
 )
-from pools.scaling.model import ScaledMember
 from tests.pools.scaling.helpers import NOW, fleet, member, snapshot, waits
 
 S8 = Utilisation()
@@ -425,21 +424,28 @@ def test_decision_explains_chosen_and_spared_members():
         member(4, 1),
     ]
     found = decide(snapshot(*members), Utilisation(idle_members=True))
-    assert [(j.name, j.why) for j in found.chosen] == [("m2", "wholly idle, cost 0, newest")]
+    assert [(j.name, j.why) for j in found.chosen] == [("m2", "idle, cost 0, newest")]
     assert [(j.name, j.why) for j in found.spared] == [
-        ("m1", "wholly idle, 2 h 10 min older"),
+        ("m1", "idle, 2 h 10 min older"),
         ("m3", "deletion cost 10"),
         ("m4", "1 running"),
     ]
 
 
-def test_silent_members_with_claims_are_never_removed():
-    """What runs is known by the rows, not by what agents say: silent ones with a claim stay,
-    whatever the policy.
-    """
-    members: list[ScaledMember] = [member(i, 1, state="offline") for i in range(1, 6)]
-    for policy in (S8, S8_IDLE, Warm(0), OnDemand(0.0), Fixed(0)):
-        assert decide(snapshot(*members), policy).chosen == ()
+@pytest.mark.parametrize("held", ["running", "reserved", "draining"])
+@pytest.mark.parametrize(
+    "policy",
+    [S8, S8_IDLE, Warm(0), OnDemand(0.0), Fixed(0)],
+    ids=["utilisation", "idle_members", "warm", "on_demand", "fixed"],
+)
+def test_silent_members_with_claims_are_never_removed(policy, held):
+    """The rows decide which slots are held, not the messages of agents."""
+    silent = [member(i, state="offline", **{held: 1}) for i in range(1, 6)]
+    assert decide(snapshot(*silent), policy).chosen == ()
+    # A member without claims shows that the policy wants to remove members.
+    if isinstance(policy, Fixed):
+        found = decide(snapshot(*silent, member(6, state="offline")), policy)
+        assert [candidate.name for candidate in found.chosen] == ["m6"]
 
 
 def test_snapshot_totals_equal_the_sum_over_members():

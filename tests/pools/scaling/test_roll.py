@@ -180,7 +180,9 @@ def test_rebuild_in_place_waits_while_claims_wait() -> None:
 def test_outdated_member_in_use_is_left_alone(what: str) -> None:
     s = snapshot(old(1, **{what: 1}), high=5)
     assert told(decide(s, KEEP)) == (0, "", [])
-    assert "1 member is outdated, each of them in use or kept" in decide(s, KEEP).reason
+    assert "1 member is outdated, in use or kept" in decide(s, KEEP).reason
+    two = snapshot(old(1, **{what: 1}), old(2, **{what: 1}), high=5)
+    assert "2 members are outdated, each of them in use or kept" in decide(two, KEEP).reason
     ready = snapshot(old(1, **{what: 1}), new(2), high=5, surge=2)
     assert told(decide(ready, KEEP)) == (0, "", [])
 

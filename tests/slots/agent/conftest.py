@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from slots.agent.common.state import FINISHED, REPORTED
+from slots.agent.processes.process_table import list_marked
 from tests.waiting import PATIENCE, load
 
 from .fake_berth import TOKEN, Server
@@ -71,6 +74,18 @@ class Agent:
         return self.said.read_text()
 
 
+def has_left(folder: Path) -> bool:
+    """Whether an agent left a run that has not ended, or a process: else a sweep has no work."""
+    identity = folder / "id"
+    try:
+        phases = {json.loads(path.read_text())["phase"] for path in folder.glob("runs/*.json")}
+    except (ValueError, KeyError, TypeError):  # a test has torn it
+        return True
+    return not phases <= {FINISHED, REPORTED} or (
+        identity.exists() and list_marked(f".{identity.read_text()}") != []
+    )
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
@@ -91,11 +106,12 @@ def start_agent(server: Server, tmp_path: Path) -> Iterator[Callable[..., Agent]
     for agent in agents:
         agent.process.kill()
         agent.process.wait()
-        subprocess.run(
-            [sys.executable, "-m", "slots.agent", "--sweep", "--state", str(agent.state)],
-            cwd=ROOT,
-            check=False,
-        )
+        if has_left(agent.state):
+            subprocess.run(
+                [sys.executable, "-m", "slots.agent", "--sweep", "--state", str(agent.state)],
+                cwd=ROOT,
+                check=False,
+            )
 
 
 @pytest.fixture

@@ -118,7 +118,9 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
         "req",
         "-x509",
         "-newkey",
-        "rsa:2048",
+        "ec",  # made in a tenth of the time of an RSA key
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
         "-nodes",
         "-days",
         "2",

@@ -44,14 +44,24 @@ def test_agent_file_plans_on_a_bare_python(
     [path for path in FOUND if tuple(map(int, path.parts[-3].split(".")[:2])) >= OLDEST] or [None],
     ids=str,
 )
-def test_agent_file_plans_on_other_python_versions(
+def test_agent_file_plans_and_applies_on_other_python_versions(
     python: Path | None, one_file: Path, server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     if python is None:
         pytest.skip("no other Python on this machine")
-    start_agent(program=(str(python), "-I", "-S", str(one_file)))
-    server.order(1, 10, commands={"plan": "echo hello", "apply": "true"})
-    assert server.result(1, 10)["outcome"] == "planned"
+    agent = start_agent(program=(str(python), "-I", "-S", str(one_file)))
+    commands = {
+        "plan": "echo made > made; echo saved > $BERTH_PLAN_FILE",
+        "apply": "cat made $BERTH_PLAN_FILE",
+    }
+    server.order(1, 10, commands=commands)
+    planned = server.result(1, 10)
+    assert planned["outcome"] == "planned"
+    plan = {"digest": planned["digest"], "size": 6, "facts": planned["facts"], "has_file": True}
+    server.order(1, 11, "apply", commands=commands, plan=plan)
+    assert server.result(1, 11)["outcome"] == "applied"
+    assert server.log(1, 11).endswith("made\nsaved\n")
+    assert agent.end() == 0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from slots.agent import loop as loop_module
 from slots.agent.common import state as state_module
-from slots.agent.common.log import Journal
+from slots.agent.common.log import AgentLog
 from slots.agent.common.state import FINISHED, LOST, REPORTED, RUNNING, Record, State
 from slots.agent.executors import state_rescue as rescue_module
 from slots.agent.loop import Agent as Loop
@@ -42,7 +42,7 @@ def context(server: Server, tmp_path: Path) -> Iterator[Context]:
         TaskUsers("same"),
         "b",
         "i",
-        Journal(),
+        AgentLog(),
         lambda: None,
     )
     client.close()
@@ -132,7 +132,7 @@ def leave_state(
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(rescue_module, "copy", fail)
-    monkeypatch.setattr(rescue_module, "take", refuse)
+    monkeypatch.setattr(rescue_module, "move_plain", refuse)
     return record, troubles
 
 
@@ -322,6 +322,7 @@ def test_stopped_slot_is_reported_despite_local_errors(
     poller.stopper.start()
     poller.report_stopped([StopOrder(1, 10)])
     server.wait(lambda: server.stopped == [(1, 10)])
+    assert troubles == []
     context.quit_now.set()
     poller.end()
     poller.stopper.join(10)

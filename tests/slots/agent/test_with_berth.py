@@ -21,6 +21,8 @@ from claims.models import Claim, Plan, Run, Task
 from claims.tasks.approvals.services import approve_plan
 from claims.tasks.logs.logs import read_log
 from pools.models import Member, Pool
+from project.kernel.models import Event
+from slots.agent.processes.process_table import list_marked
 from slots.members.tokens import issue_token, revoke_tokens
 from slots.models import Slot
 from tests.claims.tasks.agent_api.conftest import make_agents, make_claim
@@ -28,6 +30,7 @@ from tests.claims.tasks.approvals.helpers import decider
 from tests.waiting import wait_until
 
 from .conftest import ROOT, Agent
+from .processes.test_kills import mark
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,6 +95,9 @@ def test_cancelled_slot_drains_until_no_process_runs(
     cancel_claim(claim_id=claim.id, reason="no longer needed")
     assert state_of(claim)[:2] == ("ended", "cancelled")
     wait_until(lambda: Slot.objects.get(pk=slot.pk).state == "idle")
+    assert list_marked(mark(live_agent)) == []
+    cleaned = Event.objects.filter(verb="clean", slot_id=slot.pk)
+    assert [(event.before, event.after) for event in cleaned] == [("draining", "idle")]
 
 
 def test_failed_task_ends_the_claim_with_its_reason(

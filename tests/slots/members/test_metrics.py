@@ -1,6 +1,5 @@
 """Prometheus metrics of slots, members and providers."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from project.kernel.outbox.operations import ProviderError, perform_due
 from slots.members.chores import finish_leaving_members
 from slots.members.services import remove_member
 from slots.sync.watcher import observe_pool
-from tests.pools.providers.fake_providers import ALL, ShelfProvider, fresh
+from tests.pools.providers.fake_providers import ALL, CraneProvider, fresh
 from tests.slots.helpers import hold
 from tests.slots.sync.test_performer import let_drain, overdue, shelf
 
@@ -66,19 +65,19 @@ def test_provider_calls_are_timed_by_call_and_outcome() -> None:
     assert count("sync", "unavailable") == before["sync", "unavailable"] + 1
 
 
-def test_found_strays_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, _ = shelf()
-    (gone,) = Member.objects.filter(name="a")
+def test_found_strays_are_counted() -> None:
+    pool = create_pool(
+        {"name": "yard", "provider": "crane", "slots": 1, "members": {"list": ["a"]}}
+    )
+    perform_due("crane")
+    observe_pool(pool)
+    gone = Member.objects.get()
     remove_member(member_id=gone.pk, reason="test")
     finish_leaving_members()
-    perform_due("shelf")
+    perform_due("crane")
     assert Member.objects.get(pk=gone.pk).state == "gone"
-    look = ShelfProvider.look
-    monkeypatch.setattr(
-        ShelfProvider,
-        "look",
-        lambda self, pool: replace(look(self, pool), strays=frozenset({gone.pk})),
-    )
-    before = value("berth_strays_found_total", provider="shelf") or 0.0
+    CraneProvider.world.things[f"yard/{gone.pk}"] = "late-thing"  # by a call that came late
+    before = value("berth_strays_found_total", provider="crane") or 0.0
     observe_pool(pool)
-    assert value("berth_strays_found_total", provider="shelf") == before + 1
+    assert value("berth_strays_found_total", provider="crane") == before + 1
+    assert CraneProvider.world.things == {}

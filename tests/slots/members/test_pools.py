@@ -15,7 +15,8 @@ from pools.models import Member, Pool
 from project.kernel.errors import Conflict, Invalid, Refused
 from project.kernel.models import Event
 from slots.members.chores import end_pauses, end_pools, finish_leaving_members
-from slots.members.selectors import count_pools, find_holder_at, view_member, view_members
+from slots.members.members_sql import holder_at
+from slots.members.selectors import count_pools, get_member_detail
 from slots.members.services import (
     close_pool,
     cordon_member,
@@ -201,8 +202,8 @@ def test_changed_placement_reranks_slots_and_moves_no_claim(pool: Pool) -> None:
 
 def test_check_finds_conflicts_with_the_present_state_without_a_change(pool: Pool) -> None:
     events = Event.objects.count()
-    faults = check_config({**CONFIG, "slots": 3, "members": {"max": 1}}, "pools.yaml")
-    assert {f.field for f in faults} == {"pools.yaml.slots", "pools.yaml.members.max"}
+    faults = check_config({**CONFIG, "slots": 3, "members": {"max": 1}})
+    assert {f.field for f in faults} == {"slots", "members.max"}
     assert check_config(CONFIG) == []
     assert Event.objects.count() == events
 
@@ -244,22 +245,21 @@ def test_statistics_cover_many_pools_at_once(pool: Pool) -> None:
 
 def test_member_view_contains_slots_and_holders(pool: Pool, django_assert_num_queries: Any) -> None:
     claim, slot, generation = hold(pool)
-    seen = view_member(Member.objects.get(name="a").pk)
-    assert seen.holders == [claim]
-    assert [(s.id == slot, s.state, s.claim_id) for s in seen.slots] == [
-        (True, "held", claim),
-        (False, "idle", None),
-    ]
-    with django_assert_num_queries(3):
-        assert len(view_members(Member.objects.all())) == 2
+    member_id = Member.objects.get(name="a").pk
+    with django_assert_num_queries(2):
+        seen = get_member_detail(member_id)
+        assert [(s.pk == slot, s.state, s.claim_id) for s in seen.slots.all()] == [
+            (True, "held", claim),
+            (False, "idle", None),
+        ]
     before = timezone.now()
     give_back(claim, generation)
-    held, free = find_holder_at(slot, before), find_holder_at(slot, timezone.now())
+    held, free = holder_at(slot=slot, at=before), holder_at(slot=slot, at=timezone.now())
     assert held is not None
     assert (held.claim_id, held.generation) == (claim, generation)
     assert free is not None
     assert free.claim_id is None
-    assert find_holder_at(slot, datetime(2020, 1, 1, tzinfo=UTC)) is None
+    assert holder_at(slot=slot, at=datetime(2020, 1, 1, tzinfo=UTC)) is None
 
 
 @pytest.mark.parametrize("seconds", [1.0, 60.0, 600.0, 5400.0, 86400.0, 90061.5, 0.25])

@@ -58,7 +58,7 @@ def test_cordon_waits_for_a_bind_under_way(pool: Pool, member: Member) -> None:
     gate = Gate()
     binder = gate.stops(lambda: bind_and_wait(pool, gate))
     cordoner = Actor(lambda: cordon_member(member_id=member.pk, reason="disk")).begin()
-    cordoner.until_blocked_or_done()
+    assert cordoner.until_blocked_or_done() == "blocked"
     gate.open()
     claim, _, generation = binder.result()
     cordoner.result()

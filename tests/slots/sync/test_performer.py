@@ -178,10 +178,12 @@ def test_provider_status_of_a_starting_member_is_dropped_once_ready() -> None:
         "incarnation": member.incarnation,
         "external_id": "thing-7",
     }
-    assert record_external_state(**told, state="creating", why="its agent has not come yet"), (
+    assert record_external_state(**told, state="creating", why="its agent has not connected yet"), (
         "its name is news"
     )
-    assert not record_external_state(**told, state="creating", why="its agent has not come yet")
+    assert not record_external_state(
+        **told, state="creating", why="its agent has not connected yet"
+    )
     member.refresh_from_db()
     assert (member.outside, member.external_id) == (before, "thing-7")
     assert record_external_state(**told, state="ready", why="its disk is full")

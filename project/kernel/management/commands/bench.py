@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 from psycopg.conninfo import make_conninfo
 
 from project.kernel.bench import baseline
@@ -25,13 +25,12 @@ from project.kernel.db.direct_connection import direct_parameters
 from project.kernel.discovery import discover
 from project.kernel.embedded.postgres import EmbeddedPostgres
 from project.kernel.embedded.valkey import EmbeddedValkey
-from project.kernel.errors import BerthError
-from project.kernel.management.base import explain
+from project.kernel.management.base import BerthCommand
 
 SCRATCH = "BERTH_BENCH_SCRATCH"  # set for the inner process, which may fill its database
 
 
-class Command(BaseCommand):
+class Command(BerthCommand):
     help = (
         "Measures on a scratch database. With --json, prints one object on stdout and all other "
         "output on stderr."
@@ -52,10 +51,7 @@ class Command(BaseCommand):
                 goals = ", ".join(f"{g.field} {g.sign} {g.limit:g}" for g in each.goals)
                 self.stdout.write(f"{each.name:8} {each.about}. Goal: {goals}")
             return
-        try:
-            chosen = get_bench(options["name"])
-        except BerthError as error:
-            raise CommandError(explain(error))
+        chosen = get_bench(options["name"])
         if not os.environ.get(SCRATCH):
             sys.exit(_run_in_scratch(options, chosen.needs_valkey))
         with _only_result_on_stdout() as write:

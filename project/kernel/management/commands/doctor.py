@@ -2,17 +2,16 @@ import json
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from project.kernel.actor import acting_as
 from project.kernel.db.guards import patient
 from project.kernel.discovery import discover
 from project.kernel.doctor.registry import Report, examine, list_facts, repair
-from project.kernel.errors import BerthError
-from project.kernel.management.base import explain
+from project.kernel.management.base import BerthCommand
 
 
-class Command(BaseCommand):
+class Command(BerthCommand):
     help = "Lists broken invariants, their meaning and their repair. Exits with 1 if it finds one."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -24,14 +23,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: object, **options: Any) -> None:
         discover("checks")
-        try:
-            with acting_as("doctor"), patient():
-                if options["repair"]:
-                    repaired, _ = repair(options["repair"])
-                    self.stderr.write(f"{options['repair']}: repaired {repaired}")
-                reports = examine([options["repair"]] if options["repair"] else options["ids"])
-        except BerthError as error:
-            raise CommandError(explain(error))
+        with acting_as("doctor"), patient():
+            if options["repair"]:
+                repaired, _ = repair(options["repair"])
+                self.stderr.write(f"{options['repair']}: repaired {repaired}")
+            reports = examine([options["repair"]] if options["repair"] else options["ids"])
         if options["json"]:
             result = {
                 "ok": not any(r.findings for r in reports),

@@ -1,15 +1,14 @@
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from project.kernel.db.guards import patient
 from project.kernel.discovery import discover
-from project.kernel.errors import BerthError
-from project.kernel.management.base import explain
+from project.kernel.management.base import BerthCommand
 from project.kernel.manifests import export_documents
 
 
-class Command(BaseCommand):
+class Command(BerthCommand):
     help = "Writes the configuration as a file that `apply` accepts."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -18,9 +17,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: object, **options: Any) -> None:
         discover("manifests")
-        try:
-            with patient():
-                text = export_documents(options["kind"], options["names"])
-        except BerthError as error:
-            raise CommandError(explain(error))
+        with patient():
+            text = export_documents(options["kind"], options["names"])
         self.stdout.write(text, ending="")

@@ -17,7 +17,8 @@ from django.core.management import BaseCommand, CommandError, CommandParser, cal
 from django.db import OperationalError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
-from project.kernel.embedded import backup, process
+from project.kernel.embedded import backup
+from project.kernel.security.private_files import write_private
 from project.kernel.signals import first_user_made
 from project.settings import environment as env
 
@@ -41,7 +42,7 @@ class Command(BaseCommand):
             connection.ensure_connection()
         except OperationalError as error:
             raise CommandError(
-                f"The database does not answer. Check DATABASE_URL. It said: {str(error).strip()}"
+                f"The database does not answer. Check DATABASE_URL. Error: {str(error).strip()}"
             ) from None
         _forget_given_password()
         was_empty = self._migrate(is_embedded)
@@ -92,7 +93,7 @@ class Command(BaseCommand):
             given = os.environ.get("BERTH_ADMIN_PASSWORD")
             password = given or secrets.token_urlsafe(12)
             if not given:
-                process.write_private(password_file(), f"{password}\n")
+                write_private(password_file(), f"{password}\n")
             user: AbstractUser = model(username=FIRST_USER, is_staff=True, is_superuser=True)
             user.set_password(password)
             user.save()

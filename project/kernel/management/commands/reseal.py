@@ -4,18 +4,17 @@ import time
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from project.kernel.db.guards import patient
 from project.kernel.discovery import discover
-from project.kernel.errors import BerthError
-from project.kernel.management.base import explain
+from project.kernel.management.base import BerthCommand
 from project.kernel.security import encryption
 
 SETTLED = 60.0  # seconds after which every process has read the changed file
 
 
-class Command(BaseCommand):
+class Command(BerthCommand):
     help = "Encrypts secrets, logs and files with the first of the sealing keys, while Berth runs."
     requires_system_checks = []
 
@@ -43,35 +42,32 @@ class Command(BaseCommand):
         if options["print_key"]:
             self.stdout.write(encryption.make_key())
             return
-        try:
-            if options["new_key"]:
-                self._add_key()
-                return
-            if options["drop_old"] and (
-                settings.BERTH_SEALING_KEYS
-                or time.time() - encryption.key_file().stat().st_mtime < SETTLED
-            ):
-                raise CommandError(
-                    "The keys are in BERTH_SEALING_KEYS: remove the old keys there, after this "
-                    "command has run without --drop-old. Keep them with your backups: older "
-                    "backups cannot be read without them."
-                    if settings.BERTH_SEALING_KEYS
-                    else (
-                        f"The key is too new: for {SETTLED:.0f} s after --new-key a process may "
-                        "still seal with the old key."
-                    )
+        if options["new_key"]:
+            self._add_key()
+            return
+        if options["drop_old"] and (
+            settings.BERTH_SEALING_KEYS
+            or time.time() - encryption.key_file().stat().st_mtime < SETTLED
+        ):
+            raise CommandError(
+                "The keys are in BERTH_SEALING_KEYS: remove the old keys there, after this "
+                "command has run without --drop-old. Keep them with your backups: older "
+                "backups cannot be read without them."
+                if settings.BERTH_SEALING_KEYS
+                else (
+                    f"The key is too new: for {SETTLED:.0f} s after --new-key a process may "
+                    "still seal with the old key."
                 )
-            self._reseal()
-            if options["drop_old"]:
-                dropped = encryption.drop_old_keys()
-                self.stdout.write("Only the first key is used from now on.")
-                if dropped:
-                    self.stdout.write(
-                        f"Older dumps need the dropped keys, which are in {dropped}. Delete that "
-                        "file with the last such dump."
-                    )
-        except BerthError as error:
-            raise CommandError(explain(error))
+            )
+        self._reseal()
+        if options["drop_old"]:
+            dropped = encryption.drop_old_keys()
+            self.stdout.write("Only the first key is used from now on.")
+            if dropped:
+                self.stdout.write(
+                    f"Older dumps need the dropped keys, which are in {dropped}. Delete that "
+                    "file with the last such dump."
+                )
 
     def _add_key(self) -> None:
         if settings.BERTH_SEALING_KEYS:

@@ -1,18 +1,16 @@
-"""`manage.py sample load|remove|drive`: three pools with live work, for trying Berth."""
+"""`manage.py sample load|remove|drive`: pools with live work, for trying Berth."""
 
 import os
 import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management import BaseCommand, CommandError
-
-from project.kernel.errors import BerthError
+from project.kernel.management.base import BerthCommand
 from project.sample.services import load_sample, remove_sample
 
 
-class Command(BaseCommand):
-    help = "Load three sample pools, drive their work, or remove all of the sample."
+class Command(BerthCommand):
+    help = "Load the sample pools, drive their work, or remove all of the sample."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("what", choices=["load", "remove", "drive"])
@@ -28,9 +26,5 @@ class Command(BaseCommand):
             command = [sys.executable, "-m", "project.sample.driver"]
             command += [options["url"]] if options["url"] else []
             os.execv(sys.executable, command)  # noqa: S606
-        try:
-            done = load_sample() if options["what"] == "load" else remove_sample()
-        except BerthError as error:
-            raise CommandError(f"{error.detail} {error.way_out}".strip()) from error
-        for line in done:
+        for line in load_sample() if options["what"] == "load" else remove_sample():
             self.stdout.write(line)

@@ -1,16 +1,21 @@
 """The allocator serves waiting claims in order when slots become free."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 from django.db import transaction
 
+from claims import claims_sql
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
+from claims.allocation.queues import allocator
 from claims.allocation.queues.allocator import BATCH, allocate
 from claims.allocation.requests.policy import STRICT_AFTER
 from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.update import prioritise_claim
 from claims.models import Claim, Shape
-from pools.models import Pool
 from slots.members.services import add_members, cordon_member, uncordon_member
 from slots.models import Slot
 from tests.claims.helpers import (
@@ -71,32 +76,68 @@ def test_seven_hundred_claims_are_served_as_far_as_slots_go() -> None:
     assert is_sound()
 
 
-def test_rows_read_by_a_step_depend_on_free_slots_not_on_waiting_claims() -> None:
-    """Rows read by the step, as the database counts them: 2,000 more that wait cost no more than
-    a few pages of them.
+def test_rows_read_by_a_step_depend_on_free_slots_and_a_batch_of_each_queue() -> None:
+    """Rows as the database counts them. Two queues share the free slots; the slots of a third queue
+    are held.
     """
-    make_pool()
-    first = ask()
-    create_claims([wish() for _ in range(20)])
-    few = rows_read(first)
-    second = again(Claim.objects.get(state="bound"))  # type: ignore[arg-type]
-    for _ in range(2):
-        create_claims([wish() for _ in range(1000)])
-    many = rows_read(second)
-    assert many < few + 400
+    make_pool("tf", slots=["any", "any"], members=10)
+    make_pool("taken")
+    holders = [ask("tf", kind="plan_and_apply") for _ in range(20)]
+    ask("taken")
+    read = {}
+    for waiting, more in ((20, 10), (2_020, 1_000)):
+        add_waiting(more)
+        serve()
+        # Otherwise plans could follow the counts of an earlier test.
+        sql("ANALYZE claims_claim, claims_shape, slots_slot")
+        for free in (1, 20):
+            read[free, waiting] = count_rows_read(holders[:free])
+    each_slot = (read[20, 20] - read[1, 20]) / 19
+    assert 1 <= each_slot < 20
+    assert read[20, 2_020] - read[1, 2_020] == read[20, 20] - read[1, 20]
+    assert read[1, 2_020] <= read[1, 20] + 2 * BATCH
 
 
-def rows_read(holder: ClaimView) -> int:
-    # Else plans may be made by what was counted a test ago, or before claims came.
-    sql("ANALYZE claims_claim, claims_shape, slots_slot")
-    serve()
-    let_go(holder)
-    with transaction.atomic():
+def add_waiting(count: int) -> None:
+    """Adds so many claims to each of three queues."""
+    for pool, kind in (("tf", "plan"), ("tf", "plan_and_apply"), ("taken", "")):
+        body = {"kind": kind} if kind else {}
+        create_claims([wish(pool, **body) for _ in range(count)])
+
+
+def count_rows_read(holders: list[ClaimView]) -> int:
+    """Rows that a step reads after these holders have released their slots."""
+    with released(holders):
         before = sql(READ)[0][0]
         step = allocate()
         read = int(sql(READ)[0][0] - before)
-    assert step.bound == 1
+    assert step.bound == len(holders)
     return read
+
+
+@contextmanager
+def released(holders: list[ClaimView]) -> Iterator[None]:
+    """The holders have released their slots; rolls back."""
+    with transaction.atomic():
+        for holder in holders:
+            let_go(holder)
+        yield
+        transaction.set_rollback(True)
+
+
+def test_rows_read_to_find_queues_do_not_depend_on_free_slots() -> None:
+    make_pool("tf", slots=["any", "plan"], members=20)
+    holders = [ask("tf", kind="plan") for _ in range(40)]
+    create_claims([wish("tf", kind=kind) for kind in ("plan", "plan_and_apply")])
+    sql("ANALYZE claims_claim, claims_shape, slots_slot")
+    read = []
+    for free in (holders[-1:], holders):
+        with released(free):
+            before = sql(READ)[0][0]
+            assert len(claims_sql.queues_with_work(stale=3600.0)) == 2
+            read.append(int(sql(READ)[0][0] - before))
+    assert read[0] < 20
+    assert read[1] <= read[0] + 1, "one free slot of each lane"
 
 
 READ = (
@@ -181,12 +222,14 @@ def test_a_claim_is_served_when_a_member_with_its_labels_is_added() -> None:
     assert places(again(gpu)) == [("g", "slot", 0)]
 
 
-def test_all_claims_of_a_queue_for_two_slots_are_served_in_one_step() -> None:
+def test_each_step_serves_the_first_claim_of_a_queue_for_two_slots() -> None:
     pool = make_pool(slots=2, members=[], most=3)
     claims = [ask(size=2) for _ in range(3)]
     add_members(pool_id=pool.pk, declared=["a", "b", "c"])
-    assert serve() == 3
-    assert states(*claims) == ["bound"] * 3
+    for served in (1, 2, 3):
+        assert allocate().bound == 1
+        assert states(*claims) == ["bound"] * served + ["waiting"] * (3 - served)
+    assert allocate().bound == 0
 
 
 def test_single_and_larger_claims_are_served_in_order_of_age() -> None:
@@ -225,7 +268,7 @@ def test_a_cordon_keeps_a_claim_waiting_and_an_uncordon_serves_it() -> None:
     assert serve() == 1
 
 
-def test_an_unchanged_wait_reason_is_not_written_again() -> None:
+def test_a_queue_without_a_free_slot_is_not_tried_again_at_once() -> None:
     make_pool()
     ask()
     create_claims([wish() for _ in range(50)])
@@ -235,10 +278,46 @@ def test_an_unchanged_wait_reason_is_not_written_again() -> None:
         {"code": "full", "passable": False},
         True,
     )
-    tried = shape.tried_at
+    before = let_time_pass()
     serve()
-    shape.refresh_from_db()
-    assert shape.tried_at == tried, "nothing new to say"
+    assert tried_at() == before
+
+
+def let_time_pass() -> list[Any]:
+    """The clock of the database stands still in a test that rolls back, so the last try is moved
+    into the past.
+    """
+    sql("UPDATE claims_shape SET tried_at = tried_at - interval '1 ms'")
+    return tried_at()
+
+
+def tried_at() -> list[Any]:
+    return sql("SELECT id, tried_at FROM claims_shape WHERE tried_at IS NOT NULL ORDER BY id")
+
+
+def test_an_unchanged_wait_reason_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue with a free slot is tried in each step; without SETTLED each step wrote its row."""
+    monkeypatch.setattr(allocator, "SETTLED", 3600.0)
+    make_pool(slots=2)
+    ask()
+    ask(size=2)
+    serve()
+    tried: list[int] = []
+    bind = allocator.bind_claim
+
+    def noted(claim: int, *given: Any, **more: Any) -> bool:
+        tried.append(claim)
+        return bind(claim, *given, **more)
+
+    monkeypatch.setattr(allocator, "bind_claim", noted)
+    code = "SELECT wait_reason->>'code' FROM claims_shape WHERE size = 2"
+    assert sql(code) == [("not_enough",)]
+    before = let_time_pass()
+    serve()
+    assert (len(tried), len(before), tried_at()) == (1, 1, before)
+    monkeypatch.setattr(allocator, "SETTLED", 0.0)
+    serve()
+    assert tried_at() != before, "once it has settled"
 
 
 def test_a_queue_tried_25_seconds_ago_is_tried_again() -> None:
@@ -256,10 +335,14 @@ def test_capacity_is_requested_once_for_repeated_failures() -> None:
     ask()
     for _ in range(3):
         ask()
-    first = Pool.objects.get().scale_requested_at
-    assert first is not None
+    requested = "SELECT scale_requested_at FROM pools_pool"
+    sql("UPDATE pools_pool SET scale_requested_at = scale_requested_at - interval '1 min'")
+    first = sql(requested)
+    assert first != [(None,)]
+    sql("UPDATE claims_shape SET tried_at = NULL")
+    ask()
     serve()
-    assert Pool.objects.get().scale_requested_at == first
+    assert sql(requested) == first
 
 
 @pytest.mark.usefixtures("committed_tables")

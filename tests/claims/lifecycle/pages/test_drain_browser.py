@@ -9,11 +9,12 @@ from django.contrib.auth.models import User
 from claims.allocation.selectors import view_claim
 from claims.lifecycle.chores import evict_overdue
 from slots.members.chores import finish_drains
+from tests.axe import find_faults
 from tests.claims.lifecycle.drain_helpers import find, sql
 from tests.claims.tasks.approvals.helpers import agents, applying, begin, planned, task
 from tests.dashboard.helpers import chief, person
 from tests.dashboard.screenshots import shoot_all
-from tests.dashboard.test_browser import LIVE, confirm, faults, open_live
+from tests.dashboard.test_browser import LIVE, confirm, open_live
 
 pytestmark = pytest.mark.browser
 
@@ -51,11 +52,11 @@ def test_a_drain_by_dialog_is_seen_live_by_others_and_undone(
     other.locator("#member-panel", has_text="kernel patch").wait_for()
     open_live(page, "/pools/tf/?member=tf-0")
     shoot_all(page, "members-draining", is_whole=False)
-    found = faults(page)
+    found = find_faults(page)
     open_live(page, f"/claims/{claims['waits'].id}/")
     page.locator("#decide", has_text="tf-0 drains").wait_for()
     shoot_all(page, "decide-draining", is_whole=False)
-    found += faults(page)
+    found += find_faults(page)
     open_live(page, "/pools/tf/?member=tf-0")
     page.get_by_role("link", name="Undrain…").click()
     confirm(page, "Undrain")
@@ -75,7 +76,7 @@ def test_a_forced_drain_requires_the_name_and_ends_the_claims_it_lists(
     dialog.wait_for()
     assert dialog.get_by_text("lost, workspace locked").is_visible()
     shoot_all(page, "force-dialog", is_whole=False)
-    found = faults(page)
+    found = find_faults(page)
     confirm(page, "Force drain", reason="it burns", typed="tf-0")
     page.locator(
         "table[aria-label='Draining members'] tr", has_text="still being cleaned"
@@ -90,10 +91,10 @@ def test_a_forced_drain_requires_the_name_and_ends_the_claims_it_lists(
     finish_drains()
     open_live(page, "/")
     shoot_all(page, "overview-hanging", is_whole=False)
-    assert found + faults(page) == []
+    assert found + find_faults(page) == []
     open_live(page, "/pools/tf/?member=tf-0")
     shoot_all(page, "members-past", is_whole=False)
-    assert faults(page) == []
+    assert find_faults(page) == []
 
 
 def test_draining_members_of_a_large_pool_are_listed_above_its_zones(
@@ -113,4 +114,4 @@ def test_draining_members_of_a_large_pool_are_listed_above_its_zones(
     ).is_visible()
     assert page.locator(LIVE).is_visible()
     shoot_all(page, "dense-draining", is_whole=False)
-    assert faults(page) == []
+    assert find_faults(page) == []

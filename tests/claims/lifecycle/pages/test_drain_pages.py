@@ -50,8 +50,8 @@ def test_the_drain_dialog_lists_each_claim_and_its_fate() -> None:
     waiting = planned(workspace="c")
     shown = text_of(browser_as("operator", pool).get(path_of("drain")))
     assert (
-        "1 plan runs, 1 apply runs and 1 plan waits for an approval: each may "
-        "finish until the deadline."
+        "1 plan runs, 1 apply runs and 1 plan waits for an approval. Each claim may "
+        "finish until the deadline and then loses its slots"
     ) in shown
     assert "plans again" in shown
     assert "lost, workspace locked" in shown
@@ -147,7 +147,15 @@ def test_the_undrain_dialog_ends_the_drain() -> None:
 @pytest.mark.parametrize("what", ["drain", "undrain", "force-drain"])
 def test_a_viewer_may_not_drain(what: str) -> None:
     pool = agents(members=1)
-    assert browser_as("viewer", pool).get(path_of(what)).status_code == 403
+    begin(task())
+    if what == "undrain":
+        drain()
+    browser, before = browser_as("viewer", pool), find()
+    given = {"reason": "x", "within": "1h", "end": "goes", "typed": "tf-0"}
+    assert browser.get(path_of(what)).status_code == 403
+    assert browser.post(path_of(what), given).status_code == 403
+    after = find()
+    assert (after.is_leaving, after.drain_until) == (before.is_leaving, before.drain_until)
 
 
 def test_the_pool_page_shows_the_progress_and_claims_of_a_drain() -> None:
@@ -177,7 +185,7 @@ def test_a_leaving_member_without_a_deadline_is_listed_as_draining() -> None:
     remove_member(member_id=member().pk, reason="sold")
     page = text_of(browser_as("operator", pool).get("/pools/tf/?member=tf-0"))
     assert "Draining 1" in page
-    assert "None: the drain ends with the last claim" in page
+    assert "No deadline; the drain ends when the last claim ends" in page
 
 
 def test_an_approver_sees_the_drain_before_the_decision() -> None:

@@ -46,8 +46,8 @@ def fresh_ears() -> None:
     are not taken for those of this one.
     """
     work_order._specs.clear()
-    heartbeat_buffer.take()
-    heartbeat_buffer._heard.clear()
+    heartbeat_buffer.take_due()
+    heartbeat_buffer._collected.clear()
     heartbeat_buffer._written_at = 0.0
 
 

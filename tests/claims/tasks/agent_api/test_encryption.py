@@ -1,14 +1,17 @@
 """Encryption at rest of values and files, key rotation, and missing keys."""
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.base import ContentFile
 
 from claims.tasks.files import sealed_files
 from project.kernel.errors import NotFound
 from project.kernel.security import encryption
+from project.kernel.security.private_files import create_private
 
 SECRET = b"a password that nobody else may read " * 3
 
@@ -110,12 +113,11 @@ def test_a_sealed_file_is_saved_read_and_deleted(size: int, tmp_path: Path) -> N
 
 def test_missing_or_reordered_pieces_of_a_file_are_refused() -> None:
     sealed = b"".join(sealed_files.iterate_sealed(b"a" * (2 * sealed_files.FRAME + 5)))
-    first, second, third = sealed_files.split_pieces(sealed)
-    put = [sealed_files.LENGTH.pack(len(p)) + p for p in (first, second, third)]
-    assert sealed_files.unseal_pieces(b"".join(put))
+    pieces = list(sealed_files.split_pieces(ContentFile(sealed)))
+    assert b"".join(sealed_files.unseal_pieces(pieces)) == b"a" * (2 * sealed_files.FRAME + 5)
     for wrong in ([0, 1], [1, 0, 2], [0, 2], []):
         with pytest.raises(NotFound):
-            sealed_files.unseal_pieces(b"".join(put[i] for i in wrong))
+            list(sealed_files.unseal_pieces(pieces[i] for i in wrong))
 
 
 def no_rename(old: str, new: str) -> bool:
@@ -132,3 +134,15 @@ def test_a_sealed_file_is_resealed_once_with_a_new_key(settings: Any) -> None:
     )
     settings.BERTH_SEALING_KEYS = [new]
     assert sealed_files.read_file(name) == SECRET
+
+
+def test_no_copy_of_a_key_remains_where_files_cannot_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(old: Path, new: Path) -> None:
+        raise PermissionError("no links on this file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(PermissionError):
+        create_private(tmp_path / "keys" / "sealing-key", "a key")
+    assert list((tmp_path / "keys").iterdir()) == []

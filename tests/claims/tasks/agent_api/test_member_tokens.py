@@ -10,7 +10,7 @@ from pools.models import Member
 from project.kernel.actor import acting_as
 from project.kernel.models import Event
 from project.kernel.security.client_address import network_of, read_networks
-from slots.members import tokens
+from slots.members import members_sql, tokens
 from slots.members.tokens import (
     BadMemberToken,
     identify_member,
@@ -46,12 +46,24 @@ def test_a_member_token_identifies_its_member_and_is_not_stored(member: Member) 
         assert not any(secret[-40:] in row[0] for row in cursor.fetchall())
 
 
-def test_identifying_a_member_makes_no_django_query(
-    member: Member, django_assert_num_queries: Any
+def test_identifying_a_member_takes_one_named_statement_and_no_django_query(
+    member: Member, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = issue_token(member_id=member.pk)
-    with django_assert_num_queries(0):  # Django's own count: named statements go past it
+    called: list[str] = []
+    text = members_sql.statements.text
+
+    def noted(name: str, n: int | None = None) -> str:
+        called.append(name)
+        return text(name, n)
+
+    monkeypatch.setattr(members_sql.statements, "text", noted)
+    with django_assert_num_queries(0):  # Django does not count named statements
         identify_member(secret)
+        assert called == ["identity", "mark_token_used"], "the first use is recorded once"
+        called.clear()
+        identify_member(secret)
+    assert called == ["identity"]
 
 
 def test_the_previous_member_token_is_valid_for_an_hour(member: Member) -> None:
@@ -132,7 +144,7 @@ def test_a_refusal_is_recorded_once_for_each_address(
 @pytest.fixture
 def strict_about_strangers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.BERTH_STRANGERS_PER_MINUTE = 3
-    monkeypatch.setattr(rate_limit, "_anonymous", None)
+    rate_limit._of_strangers.cache_clear()
     monkeypatch.setattr(rate_limit, "_unknown", rate_limit.UnknownTokens())
 
 

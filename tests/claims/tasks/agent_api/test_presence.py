@@ -7,6 +7,7 @@ from django.db import connection
 
 from claims.lifecycle.cancel import cancel_claim
 from claims.models import Run, Task
+from claims.tasks.agent_api import schemas
 from claims.tasks.runs.orders import HeartbeatBuffer, read_orders
 from pools.access import rate_limit
 from pools.models import Heartbeat, Member, Pool
@@ -128,15 +129,15 @@ def test_a_poll_makes_an_offline_member_ready(agent: Agent, pool: Pool) -> None:
 
 def test_heartbeats_heard_together_are_written_together(db: None) -> None:
     members = list(make_agents("many", ("a", "b", "c")).members.all())
-    ears = HeartbeatBuffer()
+    buffer = HeartbeatBuffer()
     for member in members:
-        ears.hear(member.pk, 1)
+        buffer.record(member.pk, 1)
     assert Heartbeat.objects.count() == 1, "the first at once"
-    ears._written_at = 0.0
-    ears.hear(members[0].pk, 1)
+    buffer._written_at = 0.0
+    buffer.record(members[0].pk, 1)
     assert Heartbeat.objects.count() == 3
-    ears._written_at = 0.0
-    ears.hear(members[0].pk, 99)
+    buffer._written_at = 0.0
+    buffer.record(members[0].pk, 99)
     assert Heartbeat.objects.get(member=members[0]).incarnation == 1, (
         "an old one, or one to come, is not heard"
     )
@@ -229,7 +230,8 @@ def test_goodbye_takes_the_member_offline_at_once(agent: Agent, pool: Pool) -> N
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("POST", "hello/", {}), ("POST", "hello/", {"boot": 5}),
+        ("POST", "hello/", {}), ("POST", "hello/", {"boot": 5}), ("POST", "hello/", {"boot": ""}),
+        ("POST", "tasks/1/1/started/", {"boot": " "}),
         ("POST", "hello/", {"boot": "b", "runs": 5}),
         ("POST", "hello/", {"boot": "b", "runs": [{"claim": 1}]}),
         ("POST", "hello/", {"boot": "b", "odd": 1}), ("POST", "hello/", []),
@@ -269,8 +271,8 @@ def test_an_agent_over_its_rate_limit_is_refused_without_a_query(
     agent: Agent, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BERTH_REQUESTS_PER_MINUTE, settings.BERTH_STRANGERS_PER_MINUTE = 3, 2
-    monkeypatch.setattr(rate_limit, "_buckets", None)
-    monkeypatch.setattr(rate_limit, "_anonymous", None)
+    rate_limit._of_callers.cache_clear()
+    rate_limit._of_strangers.cache_clear()
     other = agent_of(make_agents("other").members.get())
     assert [agent.get("orders/").status for _ in range(5)] == [200, 200, 200, 429, 429]
     assert other.get("orders/").status == 200, "the others do not notice"
@@ -292,3 +294,8 @@ def test_a_call_of_a_gone_member_is_refused_and_recorded(agent: Agent) -> None:
     Member.objects.filter(pk=agent.member.pk).update(state="gone")
     assert agent.get("orders/").status == 401
     assert Event.objects.filter(verb="refused_agent", member_id=agent.member.pk).exists()
+
+
+def test_the_schema_shows_that_the_text_of_a_start_is_not_empty() -> None:
+    for body in (schemas.HELLO, schemas.STARTED):
+        assert body.schema()["properties"]["boot"]["minLength"] == 1

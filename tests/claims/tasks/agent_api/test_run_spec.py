@@ -1,11 +1,12 @@
 """The `run` of a claim is read as a whole; bad git URLs and paths are refused."""
 
+import re
 from typing import Any
 
 import pytest
 
 from claims.tasks.git_urls import host_of, is_git_url, is_host_allowed
-from claims.tasks.run_spec import RunRequest, read_run
+from claims.tasks.run_spec import RUN_SCHEMA, RunRequest, read_run
 from claims.tasks.source_paths import why_not_path
 from pools.config.parsing import Faults
 
@@ -230,3 +231,20 @@ def test_git_hosts_are_allowed_by_name_port_and_wildcard() -> None:
 )
 def test_unsafe_paths_are_refused(path: str) -> None:
     assert why_not_path(path)
+
+
+@pytest.mark.parametrize(
+    ("ref", "is_valid"),
+    [
+        ("main", True), ("release/v1.2", True), ("a.locked", True), ("x" * 200, True),
+        ("x" * 201, False), ("a..b", False), ("a/", False), ("a.lock", False), ("-x", False),
+        ("a\n", False),
+    ],
+)  # fmt: skip
+def test_a_git_ref_is_accepted_in_the_form_that_its_schema_shows(ref: str, is_valid: bool) -> None:
+    schema = RUN_SCHEMA["properties"]["source"]["properties"]["git"]["properties"]["ref"]
+    is_shown = len(ref) <= schema["maxLength"] and bool(re.search(schema["pattern"], ref))
+    _, faults = read({**GOOD, "source": {"git": {"url": "https://h/x", "ref": ref}}})
+    assert (not faults) is is_valid
+    assert is_shown is is_valid or ref.endswith("\n")  # `$` of Python ends before a line feed
+    assert "(?<" not in schema["pattern"], "a lookbehind, which other languages do not know"

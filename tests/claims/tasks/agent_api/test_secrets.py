@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from pools.models import Pool, Secret
-from pools.secrets.services import LONGEST, read_secrets, set_secret
+from pools.secrets.services import MAX_SECRET_LENGTH, read_secrets, set_secret
 from project.kernel.errors import Invalid
 from project.kernel.security import encryption
 from tests.api.conftest import Callers
@@ -63,7 +63,7 @@ def test_only_admins_manage_secrets(role: str, pool: Pool, caller: Callers) -> N
     assert who.get(f"pools/{pool.name}/secrets/").status == 403
 
 
-@pytest.mark.parametrize("value", ["", "x" * (LONGEST + 1), "nul\x00", None, [VALUE]])
+@pytest.mark.parametrize("value", ["", "x" * (MAX_SECRET_LENGTH + 1), "nul\x00", None, [VALUE]])
 def test_an_invalid_secret_value_is_refused_without_being_repeated(
     value: Any, pool: Pool, caller: Callers
 ) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from jsonschema import Draft202012Validator
 
 from claims.lifecycle.cancel import force_release
 from claims.models import Claim, LogChunk, Plan, Run
+from claims.tasks.agent_api.schemas import INTERRUPTED
 from claims.tasks.approvals.services import approve_plan
 from claims.tasks.files.sealed_files import read_file
 from claims.tasks.logs.logs import list_runs
@@ -302,7 +304,7 @@ def test_a_failed_result_ends_the_claim_and_frees_its_slot(
     }
     run = Run.objects.get(claim_id=claim.id)
     assert (run.outcome, run.code, run.exit_code) == ("failed", "command_not_found", 127)
-    assert [told.as_dict()["way_out"].split(",")[0] for told in list_runs(claim.id)] == [
+    assert [told["way_out"].split(",")[0] for told in list_runs(claim.id)] == [
         "Use a program that the agents have"
     ]
     assert set(Slot.objects.values_list("state", flat=True)) == {"idle"}
@@ -370,6 +372,15 @@ def test_an_interrupt_is_stored_with_its_run_and_recorded_once(agent: Agent, cla
     assert [
         event.reason for event in Event.objects.filter(verb="interrupt", claim_id=claim.id)
     ] == ["it is too late"]
+
+
+def test_a_long_operation_fits_the_schema_and_is_cut(agent: Agent, claim: Any) -> None:
+    told = {"why": "a test", "wait_s": 60, "waits_for": ["long" * 100]}
+    Draft202012Validator(INTERRUPTED.schema()).validate(told)
+    agent.post(f"{task_of(claim)}started/", {})
+    assert agent.post(f"{task_of(claim)}interrupted/", told).status == 200
+    kept = Run.objects.get(claim_id=claim.id).facts["interrupt"]
+    assert kept["waits_for"] == ["long" * 75]
 
 
 @pytest.mark.parametrize(

@@ -269,10 +269,11 @@ def test_old_tokens_are_listed_in_time(pool: Pool, member: Member) -> None:
     assert list_old_tokens() == []
     age(4 * DAY)
     assert [
-        (old.name, old.pool, old.is_ours, 5 * DAY < old.left < 7 * DAY) for old in list_old_tokens()
+        (old.name, old.pool, old.is_ours, 5 * DAY < old.remaining < 7 * DAY)
+        for old in list_old_tokens()
     ] == [("a", "far", False, True)]
     age(6 * DAY + 1800)
-    assert [old.left < 0 for old in list_old_tokens()] == [True], (
+    assert [old.remaining < 0 for old in list_old_tokens()] == [True], (
         "of ours nobody has to hear, unless it does not work"
     )
     age(3600)

@@ -14,7 +14,13 @@ from claims.tasks.approvals.lost_apply import resolve_lost_apply
 from claims.tasks.files.sealed_files import list_names, list_shelves
 from claims.tasks.runs.services import lose_runs
 from claims.tasks.states.selectors import list_rescued
-from claims.tasks.states.services import discard_state, read_state, store_state, sync_rescued
+from claims.tasks.states.services import (
+    ReportedState,
+    discard_state,
+    read_state,
+    store_state,
+    sync_rescued,
+)
 from pools.models import Member, Pool
 from project.kernel.errors import NotFound
 from project.kernel.security import encryption
@@ -162,7 +168,7 @@ def test_a_killed_agent_reports_its_state_before_its_slot_is_free() -> None:
     sync_rescued(
         member=member,
         boot="boot-2",
-        reported=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
+        reported=[ReportedState(claim.id, claim.generation, 5)],
     )
     assert states() == {"held": 1}
     assert lose_runs(member, "boot-2", []) == 1
@@ -185,7 +191,7 @@ def test_a_state_reported_by_another_member_is_not_recorded() -> None:
     sync_rescued(
         member=other,
         boot="b",
-        reported=[{"claim": claim.id, "generation": claim.generation, "size": 5}],
+        reported=[ReportedState(claim.id, claim.generation, 5)],
     )
     assert not RescuedState.objects.exists()
     assert (
@@ -262,7 +268,7 @@ def remove_beside_a_hello(monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     claim, member = only_on_its_agent()
     UnsavedState.objects.all().delete()
     RescuedState.objects.all().delete()
-    told = [{"claim": claim.id, "generation": claim.generation, "size": 5}]
+    told = [ReportedState(claim.id, claim.generation, 5)]
     gate = Gate().after(monkeypatch, "claims.tasks.states.services.record_rescued")
     agent = gate.stops(lambda: sync_rescued(member=member, boot="boot-2", reported=told))
     person = Actor(lambda: remove_member(member_id=member.pk, reason="too many")).begin()

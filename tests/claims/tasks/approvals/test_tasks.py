@@ -7,7 +7,7 @@ import pytest
 from claims.lifecycle.cancel import cancel_claim
 from claims.lifecycle.chores import check_due_claims, lose_claims
 from claims.lifecycle.release import release_claim, release_claims
-from claims.tasks.runs.services import confirm_stopped, lose_runs, start_run
+from claims.tasks.runs.services import ReportedRun, confirm_stopped, lose_runs, start_run
 from project.kernel.errors import Conflict, StaleGeneration
 from slots.members.liveness import lose_member
 from slots.models import Slot
@@ -228,12 +228,9 @@ def test_a_run_unknown_to_a_restarted_agent_is_lost() -> None:
     agents()
     claim = begin(task())
     assert lose_runs(member(), BOOT, []) == 0, "the same start of the agent: it is at work"
-    told = [
-        {"claim": claim.id, "generation": claim.generation, "step": "plan", "status": "running"}
-    ]
-    assert lose_runs(member(), "another", told) == 0
-    told[0]["status"] = "finished"
-    assert lose_runs(member(), "another", told) == 0
+    for status in ("running", "finished"):
+        told = [ReportedRun(claim.id, claim.generation, status)]
+        assert lose_runs(member(), "another", told) == 0
     assert lose_runs(member(), "another", []) == 1
     assert (again(claim).state, run_of(claim).outcome) == ("blocked", "lost")
     assert lose_runs(member(), "another", []) == 0
@@ -245,7 +242,7 @@ def test_a_run_unknown_to_a_restarted_agent_is_lost() -> None:
 def test_an_agent_cannot_lose_runs_of_another_member() -> None:
     agents()
     claim = begin(task())
-    told = [{"claim": claim.id, "generation": claim.generation, "step": "plan", "status": "lost"}]
+    told = [ReportedRun(claim.id, claim.generation, "lost")]
     assert lose_runs(member("tf-1"), "another", told) == 0
     assert again(claim).state == "bound"
 
@@ -256,14 +253,7 @@ def test_an_apply_that_never_ran_goes_first_with_its_approval() -> None:
     """
     agents()
     claim = applying()
-    told = [
-        {
-            "claim": claim.id,
-            "generation": claim.generation,
-            "step": "apply",
-            "status": "not_started",
-        }
-    ]
+    told = [ReportedRun(claim.id, claim.generation, "not_started")]
     assert lose_runs(member_of(claim), "another", told) == 1
     now = row(claim)
     assert (now.state, now.step, now.rank, now.approved_plan_id) == (

@@ -221,7 +221,7 @@ def test_a_state_is_discarded_only_by_choice_and_approvers_are_told() -> None:
     assert "This run discards the state." in get(client, f"/claims/{claim.id}/")
     assert "This run discards the state." in get(client, "/approvals/")
     plan = view_plan(claim.id)
-    assert plan is not None and plan.as_dict()["discards_state"] is True
+    assert plan is not None and plan.discards_state
 
 
 def test_a_plan_that_keeps_its_state_does_not_mention_it() -> None:

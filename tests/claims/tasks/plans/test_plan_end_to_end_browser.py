@@ -58,6 +58,7 @@ def approve_in(window: Any, workspace: str, *, has_read: bool = False) -> None:
     """As somebody who comes by the inbox."""
     open_live(window, "/approvals/")
     window.locator(".inbox").get_by_role("link", name=workspace).click()
+    window.locator("h1", has_text=workspace).wait_for()  # the page before is live, too
     window.locator(LIVE).wait_for()
     if has_read:
         window.locator("#decide [name=read]").check()

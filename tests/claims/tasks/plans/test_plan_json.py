@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from claims.tasks.plans import value_diff
 from claims.tasks.plans.plan_changes import (
+    Counts,
     NotAPlan,
     count_changes,
     groups_of,
@@ -23,7 +24,7 @@ from claims.tasks.plans.plan_changes import (
 )
 from claims.tasks.plans.value_diff import (
     DEEPEST,
-    LONGEST_LINE,
+    MAX_LINE_LENGTH,
     MOST_CHARACTERS,
     MOST_LINES,
     MOST_STEPS,
@@ -288,7 +289,7 @@ def test_outputs_and_drift_are_listed_apart_from_the_changes() -> None:
             output_changes=outputs,
         )
     )
-    assert tree.counts.is_empty
+    assert tree.counts == Counts()
     assert [[line.shown for line in lines_of(c)] for c in tree.outputs] == [
         ['~   value = "a" -> "b"'],
         ["+   value = (sensitive)"],
@@ -338,7 +339,7 @@ def test_the_text_of_one_resource_is_limited_in_total() -> None:
     """Also where each of its values is within its own limits."""
     many = {f"key-{n}-{'k' * 2000}": "v" * 290 for n in range(300)}
     lines = diff_values(dict.fromkeys(many, ""), many)
-    assert sum(len(line.text) for line in lines) < MOST_CHARACTERS + 2 * LONGEST_LINE
+    assert sum(len(line.text) for line in lines) < MOST_CHARACTERS + 2 * MAX_LINE_LENGTH
     assert "more lines, in the raw plan" in lines[-1].text
 
 

@@ -3,4 +3,4 @@
 from pools.providers.agents.provider import AgentsProvider
 from tests.pools.providers.harness import Harness
 
-HARNESSES = {"agents": Harness(AgentsProvider, can_fail=False, cleans=False)}
+HARNESSES = {"agents": Harness(AgentsProvider, failures=(), cleans=False)}

@@ -13,8 +13,8 @@ from tests.end_to_end.stack import Stack
 from tests.kubernetes_cluster.clusters import KubeWorld
 from tests.kubernetes_cluster.kubelet import Kubelet
 from tests.kubernetes_cluster.namespace import Space
+from tests.waiting import PATIENCE
 
-WITHIN = 60.0
 POOL = """
 kind: Pool
 name: {name}
@@ -40,6 +40,7 @@ class Standing:
         *,
         pools: tuple[str, ...] = ("lab",),
         grace: str = "90s",
+        apart: bool = False,
     ) -> None:
         self.world, self.target = world, target / world.name
         self.target.mkdir(mode=0o777)
@@ -50,7 +51,8 @@ class Standing:
         port = free_port()
         environment = {
             "BERTH_KUBECONFIG": str(world.kubeconfig),
-            "BERTH_APART": "1",
+            "BERTH_APART": "1" if apart else "0",
+            "BERTH_SPARE": "0",
             "BERTH_AGENT_URL": f"http://127.0.0.1:{port}",
         }
         self.stack = Stack(folder / "state", port, **environment).start(180)
@@ -99,18 +101,22 @@ class Standing:
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self.stack.execute(query)
 
-    def wait_rows(self, query: str, wanted: Any, within: float = WITHIN) -> None:
-        self.stack.wait_rows(query, lambda rows: rows == wanted, within, self.tell)
+    def wait_rows(
+        self, query: str, wanted: Any, patience: float = PATIENCE, *, within: float | None = None
+    ) -> None:
+        self.stack.wait_rows(query, lambda rows: rows == wanted, patience, self.tell, within=within)
 
-    def wait_ended(self, claims: list[int], within: float = WITHIN) -> None:
+    def wait_ended(
+        self, claims: list[int], patience: float = PATIENCE, *, within: float | None = None
+    ) -> None:
         query = (
             f"select count(*) from claims_claim where id = any(array{claims}) and state = 'ended'"
         )
-        self.wait_rows(query, [(len(claims),)], within)
+        self.wait_rows(query, [(len(claims),)], patience, within=within)
 
-    def wait_empty(self, within: float = WITHIN) -> None:
+    def wait_empty(self, patience: float = PATIENCE) -> None:
         """Nobody is left, in the rows and outside."""
-        self.wait_rows("select count(*) from pools_member where state <> 'gone'", [(0,)], within)
+        self.wait_rows("select count(*) from pools_member where state <> 'gone'", [(0,)], patience)
         assert self.space.names() == self.space.names("secrets") == []
         self.space.until(lambda: not self.kubelet.running)
 

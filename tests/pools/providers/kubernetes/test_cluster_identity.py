@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from pools.lifecycle.provider_errors import find_trouble
+from pools.lifecycle.provider_errors import find_error
 from pools.lifecycle.selectors import config_of
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
@@ -159,7 +159,7 @@ def test_pool_reports_another_place_until_confirmed_or_led_back(
     pool.refresh_from_db()
     assert (member.state, member.lost_at, member.down_at) == ("ready", None, None)
     assert "leads to another place" in pool.provider_error
-    assert find_trouble(pool) is not None
+    assert find_error(pool) is not None
     monkeypatch.setenv("BERTH_KUBECONFIG", str(bench.space.world.kubeconfig))
     look_again(watcher)
     pool.refresh_from_db()

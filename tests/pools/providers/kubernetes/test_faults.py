@@ -112,7 +112,7 @@ class Counting:
 
 @pytest.fixture
 def standing(best_kube: KubeWorld, target: Path, tmp_path: Path) -> Iterator[Standing]:
-    standing = Standing(best_kube, tmp_path, target, pools=POOLS)
+    standing = Standing(best_kube, tmp_path, target, pools=POOLS, apart=True)
     yield standing
     standing.close()
 
@@ -120,10 +120,10 @@ def standing(best_kube: KubeWorld, target: Path, tmp_path: Path) -> Iterator[Sta
 def test_cluster_faults_cause_no_surplus_leftover_or_deleted_busy_pod(
     standing: Standing, request: pytest.FixtureRequest
 ) -> None:
-    rounds = request.config.getoption("--fault-rounds")
     seed = request.config.getoption("--fault-seed") or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}, on the {standing.world.name} server")
     faults = Faults(standing, random.Random(seed))
+    rounds = request.config.getoption("--fault-rounds") or len(faults.kinds)
     claims: list[int] = []
     slowest = 0.0
     with Counting(standing) as counting:

@@ -13,7 +13,7 @@ from pools.providers.kubernetes import pod_watch
 from pools.providers.kubernetes.pod_watch import PodFollower
 from tests.kubernetes_cluster.plugin import WORLDS
 from tests.pools.providers.kubernetes.test_provider import Bench
-from tests.waiting import load
+from tests.waiting import load, slack
 
 PATIENCE = 20.0
 
@@ -30,13 +30,11 @@ class Ear:
         self.told: queue.Queue[int | None] = queue.Queue()
         self.follower = PodFollower(bench.good_options, "berth", self.told.put)
 
-    def hear(self, *wanted: int | None) -> float:
-        """Until one of these is told; how long it took."""
-        start = time.monotonic()
-        end = start + PATIENCE * load()
+    def hear(self, *wanted: int | None) -> None:
+        """Until one of these is told."""
+        end = time.monotonic() + PATIENCE * load()
         while self.told.get(timeout=max(0.1, end - time.monotonic())) not in wanted:
             pass
-        return time.monotonic() - start
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def ear(bench: Bench) -> Iterator[Ear]:
     start = time.monotonic()
     ear.follower.stop()
     assert not ear.follower._thread.is_alive()
-    assert time.monotonic() - start < pod_watch.ENDS_WITHIN * load()
+    assert time.monotonic() - start < pod_watch.ENDS_WITHIN * slack()
 
 
 def test_created_changed_and_deleted_pods_are_reported(bench: Bench, ear: Ear) -> None:
@@ -57,8 +55,7 @@ def test_created_changed_and_deleted_pods_are_reported(bench: Bench, ear: Ear) -
     bench.space.run(name)
     ear.hear(7)
     bench.space.delete(name, grace=0)
-    took = ear.hear(7)
-    assert took < 1.0 * load()
+    ear.hear(7)
 
 
 def test_foreign_pods_are_not_reported(bench: Bench, ear: Ear) -> None:

@@ -10,8 +10,10 @@ from pools.lifecycle.services import update_pool
 from pools.models import Member, Pool
 from pools.providers.kubernetes import reconcile
 from project.kernel.outbox.operations import ConflictError, perform_due
+from slots.doctor.checks import find_differences_outside
 from slots.members.chores import finish_deleting_pool
 from slots.members.provider_status import forget_member
+from slots.sync.strays import read_strays
 from slots.sync.watcher import Watcher
 from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.pools.providers.kubernetes.test_watching import look, look_again, ready
@@ -52,7 +54,7 @@ def test_pool_of_declared_pods_may_change_its_member_list(
     """What a pod is called outside is not said by the configuration, and is no change of it."""
     pool, member = ready(bench, watcher)
     update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": ["a", "b"]}})
-    assert [m.name for m in Member.objects.filter(pool=pool)] == ["a", "b"]
+    assert [m.name for m in Member.objects.filter(pool=pool).order_by("name")] == ["a", "b"]
     assert Member.objects.get(pk=member.pk).external_id == member.external_id != ""
 
 
@@ -81,9 +83,38 @@ def test_pod_of_an_unknown_member_is_left_alone(bench: KubeHarness, watcher: Wat
     for name, labels in (("unknown", unknown), ("forgotten", forgotten)):
         bench.space.create_pod(name, labels=labels, node="n1")
         bench.space.run(name)
+    found = {each.subject: each for each in find_differences_outside()}
+    assert set(found) == {"pod unknown of pool lab", "pod forgotten of pool lab"}
+    assert found["pod unknown of pool lab"].fix is None, "a newer copy of the rows may know it"
     look_again(watcher)
     bench.space.until(lambda: is_going(bench, "forgotten"))
     assert not is_going(bench, "unknown")
+    pool.refresh_from_db()
+    assert [stray.name for stray in read_strays(pool)] == ["pod forgotten", "pod unknown"]
+    bench.space.delete("unknown", grace=0)
+    bench.space.delete("forgotten", grace=0)
+    look_again(watcher)
+    pool.refresh_from_db()
+    assert pool.strays == [] == list(find_differences_outside())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pod_of_a_gone_member_is_found_and_removed_by_the_doctor(
+    bench: KubeHarness, watcher: Watcher
+) -> None:
+    pool, member = ready(bench, watcher)
+    mine = bench.space.pod(member.external_id.partition("/")[0])["metadata"]["labels"]
+    labels = {**mine, "berth.dev/member": str(gone_member(pool))}
+    bench.space.create_pod("forgotten", labels=labels, node="n1")
+    bench.space.run("forgotten")
+    (found,) = find_differences_outside()
+    assert (found.subject, found.detail) == (
+        "pod forgotten of pool lab",
+        "exists outside, and its member is gone",
+    )
+    assert found.fix is not None
+    found.fix()
+    assert is_going(bench, "forgotten")
 
 
 def gone_member(pool: Pool) -> int:
@@ -100,10 +131,10 @@ def test_pod_known_by_uid_is_no_stray_whatever_its_member_label(bench: KubeHarne
     name = member.external_id.partition("/")[0]
     bench.space.patch("pods", name, {"metadata": {"labels": {"berth.dev/member": "99"}}})
     pool = bench.pool(member)
-    assert bench.provider().look(pool).strays == frozenset()
+    assert bench.provider().look(pool).strays == {}
     bench.provider().remove_strays(pool, [99])
     assert not is_going(bench, name)
-    assert bench.provider().look(bench.pool()).strays == {99}, (
+    assert bench.provider().look(bench.pool()).strays == {99: f"pod {name}"}, (
         "nobody knows it by its uid: then its label counts"
     )
 

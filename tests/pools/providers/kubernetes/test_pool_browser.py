@@ -2,7 +2,7 @@
 provider errors on the page.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +13,10 @@ from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from project.kernel.outbox.operations import Misconfigured
 from slots.members.provider_status import clear_provider_error, record_provider_error
+from tests.axe import find_faults
 from tests.dashboard.helpers import chief
 from tests.dashboard.screenshots import shoot_all
-from tests.dashboard.test_browser import faults, open_live
+from tests.dashboard.test_browser import open_live
 from tests.pools.providers.kubernetes.harness import KubeHarness
 
 pytestmark = pytest.mark.browser
@@ -23,19 +24,9 @@ pytestmark = pytest.mark.browser
 SignIn = Callable[[Any, User], None]
 
 
-@pytest.fixture
-def window(browser: Any, site: str) -> Iterator[Any]:
-    """One that may complain: a refusal is no page that a browser is content with."""
-    context = browser.new_context(
-        base_url=site, viewport={"width": 1440, "height": 900}, locale="en-US"
-    )
-    yield context.new_page()
-    context.close()
-
-
-def test_form_shows_pod_fields_and_a_refusal_at_its_field(window: Any, sign_in: SignIn) -> None:
+def test_form_shows_pod_fields_and_a_refusal_at_its_field(other: Any, sign_in: SignIn) -> None:
     """The web process has no kubeconfig, so no context is known there."""
-    page = window
+    page = other
     sign_in(page, chief())
     page.goto("/pools/new/")
     image = page.locator("[name='provider.kubernetes.template.image']")
@@ -51,7 +42,7 @@ def test_form_shows_pod_fields_and_a_refusal_at_its_field(window: Any, sign_in: 
     page.get_by_text("There is no kubeconfig at").first.wait_for()
     assert page.locator("[name='provider.kubernetes.context'][aria-invalid=true]").count() == 1
     assert image.input_value() == "registry.example/agent:1"
-    assert faults(page) == []
+    assert find_faults(page) == []
     shoot_all(page, "refused")
     assert not Pool.objects.exists()
 
@@ -79,7 +70,7 @@ def test_provider_error_is_shown_on_the_pool_page_until_fixed(
         ),
     )
     page.get_by_text("Make the namespace, with its role").wait_for()
-    assert faults(page) == []
+    assert find_faults(page) == []
     shoot_all(page, "trouble")
     pool.refresh_from_db()
     clear_provider_error(pool)

@@ -105,7 +105,7 @@ class Fleet:
             self.space.until(self.is_quiet)
         observe_pool(self.pool)
         running = Member.objects.filter(state="creating", external_id__in=self.list_running())
-        assert {member.outside for member in running} <= {"its agent has not come yet"}
+        assert {member.outside for member in running} <= {"its agent has not connected yet"}
         for member in Member.objects.exclude(state="gone"):
             apply_condition(member.pk)
         for member in Member.objects.filter(state="creating", external_id__in=self.list_running()):
@@ -226,7 +226,7 @@ NEVER = {
     "no node takes it": "it waits for a node",
     "it ends at once": "ended with 3: its token was refused",
     "it is not admitted": "The cluster does not admit the pod",
-    "its agent does not come": "its agent has not come yet",
+    "its agent does not come": "its agent has not connected yet",
 }
 
 

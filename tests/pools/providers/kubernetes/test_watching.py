@@ -13,7 +13,7 @@ from django.db import connection
 
 from claims.scaling.scaler import scale_pools
 from pools.lifecycle.preflight import check_outside
-from pools.lifecycle.provider_errors import find_trouble
+from pools.lifecycle.provider_errors import find_error
 from pools.lifecycle.selectors import config_of
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
@@ -30,7 +30,7 @@ from slots.sync.watcher import Watcher
 from tests.kubernetes_cluster.namespace import Space
 from tests.pools.providers.kubernetes.harness import KubeHarness
 from tests.slots.helpers import hold, is_consistent, open_slots
-from tests.waiting import load, wait_until
+from tests.waiting import load, slack, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WITHIN = 20.0
@@ -162,9 +162,9 @@ def test_reason_why_a_pod_waits_is_reported(bench: KubeHarness, watcher: Watcher
     look(watcher)
     member.refresh_from_db()
     assert member.outside == "Unschedulable: 0/3 nodes are available"
-    assert find_trouble(pool) is None, "it may come in a moment"
+    assert find_error(pool) is None, "it may come in a moment"
     Member.objects.update(state_at=member.state_at.replace(year=2020))
-    trouble = find_trouble(pool)
+    trouble = find_error(pool)
     assert trouble is not None
     assert (trouble.code, trouble.detail, trouble.members) == ("waiting", member.outside, 1)
 
@@ -266,7 +266,7 @@ def test_unreachable_cluster_is_logged_once_loses_no_member_and_recovers(
     pool.refresh_from_db()
     assert pool.provider_error_code == "unavailable"
     first = pool.provider_error_since
-    trouble = find_trouble(pool)
+    trouble = find_error(pool)
     assert trouble is not None
     assert (trouble.since, "not reachable" in trouble.detail, trouble.members) == (first, True, 0)
     member.refresh_from_db()
@@ -278,7 +278,7 @@ def test_unreachable_cluster_is_logged_once_loses_no_member_and_recovers(
     while Pool.objects.get().provider_error_since is not None and time.monotonic() < deadline:
         look_again(watcher)  # the breaker lets one through now and then
     pool.refresh_from_db()
-    assert (pool.provider_error, find_trouble(pool)) == ("", None)
+    assert (pool.provider_error, find_error(pool)) == ("", None)
     verbs = list(
         Event.objects.filter(verb__startswith="provider_")
         .order_by("id")
@@ -327,7 +327,7 @@ def test_refused_template_is_reported_on_the_pool_until_fixed(
     )
     perform_due("kubernetes")
     look(watcher)
-    member, trouble = Member.objects.get(pool=pool), find_trouble(pool)
+    member, trouble = Member.objects.get(pool=pool), find_error(pool)
     assert "we do not like it" in member.outside
     assert trouble is not None
     assert (trouble.code, "Correct provider.template" in trouble.detail, trouble.members) == (
@@ -339,7 +339,7 @@ def test_refused_template_is_reported_on_the_pool_until_fixed(
     perform_due("kubernetes")
     look_again(watcher)
     member.refresh_from_db()
-    assert (find_trouble(pool), "like it" in member.outside) == (None, False)
+    assert (find_error(pool), "like it" in member.outside) == (None, False)
     assert Event.objects.filter(verb="sync_fails").count() == 1
 
 
@@ -352,7 +352,7 @@ def test_hanging_cluster_delays_no_other_pool(bench: KubeHarness, watcher: Watch
     Pool.objects.update(observed_at=None)
     bench.space.world.hang("list", times=50)
     took = until(lambda: watcher.step() and Pool.objects.get(pk=other.pk).observed_at is not None)
-    assert took < 5.0 * load(), "that of the other takes ten seconds to fail"
+    assert took < 4.0 * slack(), "the call for the other pool fails after ten seconds"
     assert Pool.objects.get(pk=pool.pk).observed_at is None
     bench.space.world.heal()
     bench.space.world.cut()

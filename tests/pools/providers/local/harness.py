@@ -2,19 +2,32 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from pools.providers.base import MemberSnapshot
+from pools.providers.local.agent_folder import FOLDER
 from pools.providers.local.provider import LocalProvider
-from tests.pools.providers.harness import Harness
+from project.kernel.outbox.operations import ProviderError
+from tests.pools.providers.harness import (
+    FailingCalls,
+    Harness,
+    disk_full_after_the_start,
+    no_descriptors,
+)
 from tests.pools.providers.local.helpers import is_up, own_home, processes_of
 from tests.waiting import wait_until
+
+
+class FailingProvider(FailingCalls, LocalProvider):
+    """The real provider on a machine whose next calls fail."""
+
+    faults: ClassVar[list[Callable[[], AbstractContextManager[None]]]] = []
 
 
 class LocalHarness(Harness):
@@ -26,7 +39,12 @@ class LocalHarness(Harness):
     def world_of_its_own(self, request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
         with tempfile.TemporaryDirectory() as home, own_home(settings, Path(home)):
             self.home = Path(home)
+            FailingProvider.faults.clear()
+            theirs = self.home / FOLDER / "theirs"
+            theirs.mkdir(parents=True)
+            (theirs / "notes").write_text("not Berth's")
             yield
+            assert not FailingProvider.faults, "a fault met no call"
 
     def member(
         self, state: str = "ready", number: int = 1, *, is_overdue: bool = False
@@ -49,9 +67,26 @@ class LocalHarness(Harness):
         # Each agent has a session; its starting children share it.
         return files, {os.getsid(pid) for pid in processes_of(self.home)}
 
+    def foreign(self) -> Any:
+        theirs = self.home / FOLDER / "theirs"
+        return {str(file): file.read_text() for file in theirs.iterdir()}
+
+    def count_made(self) -> int:
+        """Each start of an agent leaves a line, also of one that finds another there and ends."""
+        wait_until(lambda: is_up(1), "the agent is not up")
+        starts = (self.home / FOLDER).glob("*/starts")
+        return sum(len(file.read_text().splitlines()) for file in starts)
+
+    def fail_next(self, error: ProviderError, *, after: bool = False) -> None:
+        FailingProvider.faults.append(disk_full_after_the_start if after else no_descriptors)
+
 
 HARNESSES = {
     "local": LocalHarness(
-        LocalProvider, makes_things=True, can_fail=False, cleans=False, options={"env"}
+        FailingProvider,
+        makes_things=True,
+        failures=[ProviderError("too many open files")],
+        cleans=False,
+        options={"env"},
     )
 }

@@ -17,6 +17,7 @@ def up_with(pool: str, home: Path, **environment: str) -> Iterator[Stack]:
     """It is up and has this pool; in the end it is down. What outlives it is left to the caller."""
     home.chmod(0o700)
     (home / "pools.yaml").write_text(pool)
+    environment = {"BERTH_SPARE": "0", **environment}
     stack = Stack(home / "state", free_port(), **environment).start(120)
     done = stack.manage("apply", "-f", str(home / "pools.yaml"))
     assert done.returncode == 0, done.stderr

@@ -32,6 +32,9 @@ def main() -> int:
     parser.add_argument("--sweep", action="store_true")
     given = parser.parse_args()
     state = Path(given.state)
+    if not given.sweep:
+        with open(state / "starts", "a") as starts:
+            starts.write(f"{os.getpid()}\n")
     lock = open(state / "lock", "a")  # noqa: SIM115  (for as long as we live)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

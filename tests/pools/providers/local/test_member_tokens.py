@@ -129,7 +129,7 @@ def test_member_that_gave_up_is_listed_among_the_troubles(pool: Pool) -> None:
     mark_down(member_id=member.pk, incarnation=1, reason="its process has ended")
     Member.objects.filter(pk=member.pk).update(gave_up_at=member.created_at)
     said = {trouble.lead: trouble.text for trouble in list_problems()}
-    assert said["l in ours:"] == "5 starts failed, Berth does not start it again"
+    assert said["l in ours:"] == "5 starts failed; automatic restarts stopped"
 
 
 def test_panel_of_a_member_that_gave_up_offers_a_restart(pool: Pool) -> None:

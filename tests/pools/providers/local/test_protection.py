@@ -193,7 +193,7 @@ def test_database_over_the_network_hides_only_home_and_env_file(
     }
 
 
-def test_agent_started_without_protection_is_restarted(
+def test_agent_started_without_protection_is_asked_to_end(
     ordinary_user: pytest.MonkeyPatch,
 ) -> None:
     LocalProvider().sync(pool_with("admin"), member())

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pools.providers import member_folders
 from pools.providers.base import Seen, SlotSnapshot
 from pools.providers.local import agent_folder
 from pools.providers.local.provider import LocalProvider
@@ -86,7 +87,7 @@ def test_second_start_of_an_agent_changes_nothing(provider: LocalProvider) -> No
 def test_unrecorded_agent_process_is_found_and_adopted(provider: LocalProvider) -> None:
     pid = start(provider)
     (folder() / detached.RECORD).unlink()
-    assert see(provider, "creating").why == "its agent has not come yet"
+    assert see(provider, "creating").why == "its agent has not connected yet"
     provider.sync(POOL, member())
     assert is_up() == pid
 
@@ -103,7 +104,7 @@ def test_token_is_needed_once_per_incarnation(provider: LocalProvider) -> None:
 
 def test_concurrent_starts_run_one_agent(provider: LocalProvider) -> None:
     folder().mkdir(parents=True)
-    with agent_folder.start_lock(folder()), pytest.raises(ConflictError):
+    with member_folders.start_lock(folder()), pytest.raises(ConflictError):
         provider.sync(POOL, member())
     assert processes_of(folder().parent.parent) == []
     start(provider)
@@ -234,4 +235,4 @@ def test_similar_names_have_different_folders() -> None:
     one = agent_folder.folder_of(replace(POOL, name="a-b"), replace(member(number=1), name="c"))
     other = agent_folder.folder_of(replace(POOL, name="a"), replace(member(number=2), name="b-c"))
     assert one != other
-    assert (agent_folder.member_of(one), agent_folder.member_of(other)) == (1, 2)
+    assert (member_folders.member_of(one), member_folders.member_of(other)) == (1, 2)

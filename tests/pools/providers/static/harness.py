@@ -3,4 +3,4 @@
 from pools.providers.static.provider import StaticProvider
 from tests.pools.providers.harness import Harness
 
-HARNESSES = {"static": Harness(StaticProvider, can_fail=False)}
+HARNESSES = {"static": Harness(StaticProvider, failures=())}

@@ -121,7 +121,7 @@ def test_files_outside_the_source_are_not_read(tmp_path: Path) -> None:
 
 
 @given(st.text(st.sampled_from('ab{}[]()"\\$%=\n#/*<-E 1'), max_size=60))
-def test_any_text_is_tokenized_to_its_end(text: str) -> None:
+def test_tokenizer_and_reader_come_to_the_end_of_any_text(text: str) -> None:
     tokens = list(tokenize(text))
     read_variables(f'{text}\nvariable "x" {{\n{text}')
     assert all(token.kind for token in tokens)

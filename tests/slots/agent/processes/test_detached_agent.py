@@ -18,7 +18,9 @@ CLAIM = (
 
 
 @pytest.mark.parametrize(("code", "is_found"), [(SLEEP, True), (CLAIM, False)])
-def test_foreign_agent_process_is_not_ours(code: str, is_found: bool, tmp_path: Path) -> None:
+def test_agent_process_is_found_unless_another_user_runs_it(
+    code: str, is_found: bool, tmp_path: Path
+) -> None:
     if not is_found and os.geteuid() != 0:
         pytest.skip("only root becomes another")
     words = [AGENT, "--token-file", str(tmp_path / "token-7"), "--state", str(tmp_path)]

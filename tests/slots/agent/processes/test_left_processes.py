@@ -131,3 +131,13 @@ def test_agent_without_subreaper_ignores_foreign_children() -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as somebody_else:
         assert process_table.Children().list_strays() == set()
         somebody_else.kill()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others have no /proc")
+def test_ended_process_that_was_not_collected_is_no_shell() -> None:
+    ended = subprocess.Popen(["sh", "-c", "exit 0"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert not process_table.is_shell(ended.pid)
+    finally:
+        ended.wait()

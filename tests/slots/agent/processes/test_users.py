@@ -141,17 +141,17 @@ def test_program_is_searched_as_the_task_user(
 
 @needs_root
 def test_next_start_of_the_agent_does_not_end_the_user_of_a_task_that_a_reaper_ends(
-    server: Server, start_agent: Callable[..., Agent], tmp_path: Path
+    server: Server, start_agent: Callable[..., Agent]
 ) -> None:
     agent = start_agent("--task-user", "auto")
-    told = "trap 'echo interrupted; is_last=yes' INT"
+    told = "trap 'echo interrupted; is_last=yes' INT; trap 'echo terminated' TERM"
     server.order(
         1,
         10,
         commands={
             "plan": (
                 f"{told}; pwd; while ! test -e gate || test -z $is_last; do sleep 0.1; done; echo "
-                "finished > end"
+                "finished"
             )
         },
     )
@@ -163,7 +163,7 @@ def test_next_start_of_the_agent_does_not_end_the_user_of_a_task_that_a_reaper_e
     assert [run["status"] for run in server.hellos[1]["runs"]] == ["running"]
     (source / "gate").touch()
     server.wait(lambda: [run["status"] for run in server.hellos[-1]["runs"]] == ["lost"])
-    server.wait(lambda: "interrupted" in server.log(1, 10))
+    server.wait(lambda: "finished\n" in server.log(1, 10))
     assert "terminated" not in server.log(1, 10)
 
 
@@ -204,11 +204,11 @@ def test_world_readable_token_is_refused(server: Server, start_agent: Callable[.
 @needs_root
 def test_user_ids_are_unique_across_agents_of_a_machine() -> None:
     one, other = TaskUsers("auto"), TaskUsers("auto")
-    first, second, third = one.take(), one.take(), other.take()
+    first, second, third = one.acquire(), one.acquire(), other.acquire()
     assert first and second and third and len({first.uid, second.uid, third.uid}) == 3
     one.release(first)
-    assert other.take() == first
-    assert one.take() != first
+    assert other.acquire() == first
+    assert one.acquire() != first
     for users_ in (one, other):
         for number in list(users_.taken):
             users_.release(User(number, number))
@@ -247,7 +247,7 @@ def test_unmarked_process_of_a_task_user_ends_with_its_task(
 @needs_root
 def test_only_processes_of_dead_agents_are_ended() -> None:
     taken = TaskUsers("auto")
-    user = taken.take()
+    user = taken.acquire()
     assert user
     code = (
         f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); print(flush=True); "
@@ -261,7 +261,7 @@ def test_only_processes_of_dead_agents_are_ended() -> None:
             assert end_strays() and process.poll() is None
             os.close(taken.taken.pop(user.uid))  # as the system does it when an agent dies
             other = TaskUsers("auto")
-            another = other.take()  # while it still runs
+            another = other.acquire()  # while it still runs
             assert another and another.uid != user.uid
             other.release(another)
             assert end_strays() and process.wait(5) == -15
@@ -273,7 +273,7 @@ def test_only_processes_of_dead_agents_are_ended() -> None:
 def test_all_processes_of_a_task_user_are_killed_and_never_root() -> None:
     kill_user(0)
     taken = TaskUsers("auto")
-    user = taken.take()
+    user = taken.acquire()
     assert user
     code = (
         f"import os, time; os.setgid({user.gid}); os.setuid({user.uid}); os.fork(); "
@@ -319,6 +319,6 @@ def test_mark_is_not_hidden_by_another_before_it() -> None:
 
 def test_non_root_agent_cannot_switch_task_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert TaskUsers("").take() is None
+    assert TaskUsers("").acquire() is None
     with pytest.raises(Unusable, match="only an agent that runs as root"):
         TaskUsers("auto")

@@ -9,14 +9,14 @@ A number takes one slot, or two in a pool with separate slots for TCP and UDP. T
 number are adjacent in the result.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from claims import claims_sql, pairs_sql
 from claims.allocation.requests.policy import SlotDemand
-from claims.allocation.requests.resolve import PoolFacts
-from claims.allocation.same_number import FreeNumbers, bits_of, find_match
+from claims.allocation.requests.pool_facts import PoolFacts
+from claims.allocation.search.number_match import find_matched, lock_numbers
+from claims.allocation.search.part_search import find_part_slots
 from pools.config.layout import NODE
 from slots.members import members_sql
 
@@ -29,16 +29,17 @@ def find_slots(
     """Ids in the order of their ordinals: the first slot of each pool, then the second of each. So
     a smaller size keeps the same number of slots in each pool.
     """
-    labels = json.dumps(dict(wanted.selector))
+    if wanted.parts:
+        return find_part_slots(wanted, pools, kind, claim)
     if wanted.same_number and len(pools) > 1:
         is_counted = not wanted.is_paired and not (
             wanted.on_one_member and wanted.size > 1 and not wanted.contiguous
         )
-        found = (_in_all_pools if is_counted else _matched)(wanted, pools, kind, labels)
+        found = (_in_all_pools if is_counted else find_matched)(wanted, pools, kind)
     else:
         found = []
         for pool in pools:
-            ids = _in_one_pool(wanted, pool, kind, labels, claim)
+            ids = _in_one_pool(wanted, pool, kind, claim)
             if ids is None:
                 return None
             found.append(ids)
@@ -57,26 +58,21 @@ def find_replacements(
     wanted: SlotDemand, pool: PoolFacts, kind: str, count: int, claim: int
 ) -> list[int] | None:
     """Slots of the pool that replace `count` lost slots of a claim."""
-    labels = json.dumps(dict(wanted.selector))
-    return _in_one_pool(
-        replace(wanted, size=count // pool.width_of(kind)), pool, kind, labels, claim
-    )
+    return _in_one_pool(replace(wanted, size=count // pool.width_of(kind)), pool, kind, claim)
 
 
-def _in_one_pool(
-    wanted: SlotDemand, pool: PoolFacts, kind: str, labels: str, claim: int
-) -> list[int] | None:
+def _in_one_pool(wanted: SlotDemand, pool: PoolFacts, kind: str, claim: int) -> list[int] | None:
     pair, lanes = pool.pair_for(kind), pool.lanes_for(kind)
     if pair is not None:
-        return _pairs(wanted, pool, pair, labels)
-    size = wanted.size
+        return _pairs(wanted, pool, pair)
+    size, labels = wanted.size, wanted.labels
     if size > 1 and wanted.contiguous:
         return _run(pool, lanes, size, labels)
     if size > 1 and wanted.on_one_member:
         return _together(pool, lanes, size, labels)
     found: list[int] = []
     for lane in lanes:
-        if size == 1 and wanted.selector and lane == NODE:
+        if size == 1 and lane == NODE:
             earlier = claims_sql.earlier_claim(pool=pool.id, lane=lane, claim=claim)
             before = [] if earlier is None else [earlier]
             node = members_sql.find_node(
@@ -121,13 +117,10 @@ def _together(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list
     return None
 
 
-def _pairs(
-    wanted: SlotDemand, pool: PoolFacts, pair: tuple[str, str], labels: str
-) -> list[int] | None:
+def _pairs(wanted: SlotDemand, pool: PoolFacts, pair: tuple[str, str]) -> list[int] | None:
     """Both slots of each number, on one member."""
-    size, (lane, other) = wanted.size, pair
+    size, labels, (lane, other) = wanted.size, wanted.labels, pair
     if size == 1 or not (wanted.contiguous or wanted.on_one_member):
-        rows: Sequence[pairs_sql.FindPairsRow | pairs_sql.FindLabelledPairsRow]
         if wanted.selector:
             rows = pairs_sql.find_labelled_pairs(
                 size, pool=pool.id, lane=lane, other=other, labels=labels
@@ -153,89 +146,19 @@ def _pairs(
             if together is None:
                 return None
             member_id, numbers = together.member_id, together.numbers
-        locked = _lock(member_id, list(pair), numbers, width=2)
+        locked = lock_numbers(member_id, list(pair), numbers, width=2)
         if locked is not None:
             return locked
     return None
 
 
-def _lock(member: int, lanes: list[str], numbers: Sequence[int], *, width: int) -> list[int] | None:
-    """Locks these numbers of a member: both slots of each, or (width 1) the slot of the first lane.
-    None: another transaction has taken one of them.
-    """
-    rows = pairs_sql.lock_numbers(member=member, lanes=lanes, numbers=list(numbers))
-    found = [[row.id for row in rows if row.number == number][:width] for number in numbers]
-    return (
-        [slot for ids in found for slot in ids] if all(len(ids) == width for ids in found) else None
-    )
-
-
-def _matched(
-    wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str
-) -> list[list[int]] | None:
-    """The same numbers in all pools, for demands that SQL cannot count: numbers in two lanes at
-    once, or on one member of each pool.
-    """
-    for _ in range(TRIES):
-        free = [_free_numbers(pool, kind, labels) for pool in pools]
-        match = find_match(
-            free,
-            wanted.size,
-            is_together=wanted.on_one_member,
-            run=pools[0].step if wanted.contiguous else None,
-        )
-        if match is None:
-            return None
-        found = [
-            _lock_match(pool, kind, match.numbers, members)
-            for pool, members in zip(pools, match.members, strict=True)
-        ]
-        locked = [ids for ids in found if ids is not None]
-        if len(locked) == len(pools):
-            return locked
-    return None
-
-
-def _free_numbers(pool: PoolFacts, kind: str, labels: str) -> list[FreeNumbers]:
-    found: dict[int, int] = {}
-    is_paired = pool.pair_for(kind) is not None
-    lanes: dict[int, int] = {}
-    for row in pairs_sql.free_numbers(pool=pool.id, lanes=pool.lanes_for(kind), labels=labels):
-        bits = bits_of(row.numbers)
-        lanes[row.member_id] = lanes.get(row.member_id, 0) + 1
-        before = found.get(row.member_id)
-        found[row.member_id] = (
-            bits if before is None else before & bits if is_paired else before | bits
-        )
-    return [
-        FreeNumbers(member, bits)
-        for member, bits in found.items()
-        if bits and not (is_paired and lanes[member] < 2)
-    ]
-
-
-def _lock_match(
-    pool: PoolFacts, kind: str, numbers: Sequence[int], members: Sequence[int]
-) -> list[int] | None:
-    """Locks the numbers member by member. Returns the slots in the order of the numbers."""
-    found: dict[int, list[int]] = {}
-    width = pool.width_of(kind)
-    for member in dict.fromkeys(members):
-        mine = [number for number, where in zip(numbers, members, strict=True) if where == member]
-        ids = _lock(member, pool.lanes_for(kind), mine, width=width)
-        if ids is None:
-            return None
-        found |= {number: ids[i * width : (i + 1) * width] for i, number in enumerate(mine)}
-    return [slot for number in numbers for slot in found[number]]
-
-
 def _in_all_pools(
-    wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, labels: str
+    wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str
 ) -> list[list[int]] | None:
     """The same numbers in all pools."""
     ids = [pool.id for pool in pools for _ in pool.lanes_for(kind)]
     lanes = [lane for pool in pools for lane in pool.lanes_for(kind)]
-    size, count = wanted.size, len(pools)
+    size, labels, count = wanted.size, wanted.labels, len(pools)
     for _ in range(TRIES):
         if wanted.contiguous and size > 1:
             number = claims_sql.find_common_run(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claims.allocation import same_number
-from claims.allocation.same_number import (
+from claims.allocation.search import same_number
+from claims.allocation.search.same_number import (
     FreeNumbers,
     NumberMatch,
     bits_of,

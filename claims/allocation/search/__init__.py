@@ -1,0 +1,1 @@
+"""Finds and locks the slots of claims that are not simple."""

@@ -1,0 +1,1 @@
+"""Ports as a kind of claim: their parts, the backend behind them, and whether they are ready."""

@@ -1,0 +1,113 @@
+"""Ports as a kind of claim: the field `ports` names the ports of a program, and the claim gets a
+number on a load balancer for each.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+
+from claims.allocation.requests.demands import slots_of_parts
+from claims.allocation.requests.policy import SlotDemand
+from claims.allocation.requests.pool_facts import find_pools
+from claims.kinds import (
+    Attach,
+    ClaimKind,
+    ClaimPool,
+    NewClaim,
+    ShownClaim,
+    WantedPart,
+    Work,
+    register_kind,
+)
+from claims.models import ClaimPart
+from claims.ports import ports_sql
+from claims.ports.port_list import PORTS_SCHEMA, PortList, names_all_pools, read_ports
+from claims.ports.port_view import show_ports
+from pools.config.layout import PAIRED
+from pools.config.parsing import Faults
+
+PAGE = "claims/lifecycle/claim_page.html"
+
+
+class PortKind(ClaimKind):
+    field = "ports"
+    schema = PORTS_SCHEMA
+    template = PAGE
+
+    def read(self, value: object, claim: NewClaim, faults: Faults) -> PortList | None:
+        _check_claim(claim, faults)
+        return read_ports(value, self.field, claim.pools, faults)
+
+    def names_pools(self, value: object) -> bool:
+        return names_all_pools(value)
+
+    def list_parts(self, work: Work | None) -> Sequence[WantedPart]:
+        return [port.as_part() for port in work.ports] if isinstance(work, PortList) else ()
+
+    def is_missing(self, claim: NewClaim, pool: ClaimPool | None) -> bool:
+        return False
+
+    def prepare(self, claim: NewClaim, pool: ClaimPool | None) -> Attach | None:
+        ports = claim.work
+        if not isinstance(ports, PortList):
+            return None
+        counts = _count_slots(ports, claim.pools)
+
+        def attach(claim_id: int) -> None:
+            ports_sql.add_parts(
+                claim=claim_id,
+                kinds=[port.kind for port in ports.ports],
+                pools=[json.dumps(port.pools) for port in ports.ports],
+                counts=counts,
+                firsts=[0, *accumulate(counts)][:-1],
+                options=[
+                    json.dumps(
+                        {
+                            "port": port.port,
+                            "protocol": port.protocol,
+                            **({"same_number": True} if port.same_number else {}),
+                            **({"certificate": port.certificate} if port.certificate else {}),
+                        }
+                    )
+                    for port in ports.ports
+                ],
+            )
+
+        return attach
+
+    def owns(self, claim_id: int) -> bool:
+        return ClaimPart.objects.filter(claim_id=claim_id).exists()
+
+    def display(self, claims: Sequence[ShownClaim]) -> None:
+        show_ports(claims)
+
+
+register_kind(PortKind())
+
+
+def _count_slots(ports: PortList, names: Sequence[str]) -> list[int]:
+    """The slots of each port. Only a port for TCP and UDP may take two in a pool."""
+    if not any(port.kind in PAIRED for port in ports.ports):
+        return [len(port.pools) for port in ports.ports]
+    known = find_pools(names)
+    demand = SlotDemand(parts=tuple(port.as_part() for port in ports.ports))
+    return slots_of_parts(demand, [known.get(name) for name in names], names)
+
+
+def _check_claim(claim: NewClaim, faults: Faults) -> None:
+    """Each port has a kind, a size and conditions of its own."""
+    way_out = "Leave it out: each port says what it needs."
+    for name, is_given in (
+        ("kind", bool(claim.kind)),
+        ("size", claim.size != 1),
+        ("contiguous", claim.contiguous),
+        ("on_one_member", claim.on_one_member),
+        ("same_number", claim.same_number),
+        ("slot", claim.slot is not None),
+    ):
+        if is_given:
+            faults.add(name, "A claim with `ports` has no such field.", way_out)
+    if claim.task or claim.workspace:
+        where = "task" if claim.task else "workspace"
+        text = "A claim with `ports` runs no task."
+        faults.add(where, text, "Leave it out, or leave out ports.")

@@ -1,0 +1,49 @@
+"""Tells the sync of a member what the claims want of its listeners."""
+
+from collections.abc import Collection, Mapping
+
+from claims.allocation.requests.pool_facts import PoolFacts, find_pools_by_id
+from claims.ports import ports_sql
+from claims.ports.own_addresses import own_addresses
+from claims.ports.targets import protocol_of
+from pools.config.backend_spec import read_address, refuse_address, refuse_port
+from pools.providers.base import PortTarget, PortUse
+from slots.sync.port_uses import register_use_reader
+
+
+@register_use_reader
+def read_uses(slots: Collection[int]) -> Mapping[int, PortUse]:
+    rows = ports_sql.port_uses(slots=list(slots))
+    has_target = {row.pool_id for row in rows if row.ip is not None}
+    pools = find_pools_by_id(has_target) if has_target else {}
+    if has_target:
+        own_addresses.get()
+    return {
+        row.id: PortUse(
+            protocol=protocol_of(row.kind, row.lane),
+            target=_target(row, pools),
+            certificate=row.certificate,
+        )
+        for row in rows
+    }
+
+
+def _target(row: ports_sql.PortUsesRow, pools: Mapping[int, PoolFacts]) -> PortTarget | None:
+    if row.ip is None or row.port is None or row.other is not None:
+        return None
+    if explain_withheld(row.ip, row.port, pools[row.pool_id]):
+        return None
+    return PortTarget(row.ip, row.port)
+
+
+def explain_withheld(ip: str, port: int, pool: PoolFacts) -> str:
+    """Why the pool does not send traffic to a stored backend any more; empty: it does. The rules
+    of the pool may have changed since the backend was set.
+    """
+    rules, address = pool.spec.backends, read_address(ip)
+    if rules is None or address is None:
+        return "The pool lists no networks of backends."
+    found = refuse_address(address, rules, own_addresses.known()) or refuse_port(
+        port, rules, pool.step
+    )
+    return "" if found is None else found[0]

@@ -1,0 +1,137 @@
+"""Errors of AWS as the types that decide when Berth retries.
+
+botocore is imported by now where one of its errors exists.
+"""
+
+from collections.abc import Mapping
+
+from project.kernel.outbox.operations import (
+    ConflictError,
+    Misconfigured,
+    NotFoundOutside,
+    PermanentError,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+    Unauthorised,
+)
+
+THROTTLED = (
+    "ThrottlingException",
+    "Throttling",
+    "RequestLimitExceeded",
+    "TooManyRequestsException",
+    "RequestThrottled",
+)
+UNAUTHORISED = (
+    "AccessDenied",
+    "AccessDeniedException",
+    "UnauthorizedOperation",
+    "AuthFailure",
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+    "IncompleteSignature",
+    "MissingAuthenticationToken",
+    "OptInRequired",
+)
+NOT_FOUND = ("LoadBalancerNotFound", "TargetGroupNotFound", "ListenerNotFound")
+CONFLICT = (
+    "DuplicateLoadBalancerName",
+    "DuplicateTargetGroupName",
+    "DuplicateListener",
+    "ResourceInUse",
+    "TargetGroupAssociationLimit",
+    "OperationNotPermitted",
+)
+QUOTA = (
+    "TooManyLoadBalancers",
+    "TooManyListeners",
+    "TooManyTargetGroups",
+    "TooManyTargets",
+    "TooManyCertificates",
+    "TooManyRegistrationsForTargetId",
+    "TooManyUniqueTargetGroupsPerLoadBalancer",
+)
+MISCONFIGURED = (
+    "CertificateNotFound",
+    "SubnetNotFound",
+    "InvalidSubnet",
+    "InvalidSubnetID.NotFound",
+    "InvalidSubnetID.Malformed",
+    "InvalidSecurityGroup",
+    "InvalidScheme",
+    "InvalidConfigurationRequest",
+    "InvalidTarget",
+    "AvailabilityZoneNotSupported",
+    "IncompatibleProtocols",
+    "UnsupportedProtocol",
+    "SSLPolicyNotFound",
+    "TooManyTags",
+    "DuplicateTagKeys",
+    "ValidationError",
+)
+TYPES: Mapping[str, type[ProviderError]] = {
+    code: kind
+    for codes, kind in (
+        (THROTTLED, Throttled),
+        (UNAUTHORISED, Unauthorised),
+        (NOT_FOUND, NotFoundOutside),
+        (CONFLICT, ConflictError),
+        (QUOTA, QuotaExceeded),
+        (MISCONFIGURED, Misconfigured),
+    )
+    for code in codes
+}
+CREDENTIALS = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "CredentialRetrievalError",
+    "NoAuthTokenError",
+    "TokenRetrievalError",
+    "SSOTokenLoadError",
+    "UnauthorizedSSOTokenError",
+    "ProfileNotFound",
+)
+WAYS_OUT: Mapping[str, str] = {
+    "AccessDenied": "Add the action to the policy of Berth's role; docs/aws.md lists the policy.",
+    "UnauthorizedOperation": "Add the action to the policy of Berth's role; see docs/aws.md.",
+    "CertificateNotFound": "Import the certificate in this region, or name another one.",
+    "InvalidTarget": "Use a backend in the VPC of the load balancer.",
+    "TooManyListeners": "A network load balancer has 50 listeners; AWS does not raise this quota.",
+    "TooManyLoadBalancers": "Ask AWS to raise the quota, or lower members.max of the pool.",
+    "TooManyTargetGroups": "Ask AWS to raise the quota of target groups.",
+    "InvalidSubnet": "Each subnet needs 8 free addresses for a new load balancer.",
+    "OperationNotPermitted": "Turn off deletion protection of the load balancer.",
+}
+
+
+def translate(error: Exception, operation: str) -> ProviderError:
+    """The typed error for an error of botocore. The caller raises it `from error`."""
+    name = type(error).__name__
+    if code := read_code(error):
+        kind = TYPES.get(code, ProviderError)
+        detail = str(error).rpartition("operation: ")[2]
+        return kind(f"AWS refuses {operation} ({code}): {detail} {WAYS_OUT.get(code, '')}".strip())
+    if name in CREDENTIALS:
+        return Unauthorised(
+            f"Berth has no usable credentials for AWS: {error}. Give its workers a role (IRSA), or "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for them."
+        )
+    if name == "ParamValidationError":
+        return PermanentError(f"A parameter of {operation} is invalid: {error}")
+    return ProviderError(f"AWS does not answer {operation}: {error}")
+
+
+def read_code(error: BaseException | None) -> str:
+    """The code of an answer of AWS; empty for every other error."""
+    response: object = getattr(error, "response", None)
+    details: object = response.get("Error") if isinstance(response, dict) else None
+    return str(details.get("Code", "")) if isinstance(details, dict) else ""
+
+
+def code_of(error: ProviderError) -> str:
+    return read_code(error.__cause__)

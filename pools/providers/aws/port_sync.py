@@ -1,0 +1,448 @@
+"""Make the listeners, target groups and targets of one load balancer equal to its rows.
+
+A listener has a target group of its own, created before it and deleted after it, so that every
+listener of Berth is found through a group, whose name and tags say whose it is. All steps may be
+repeated: a call that fails, or that succeeds without an answer, is made up by the next sync.
+
+Deletions come first, because they make room below the quotas. The targets come last: reading them
+takes a call for each group. An exhausted call budget ends a sync at any call, so each step is
+complete in itself: the next sync goes on behind it and repeats no write.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pools.config.layout import SHARED
+from pools.providers.aws.account import Account
+from pools.providers.aws.errors import code_of
+from pools.providers.aws.inventory import (
+    NetworkBalancer,
+    PortGroup,
+    PortListener,
+    SeenTarget,
+    is_leaving,
+    list_groups,
+    list_listeners,
+    mark_ours,
+    read_group,
+    read_listener,
+    read_targets,
+    see_slot,
+)
+from pools.providers.aws.names import GroupKey, is_named_for, member_in, owner_of
+from pools.providers.aws.options import MOST_LISTENERS, AwsOptions
+from pools.providers.aws.plan import WantedPort, plan_ports
+from pools.providers.aws.unfinished_reads import UNFINISHED
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    PoolSnapshot,
+    PortTarget,
+    SeenSlot,
+)
+from pools.providers.pacing import PartlySynced
+from project.kernel.outbox.operations import (
+    ConflictError,
+    Misconfigured,
+    NotFoundOutside,
+    Postponed,
+    ProviderError,
+    QuotaExceeded,
+    Unauthorised,
+)
+
+SSL_POLICY = "ELBSecurityPolicy-TLS13-1-2-2021-06"
+SOON = 5.0  # seconds until the next sync while ports drain
+SETTLING = 10.0  # seconds until the next sync while targets are checked for the first time
+# Errors that concern one port: the sync goes on with the others. A throttled account, an exhausted
+# budget and an outside that does not answer end the sync.
+OF_ONE_PORT = (ConflictError, Misconfigured, QuotaExceeded, Unauthorised)
+TOGETHER = 10  # ports that are created together
+
+
+class PortSync:
+    """One sync of one load balancer. Not used twice."""
+
+    def __init__(
+        self,
+        account: Account,
+        pool: PoolSnapshot,
+        member: MemberSnapshot,
+        balancer: NetworkBalancer,
+        options: AwsOptions,
+    ) -> None:
+        self.account, self.pool, self.member = account, pool, member
+        self.balancer, self.options = balancer, options
+        self.owner = owner_of(pool, member)
+        self.plan = plan_ports(pool, member.slots, options)
+        self.draining = {slot.number: slot for slot in member.slots if slot.state == "draining"}
+        self.listeners: dict[int, PortListener] = {}  # all of the load balancer
+        self.groups: dict[str, PortGroup] = {}  # of this member
+        self.new_groups: set[str] = set()  # that this sync created, so they had no targets
+        self.targets: dict[int, tuple[SeenTarget, ...]] = {}
+        self.problems: dict[int, str] = dict(self.plan.problems)
+        self.failures: list[ProviderError] = []
+        self.full: QuotaExceeded | None = None  # no more listeners fit
+
+    def run(self) -> MemberReport:
+        """Raises PartlySynced if the call budget ends it."""
+        self._read()
+        try:
+            self._remove_listeners()
+            self._remove_groups()
+            self._create_missing()
+            self._align_listeners()
+            self._align_targets()
+            self._remove_groups()  # those that listeners no longer use
+        except Postponed as postponed:
+            raise PartlySynced(postponed.seconds, self._make_report(again=SOON)) from postponed
+        return self._report()
+
+    # -- read ----------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        found = list_listeners(self.account, self.balancer.arn)
+        tags = self.account.read_tags(each.arn for each in found)
+        for each in found:
+            owner = member_in(tags[each.arn], self.pool)
+            self.listeners[each.number] = mark_ours(each, owner, self.member.id)
+        # Only the list of the whole region has the groups that no listener uses.
+        groups = [each for each in list_groups(self.account) if is_named_for(each.name, self.owner)]
+        tags = self.account.read_tags(each.arn for each in groups)
+        self.groups = {each.arn: each for each in groups if self.owner.owns(tags[each.arn])}
+
+    @contextmanager
+    def _guard(self, number: int) -> Iterator[None]:
+        """Errors that concern one port become its problem."""
+        try:
+            yield
+        except OF_ONE_PORT as error:
+            self.problems[number] = str(error)
+            # A person must correct a certificate or a target, which a retry does not do.
+            if not isinstance(error, Misconfigured) or number in self.draining:
+                self.failures.append(error)
+            if code_of(error) == "TooManyListeners" and isinstance(error, QuotaExceeded):
+                self.full = error
+
+    # -- listeners -----------------------------------------------------------------------------
+
+    def _remove_listeners(self) -> None:
+        """Delete our listeners that no row wants."""
+        for number, listener in list(self.listeners.items()):
+            is_wanted = number in self.plan.wanted or number in self.plan.kept
+            if not listener.is_ours or is_wanted:
+                continue
+            with self._guard(number):
+                delete_listener(self.account, listener.arn)
+                del self.listeners[number]
+
+    def _create_missing(self) -> None:
+        missing = [
+            want for number, want in self.plan.wanted.items() if number not in self.listeners
+        ]
+        for want in missing[max(0, MOST_LISTENERS - len(self.listeners)) :]:
+            with self._guard(want.number):
+                raise QuotaExceeded(
+                    f"The load balancer has {len(self.listeners)} listeners of at most "
+                    f"{MOST_LISTENERS}, and port {want.number} needs one more. Remove listeners "
+                    "that are not Berth's, or add a load balancer."
+                )
+        missing = [want for want in missing if want.number not in self.problems]
+        for first in range(0, len(missing), TOGETHER):
+            self._create_ports(missing[first : first + TOGETHER])
+
+    def _create_ports(self, wants: Sequence[WantedPort]) -> None:
+        """A few ports together, because their tags are read in one call."""
+        groups = self._make_groups(wants) if self.full is None else {}
+        made: list[PortListener] = []
+        postponed: Postponed | None = None
+        try:
+            for want in wants:
+                if want.number in groups and self.full is None:
+                    with self._guard(want.number):
+                        made.append(self._create_listener(want, groups[want.number]))
+        except Postponed as error:
+            postponed = error  # the report names the listeners that exist by now
+        # Success proves no ownership: AWS returns an existing listener with equal settings.
+        tags = self.account.read_tags(each.arn for each in made)
+        for each in made:
+            owner = member_in(tags[each.arn], self.pool)
+            self.listeners[each.number] = mark_ours(each, owner, self.member.id)
+            if each.group not in self.new_groups:
+                continue  # the group may have a target of an ended claim
+            target = self.plan.wanted[each.number].target
+            # Until they are read, as new targets are.
+            self.targets[each.number] = () if target is None else (SeenTarget(target, "initial"),)
+        if postponed is not None:
+            raise postponed
+
+    def _make_groups(self, wants: Sequence[WantedPort]) -> dict[int, PortGroup]:
+        """The target groups of these ports, by number; created where they are missing. A group
+        that AWS returns counts only with our tags.
+        """
+        found, returned = dict[int, PortGroup](), dict[int, PortGroup]()
+        for want in wants:
+            if (there := self._find_group(want)) is not None:
+                found[want.number] = there
+                continue
+            with self._guard(want.number):
+                returned[want.number] = self._create_group(want)
+        tags = self.account.read_tags(group.arn for group in returned.values())
+        for number, group in returned.items():
+            with self._guard(number):
+                if not self.owner.owns(tags[group.arn]):
+                    raise ConflictError(
+                        f"The target group {group.name} exists and has not Berth's tags. Delete "
+                        "it, or set another provider.name_prefix."
+                    )
+                self.groups[group.arn] = found[number] = group
+        return found
+
+    def _find_group(self, want: WantedPort) -> PortGroup | None:
+        suffixes = want.suffixes(self.owner)
+        fitting = (each for each in self.groups.values() if each.name.endswith(suffixes))
+        return next(fitting, None)
+
+    def _create_group(self, want: WantedPort) -> PortGroup:
+        family = want.families[0]
+        name = GroupKey(want.number, want.protocol, family).name(self.owner, self.options.prefix)
+        try:
+            answer = self.account.call(
+                "CreateTargetGroup",
+                Name=name,
+                Protocol=want.group_protocol,
+                Port=want.number,
+                VpcId=self.balancer.vpc,
+                TargetType="ip",
+                IpAddressType="ipv6" if family == 6 else "ipv4",
+                Tags=write_tags({**self.options.tags, **self.owner.tags}),
+                **self.options.health.settings,
+            )
+        except ConflictError as error:
+            if code_of(error) != "DuplicateTargetGroupName":
+                raise
+            # Of an earlier attempt, with the health check of that time; it is aligned later.
+            answer = self.account.call("DescribeTargetGroups", Names=[name])
+            group = read_group(answer["TargetGroups"][0])
+            assert group is not None  # Berth wrote the name
+            return group
+        group = read_group(answer["TargetGroups"][0])
+        assert group is not None
+        self.new_groups.add(group.arn)
+        return group
+
+    def _create_listener(self, want: WantedPort, group: PortGroup) -> PortListener:
+        if self.options.delay is not None:
+            # Before the listener exists: an attempt that fails here is repeated with this call.
+            value = {
+                "Key": "deregistration_delay.timeout_seconds",
+                "Value": str(self.options.delay),
+            }
+            self.account.call(
+                "ModifyTargetGroupAttributes", TargetGroupArn=group.arn, Attributes=[value]
+            )
+        if want.target is not None:
+            self._register(group.arn, want.target)
+        answer = self.account.call(
+            "CreateListener",
+            LoadBalancerArn=self.balancer.arn,
+            Port=want.number,
+            Protocol=want.listener_protocol,
+            DefaultActions=forward_to(group.arn),
+            Tags=write_tags({**self.options.tags, **self.owner.tags}),
+            **write_certificate(want),
+        )
+        return read_listener(answer["Listeners"][0])
+
+    def _align_listeners(self) -> None:
+        """Correct the protocol, the certificate, the target group and its health check."""
+        for number, want in self.plan.wanted.items():
+            listener = self.listeners.get(number)
+            if listener is None or not listener.is_ours:
+                continue
+            with self._guard(number):
+                group = self.groups.get(listener.group)
+                if group is None or not group.name.endswith(want.suffixes(self.owner)):
+                    group = self._make_groups([want]).get(number)
+                    if group is None:
+                        continue
+                self._align_listener(want, listener, group)
+                if self.options.health.differs_from(group.health):
+                    settings = self.options.health.settings
+                    self.account.call("ModifyTargetGroup", TargetGroupArn=group.arn, **settings)
+
+    def _align_listener(self, want: WantedPort, listener: PortListener, group: PortGroup) -> None:
+        changes: dict[str, object] = {}
+        if listener.protocol != want.listener_protocol:
+            changes["Protocol"] = want.listener_protocol
+        if listener.group != group.arn:
+            changes["DefaultActions"] = forward_to(group.arn)
+        if listener.certificate != want.certificate:
+            changes |= write_certificate(want)
+        if changes:
+            self.account.call("ModifyListener", ListenerArn=listener.arn, **changes)
+            self.listeners[listener.number] = replace(
+                listener,
+                group=group.arn,
+                protocol=want.listener_protocol,
+                certificate=want.certificate,
+            )
+
+    # -- targets -------------------------------------------------------------------------------
+
+    def _align_targets(self) -> None:
+        groups = [
+            listener.group
+            for listener in self.listeners.values()
+            if listener.is_ours and listener.group in self.groups
+        ]
+        for number, listener in self.listeners.items():
+            if not listener.is_ours or listener.group not in self.groups:
+                continue
+            want = self.plan.wanted.get(number)
+            if (done := UNFINISHED.find(listener.group, want)) is not None:
+                self.targets[number] = done
+                continue
+            self.targets[number] = read_targets(self.account, listener.group)
+            if want is not None and want.is_target_known:
+                with self._guard(number):
+                    self._replace_targets(listener, want)
+            if number not in self.problems:
+                UNFINISHED.keep(listener.group, want, self.targets[number])
+        UNFINISHED.drop(groups)
+
+    def _replace_targets(self, listener: PortListener, want: WantedPort) -> None:
+        """Register the target before the others leave, so that the port always has one. Targets of
+        former backends leave also where AWS refuses the new one.
+        """
+        there = self.targets[listener.number]
+        is_there = any(each.target == want.target and not is_leaving(each) for each in there)
+        leaving = [each for each in there if each.target != want.target and not is_leaving(each)]
+        if want.target is not None and not is_there:
+            with self._guard(listener.number):
+                self._register(listener.group, want.target)
+                others = tuple(each for each in there if each.target != want.target)
+                there = (SeenTarget(want.target, "initial"), *others)
+        if leaving:
+            self.account.call(
+                "DeregisterTargets",
+                TargetGroupArn=listener.group,
+                Targets=[write_target(each.target) for each in leaving],
+            )
+            there = tuple(
+                replace(each, state="draining") if each in leaving else each for each in there
+            )
+        self.targets[listener.number] = there
+
+    def _register(self, group: str, target: PortTarget) -> None:
+        targets = [write_target(target)]
+        self.account.call("RegisterTargets", TargetGroupArn=group, Targets=targets)
+
+    # -- groups --------------------------------------------------------------------------------
+
+    def _remove_groups(self) -> None:
+        """Delete our groups that no listener uses and no row wants."""
+        used = {each.group for each in self.listeners.values()}
+        for arn, group in list(self.groups.items()):
+            want = self.plan.wanted.get(group.number)
+            # A group whose listener could not be created serves the next attempt.
+            is_next = want is not None and group.name.endswith(want.suffixes(self.owner))
+            is_waiting = is_next and group.number not in self.listeners
+            if arn in used or is_waiting or group.number in self.plan.kept:
+                continue
+            with self._guard(group.number):
+                delete_group(self.account, arn)
+                del self.groups[arn]
+
+    # -- report --------------------------------------------------------------------------------
+
+    def _report(self) -> MemberReport:
+        """What is confirmed. A failure is raised unless the report frees slots: those would wait
+        behind a failure of another port. The next sync raises it.
+        """
+        report = self._make_report()
+        if self.failures and not report.clean:
+            raise self.failures[0]
+        if self.failures or len(report.clean) < len(self.draining):
+            return replace(report, again=SOON)
+        if any(each.state == "initial" for each in self._list_targets()):
+            return replace(report, again=SETTLING)
+        return report
+
+    def _make_report(self, again: float | None = None) -> MemberReport:
+        return MemberReport(
+            clean=frozenset(
+                slot.id for slot in self.draining.values() if self._is_clean(slot.number)
+            ),
+            is_ready=True,
+            external_id=self.balancer.arn,
+            addresses=self.balancer.addresses,
+            slots=self._see_slots(),
+            why=str(self.failures[0]) if self.failures else self.balancer.why,
+            again=again,
+        )
+
+    def _is_clean(self, number: int) -> bool:
+        """Whether no object of ours is in use for the port."""
+        if number in self.problems:
+            return False
+        listener = self.listeners.get(number)
+        is_served = listener is not None and listener.is_ours
+        if self.pool.is_precreated:
+            return not is_served or self.targets.get(number) == ()
+        has_group = any(each.number == number for each in self.groups.values())
+        return not is_served and not has_group
+
+    def _list_targets(self) -> Iterator[SeenTarget]:
+        for number in self.plan.wanted:
+            yield from self.targets.get(number, ())
+
+    def _known_targets(self, number: int) -> tuple[SeenTarget, ...] | None:
+        """None: the sync ended before it read them."""
+        listener = self.listeners[number]
+        return self.targets.get(number, None if listener.group in self.groups else ())
+
+    def _see_slots(self) -> tuple[SeenSlot, ...]:
+        seen = [
+            see_slot(listener, self._known_targets(number), self.problems.get(number, ""))
+            for number, listener in sorted(self.listeners.items())
+        ]
+        seen += [
+            SeenSlot(SHARED, number, {"problem": problem})
+            for number, problem in sorted(self.problems.items())
+            if number not in self.listeners
+        ]
+        return tuple(seen)
+
+
+def delete_listener(account: Account, arn: str) -> None:
+    try:
+        account.call("DeleteListener", ListenerArn=arn)
+    except NotFoundOutside:
+        return  # that was the aim
+
+
+def delete_group(account: Account, arn: str) -> None:
+    try:
+        account.call("DeleteTargetGroup", TargetGroupArn=arn)
+    except NotFoundOutside:
+        return
+
+
+def forward_to(group: str) -> list[dict[str, str]]:
+    return [{"Type": "forward", "TargetGroupArn": group}]
+
+
+def write_certificate(want: WantedPort) -> dict[str, object]:
+    if not want.certificate:
+        return {}
+    return {"Certificates": [{"CertificateArn": want.certificate}], "SslPolicy": SSL_POLICY}
+
+
+def write_target(target: PortTarget) -> dict[str, object]:
+    return {"Id": target.ip, "Port": target.port}
+
+
+def write_tags(tags: dict[str, str]) -> list[dict[str, str]]:
+    return [{"Key": name, "Value": value} for name, value in tags.items()]

@@ -1,0 +1,1 @@
+"""Load balancers as processes on this machine, for pools of ports."""

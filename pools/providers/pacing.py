@@ -1,0 +1,87 @@
+"""Pacing of calls to a cloud: a provider takes a call from a bucket before it makes the call.
+
+The buckets are in the database, shared by all workers (project/kernel/outbox/budgets.py). A
+provider needs several: a cloud counts reads and writes apart.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from django.db import InterfaceError, OperationalError, connection
+
+from pools.providers.base import MemberReport
+from project.kernel.outbox.budgets import CallBudget, spend
+from project.kernel.outbox.operations import Postponed
+
+
+class PartlySynced(Postponed):
+    """The budget ended a sync that had done a part of its work. `report` says what is confirmed, so
+    that ports are used and slots are free before the whole member is in order.
+    """
+
+    def __init__(self, seconds: float, report: MemberReport) -> None:
+        self.report = report
+        super().__init__(seconds)
+
+
+class Pacer(ABC):
+    @abstractmethod
+    def take(self, budget: CallBudget, calls: int = 1) -> None:
+        """Take calls from a bucket. Raises Postponed if it does not hold as many."""
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Around all calls of one sync or look."""
+        yield
+
+
+class SharedPacer(Pacer):
+    """The buckets of the installation."""
+
+    def take(self, budget: CallBudget, calls: int = 1) -> None:
+        try:
+            spend(budget, calls)
+        except (OperationalError, InterfaceError):
+            # A thread of a look may keep its connection, which must not stay broken.
+            connection.close()
+            raise
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """A look runs in a thread that has no connection to the database. The connection that its
+        pacing opens ends with the look, so that dozens of threads keep none.
+        """
+        was_connected = connection.connection is not None
+        try:
+            yield
+        finally:
+            if not was_connected:
+                connection.close()
+
+
+class PatientPacer(Pacer):
+    """Waits where the bucket is empty, for `patience` seconds in all, then raises Postponed. A
+    short wait costs less than to begin a sync again, which reads its member first.
+    """
+
+    def __init__(
+        self, pacer: Pacer, patience: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._pacer, self._left, self._sleep = pacer, patience, sleep
+
+    def take(self, budget: CallBudget, calls: int = 1) -> None:
+        while True:
+            try:
+                return self._pacer.take(budget, calls)
+            except Postponed as postponed:
+                if postponed.seconds > self._left:
+                    raise
+                self._left -= postponed.seconds
+                self._sleep(postponed.seconds)
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        with self._pacer.session():
+            yield

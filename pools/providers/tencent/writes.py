@@ -1,0 +1,143 @@
+"""Writes on one load balancer, which takes one at a time and performs each as a task.
+
+A worker waits a few seconds for a task. If the task runs longer, StillRunning ends the call, its
+text becomes the reason on the member, and the next call finds the number of the task in it.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pools.providers.tencent.client import DONE, FAILED, ClbClient, CloudTask
+from pools.providers.tencent.errors import LoadBalancerBusy, NoAnswer
+from project.kernel.outbox.operations import Postponed, ProviderError, Throttled
+
+logger = logging.getLogger(__name__)
+
+WAIT = 4.0  # seconds for one task
+LIMIT = 8.0  # seconds after which a call begins no further write
+# Seconds in which a write without an answer may still take effect.
+UNCERTAIN = 20.0
+FIRST_POLL, LONGEST_POLL = 0.2, 1.5
+CLOSE = 1.15  # ratio of the bounds of a duration from which on no poll tries to come closer
+# By which the lower bound sinks with each task, more and more: tasks may become faster.
+FORGET = 0.001
+TASK = re.compile(r"\btask ([0-9A-Za-z-]{8,64}):")
+
+
+@dataclass(slots=True)
+class TaskTimes:
+    """How long tasks take, so that one poll finds most of them done: the polls have a limit, too.
+
+    The last duration lies between a poll that came too early and one that found the task done.
+    While the two are apart, the next task is polled between them.
+    """
+
+    early: float = 0.0  # seconds after which a task was still running
+    done: float = 0.0  # seconds after which a task was done; 0: not known yet
+    successes: int = 0  # tasks in a row that the first poll found done
+
+    def first_poll(self, unknown: float, longest: float) -> float:
+        """Seconds until the first poll."""
+        if not self.done:
+            return unknown
+        is_close = self.done <= self.early * CLOSE
+        return min(self.done if is_close else (self.early + 2 * self.done) / 3, longest)
+
+    def next_poll(self, elapsed: float, shortest: float) -> float:
+        """Seconds until the poll after one that came too early."""
+        if elapsed < self.done:
+            return max(self.done - elapsed, shortest)
+        return max(elapsed / (8 if self.done else 2), shortest)
+
+    def record_early(self, elapsed: float) -> None:
+        self.early = max(self.early, elapsed)
+        self.successes = 0
+
+    def record_done(self, elapsed: float) -> None:
+        self.done = elapsed
+        self.successes += 1
+        self.early = min(self.early * max(0.0, 1 - FORGET * self.successes), elapsed)
+
+
+# Load balancers with a write that got no answer, until when its effect may appear.
+_uncertain: dict[str, float] = {}
+# By account and kind of write. Threads share the entries: a lost update only costs a poll.
+_task_times: dict[tuple[str, str], TaskTimes] = {}
+_lock = threading.Lock()
+
+
+class StillRunning(Exception):
+    """The rest of the work waits for a later call; the text says for what."""
+
+
+class CloudTaskFailed(ProviderError):
+    pass
+
+
+class LoadBalancerWriter:
+    def __init__(self, client: ClbClient, load_balancer: str) -> None:
+        self._client, self._id = client, load_balancer
+        self._until = time.monotonic() + LIMIT
+
+    def write(self, what: str, call: Callable[[], CloudTask]) -> CloudTask:
+        """Begin a write and wait until it is done. `what`: like "creates 3 listeners"."""
+        if time.monotonic() >= self._until:
+            raise StillRunning(f"Berth {what} with its next calls.")
+        try:
+            task = call()
+        except LoadBalancerBusy as error:
+            text = f"Another change of {self._id} runs; Berth {what} after that."
+            raise StillRunning(text) from error
+        except NoAnswer:
+            with _lock:
+                _uncertain[self._id] = time.monotonic() + UNCERTAIN
+            raise
+        with _lock:  # the load balancer has accepted a write, so that earlier ones have ended
+            _uncertain.pop(self._id, None)
+        self.wait(task.id, what)
+        return task
+
+    def wait(self, task: str, what: str) -> None:
+        """Raises StillRunning or CloudTaskFailed."""
+        begun = time.monotonic()
+        kind = (self._client.account, what.partition(" ")[0])
+        times = _task_times.setdefault(kind, TaskTimes())
+        running = StillRunning(f"Tencent Cloud performs task {task}: Berth {what}.")
+        pause = times.first_poll(FIRST_POLL, LONGEST_POLL)
+        while True:
+            time.sleep(pause)
+            elapsed = time.monotonic() - begun
+            try:
+                status, message, _ = self._client.task_status(task)
+            except (Postponed, Throttled, NoAnswer):
+                raise running from None  # the number of the task must not be lost
+            if status == DONE:
+                # The call may have waited for its turn.
+                times.record_done(time.monotonic() - begun)
+                return
+            if status == FAILED:
+                reason = message.rstrip(".") or "no reason given"
+                logger.info("task %s failed: Berth %s", task, what)
+                raise CloudTaskFailed(
+                    f"Tencent Cloud failed to perform a task (Berth {what}): {reason}."
+                )
+            times.record_early(elapsed)
+            pause = min(times.next_poll(elapsed, FIRST_POLL / 4), LONGEST_POLL)
+            if elapsed + pause > WAIT:
+                raise running
+
+    @property
+    def is_uncertain(self) -> bool:
+        """A write got no answer a moment ago, so a missing listener may still appear."""
+        with _lock:
+            return _uncertain.get(self._id, 0.0) > time.monotonic()
+
+
+def find_task(outside: str) -> str:
+    """The task in the text of StillRunning, which the member keeps as its reason."""
+    match = TASK.search(outside)
+    return match[1] if match else ""

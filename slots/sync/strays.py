@@ -1,0 +1,51 @@
+"""Objects outside without a member, as the last look at a pool found them. They are kept in
+`Pool.strays`, for the pages.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from pools.models import Member, Pool
+
+MOST = 1000  # objects kept of a pool
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    name: str
+    is_gone: bool  # it belongs to a member that is gone, so Berth removes it
+    since: str  # the start of the look that found it first
+
+
+def sort_strays(strays: Mapping[int, str]) -> tuple[dict[int, str], dict[int, str]]:
+    """The objects of gone members and those of unknown members. An object of a live member was
+    created after the snapshot of the look, and is no stray.
+
+    Ids of members are never reused, so the objects of gone members can be removed. An id that the
+    rows have never known comes from a newer copy of this database, and its object may be in use.
+    """
+    states = dict(Member.objects.filter(pk__in=strays).values_list("pk", "state"))
+    gone = {each: name for each, name in strays.items() if states.get(each) == "gone"}
+    return gone, {each: name for each, name in strays.items() if each not in states}
+
+
+def read_strays(pool: Pool) -> list[Stray]:
+    """In the order of their names. Earlier versions stored the names alone, which the next look
+    replaces.
+    """
+    return [Stray(**each) for each in pool.strays if isinstance(each, dict)]
+
+
+def record_strays(
+    pool: Pool, *, gone: Iterable[str], unknown: Iterable[str], started: datetime
+) -> None:
+    """Keep the objects, unless a later look has been recorded."""
+    since = {stray.name: stray.since for stray in read_strays(pool)}
+    found = [(name, True) for name in gone] + [(name, False) for name in unknown]
+    kept = [
+        asdict(Stray(name, is_gone, since.get(name, started.isoformat())))
+        for name, is_gone in sorted(found)[:MOST]
+    ]
+    latest = Pool.objects.filter(pk=pool.pk, observed_at=started)
+    latest.exclude(strays=kept).update(strays=kept)

@@ -1,0 +1,214 @@
+"""The stack of a scenario: a real `up` with pools, callers under load, traps, and audits."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from pools.providers.local import agent_folder
+from project.kernel.embedded.process import free_port
+from tests.end_to_end.stack import Stack
+from tests.faults.campaign.scenario import NotInjectedError, Scenario
+from tests.faults.checks import audit, check_doctor, check_promises, check_world
+from tests.faults.load import Caller, Keeper, Ledger
+from tests.faults.traps import Trap, close_trap, install, list_trapped, open_trap, remove
+from tests.faults.victims import kill
+from tests.waiting import LOOK_AGAIN, slack
+
+WITHIN = 60.0  # seconds in which the system has to serve again; on a busy machine twice as many
+TRAPPED_WITHIN = 10.0
+
+
+class Site:
+    def __init__(
+        self, folder: Path, pools: str, *, stack: Stack | None = None, **environment: str
+    ) -> None:
+        self.world = folder / "world"
+        os.environ["BERTH_TEST_WORLD"] = str(self.world)
+        settings = {
+            "BERTH_APART": "1",
+            "BERTH_QUEUES": "shed",
+            "DJANGO_SETTINGS_MODULE": "tests.faults.settings",
+            **environment,
+        }
+        self.stack = stack or Stack(folder / "state", free_port(), **settings)
+        self.stack.environment["BERTH_TEST_WORLD"] = str(self.world)
+        self.stack.start(180)
+        self.ledger = Ledger()
+        self.callers: list[Caller] = []
+        self.traps: Sequence[Trap] = ()
+        try:
+            if pools:
+                (folder / "pools.yaml").write_text(pools)
+                done = self.stack.manage("apply", "-f", str(folder / "pools.yaml"))
+                assert done.returncode == 0, done.stderr + done.stdout
+            made = self.stack.manage("token", "create", "admin", "campaign")
+            assert made.returncode == 0, made.stderr
+        except BaseException:
+            self.close()
+            raise
+        self.token = made.stdout.strip()
+        self.client = self.make_caller("campaign", "")
+
+    def make_caller(self, name: str, pool: str) -> Caller:
+        return Caller(name, self.stack.port, self.token, pool, self.ledger)
+
+    def close(self) -> None:
+        self.stop_callers()
+        assert self.stack.process is not None
+        if self.stack.process.poll() is None:
+            self.stack.stop()
+        # With the working folders of agents, which are elsewhere.
+        for folder in (self.stack.home / agent_folder.FOLDER).glob("*"):
+            agent_folder.remove(folder)
+
+    # -- load -------------------------------------------------------------------------------------
+    def start_callers(self, pools: Sequence[str], callers: int, port: int = 0) -> None:
+        """One keeper and some callers for each pool; `port`: of a proxy before the web process."""
+        at = (port or self.stack.port, self.token)
+        self.callers += [Keeper(f"keeper-{pool}", *at, pool, self.ledger) for pool in pools]
+        self.callers += [
+            Caller(f"caller{n}-{pool}", *at, pool, self.ledger)
+            for pool in pools
+            for n in range(callers)
+        ]
+        for caller in self.callers:
+            caller.start()
+        self.wait_served(tuple(pools), 0.0)
+
+    def stop_callers(self) -> None:
+        for caller in self.callers:
+            caller.stopped.set()
+        for caller in self.callers:
+            caller.join(90)
+
+    def wait_served(self, pools: Sequence[str], since: float) -> float:
+        """Seconds from `since` until a claim that was asked for after it is bound, in each pool."""
+        limit = WITHIN * slack()
+        served = self.ledger.wait_served(tuple(pools), since, limit)
+        assert served, f"no claim served in {limit:.0f} s: {self.stack.heard[-1500:]}"
+        return time.monotonic() - since if since else 0.0
+
+    def call(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
+        status, answer = self.client.call(method, path, body, key)
+        assert status < 300, (method, path, status, answer)
+        return answer
+
+    # -- traps ------------------------------------------------------------------------------------
+    def install_traps(self, traps: Sequence[Trap]) -> None:
+        self.traps = traps
+        with self.stack.connect() as connection, connection.cursor() as cursor:
+            install(cursor, traps)
+
+    def remove_traps(self) -> None:
+        with self.stack.connect() as connection, connection.cursor() as cursor:
+            remove(cursor, self.traps)
+
+    @contextmanager
+    def trapped(
+        self, name: str, provoke: Callable[[], Any] = lambda: None
+    ) -> Iterator[Callable[[], None]]:
+        """A process stands in this trap, inside of its transaction. Yields a function that opens
+        the trap early. `provoke` makes somebody walk into it.
+        """
+        number = [trap.name for trap in self.traps].index(name)
+        connection = self.stack.connect()
+        connection.autocommit = True
+        cursor = connection.cursor()
+
+        def open_early() -> None:
+            with suppress(psycopg.Error):  # the server died, and the lock with it
+                open_trap(cursor, number)
+
+        try:
+            close_trap(cursor, number)
+            provoke()
+            end = time.monotonic() + TRAPPED_WITHIN * slack()
+            while not list_trapped(cursor, number):
+                if time.monotonic() > end:
+                    raise NotInjectedError(f"no process comes to {name!r}")
+                time.sleep(LOOK_AGAIN)
+            yield open_early
+        finally:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def kill_at(
+        self,
+        chance: random.Random,
+        moment: str,
+        victim: str,
+        provoke: Callable[[], Any] = lambda: None,
+    ) -> tuple[str, float]:
+        """kill -9 of the victim while some process stands inside of the step, or a moment after
+        its commit. Returns the fault in words, and when it was.
+        """
+        is_inside = chance.random() < 0.7
+        delay = chance.uniform(0, 0.15)
+        with self.trapped(moment, provoke) as open_early:
+            if not is_inside:
+                open_early()
+                time.sleep(delay)  # a random moment after the step, not a synchronisation
+            who = kill(self.stack, victim, chance)
+            killed_at = time.monotonic()
+        where = f"in {moment}" if is_inside else f"{delay * 1000:.0f} ms after {moment}"
+        return f"kill -9 of {who} {where}", killed_at
+
+    # -- audits -----------------------------------------------------------------------------------
+    def find_broken(self) -> list[str]:
+        """After each round: promises and rows. Each finding is reported once."""
+        with self.ledger.change:
+            broken, self.ledger.broken = self.ledger.broken, []
+        return [
+            *broken,
+            *(f"{what}: {count}" for what, count in audit(self.stack).items()),
+            *self.find_errors(),
+        ]
+
+    def find_errors(self) -> list[str]:
+        found = [f"{c.name}: {c.error!r}" for c in self.callers if c.error]
+        for caller in self.callers:
+            caller.error = None
+        return found
+
+    def verify(self, *more: Callable[[], None]) -> list[str]:
+        """At the end: the load stops, and all audits run."""
+        self.stop_callers()
+        if self.traps:
+            self.remove_traps()
+        checks = [
+            lambda: check_promises(self.stack, self.ledger),
+            lambda: check_world(self.stack),
+            *more,
+            lambda: check_doctor(self.stack),
+        ]
+        return [*self.find_broken(), *collect(checks)]
+
+
+def collect(checks: Sequence[Callable[[], None]]) -> list[str]:
+    """What the failed checks say."""
+    found = []
+    for check in checks:
+        try:
+            check()
+        except AssertionError as error:
+            found.append(str(error))
+    return found
+
+
+class SiteScenario(Scenario):
+    """A scenario whose `prepare` starts a site."""
+
+    site: Site
+
+    def verify(self) -> list[str]:
+        return self.site.verify()
+
+    def close(self) -> None:
+        if hasattr(self, "site"):  # else `prepare` has failed
+            self.site.close()

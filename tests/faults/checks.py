@@ -1,0 +1,111 @@
+"""What must hold after any fault: rows, promises, the outside, and what applies have written.
+Each check raises an AssertionError that names what is wrong.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.database.helpers import AUDIT
+from tests.end_to_end.stack import Stack
+from tests.faults.authors import Diary
+from tests.faults.load import Ledger, Promise
+from tests.faults.shed import read_world
+
+
+def audit(stack: Stack) -> dict[str, int]:
+    """Who holds what, read from the rows alone."""
+    return {name: n for name, query in AUDIT.items() if (n := stack.execute(query)[0][0])}
+
+
+def check_promises(stack: Stack, ledger: Ledger) -> None:
+    """Against the rows: every claim that was acknowledged is there, under its key, and as it was
+    said to be.
+    """
+    columns = "id, key, state, outcome, generation, acknowledged_at is not null"
+    rows = {row[0]: row[1:] for row in stack.execute(f"select {columns} from claims_claim")}
+
+    def is_true(key: str, promise: Promise) -> bool:
+        if promise.claim not in rows:
+            return False
+        its_key, state, outcome, generation, is_acknowledged = rows[promise.claim]
+        return (
+            its_key == key
+            and (not promise.generation or generation == promise.generation)
+            and (not promise.is_acknowledged or is_acknowledged)
+            and (not promise.is_released or (state, outcome) == ("ended", "released"))
+            and (not promise.is_kept or state == "bound")
+        )
+
+    broken = {
+        key: (promise, rows.get(promise.claim))
+        for key, promise in ledger.promises.items()
+        if not is_true(key, promise)
+    }
+    assert broken == {}
+
+
+def check_world(stack: Stack) -> None:
+    """What is idle is clean outside, and nothing outside is of anybody but its present or its
+    last holder.
+    """
+    query = """select s.id, s.state, coalesce(s.claim_id, s.last_claim_id),
+               s.generation from slots_slot s
+               join pools_pool p on p.id = s.pool_id where p.queue <> ''"""
+    rows = {row[0]: row[1:] for row in stack.execute(query)}
+    for slot, content in read_world().items():
+        state, claim, generation = rows[slot]
+        assert state != "idle", f"slot {slot} is idle, and outside it is in use by {content}"
+        assert content == f"{claim} {generation}" or state == "held", (
+            f"slot {slot}, {state} for {claim} {generation}, is {content} outside"
+        )
+
+
+def check_doctor(stack: Stack) -> None:
+    report = stack.manage("doctor", "--json")
+    assert report.returncode == 0, report.stdout + report.stderr
+
+
+# -- plans and applies of examples/hello -----------------------------------------------------------
+
+
+def lines_of(target: Path) -> Counter[int]:
+    """How often each claim's apply has begun, by what the applies themselves wrote first of all."""
+    return Counter(
+        int(line.split()[0])
+        for log in target.glob("*/applied.log")
+        for line in log.read_text().splitlines()
+    )
+
+
+def applied_twice(target: Path) -> dict[int, int]:
+    return {claim: count for claim, count in lines_of(target).items() if count > 1}
+
+
+def check_ends(stack: Stack, diary: Diary) -> None:
+    """Every claim has ended as it was told, or waits for a person."""
+    rows = {row[0]: row[1:] for row in stack.execute("select id, state, outcome from claims_claim")}
+    assert {
+        claim: row for claim, row in rows.items() if row[0] not in ("ended", "reserved", "parked")
+    } == {}
+    assert {
+        claim: (outcome, rows[claim])
+        for claim, outcome in diary.outcomes.items()
+        if rows[claim] != ("ended", outcome)
+    } == {}
+    assert len(rows) == len(diary.asked_at)
+
+
+def check_pages(stack: Stack, diary: Diary, target: Path) -> None:
+    """What was applied was written once; what began was approved; what failed says why."""
+    begun = lines_of(target)
+    applied = {claim for claim, outcome in diary.outcomes.items() if outcome == "applied"}
+    assert {claim: begun[claim] for claim in applied if begun[claim] != 1} == {}
+    assert applied_twice(target) == {}
+    unapproved = (
+        "select claim_id from claims_plan p where exists (select from claims_approval a where "
+        "a.plan_id = p.id and a.is_yes)"
+    )
+    assert set(begun) <= {row[0] for row in stack.execute(unapproved)}
+    failed = "select claim_id, code, reason from claims_run where outcome = 'failed'"
+    wrong = [row for row in stack.execute(failed) if "changed since the plan" not in row[2]]
+    assert wrong == []

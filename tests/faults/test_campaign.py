@@ -1,0 +1,205 @@
+"""The campaign of faults itself: its registry, its state file and its report. No stack starts."""
+
+import random
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.faults.campaign import __main__ as command
+from tests.faults.campaign.report import PAGE, name_numbers, write_report
+from tests.faults.campaign.runner import ENOUGH, Runner
+from tests.faults.campaign.scenario import (
+    FEWER_ROUNDS,
+    KNOWN,
+    MOST_ROUNDS,
+    QUICK,
+    NotInjectedError,
+    Outcome,
+    Scenario,
+)
+from tests.faults.campaign.scenarios import load_all
+from tests.faults.campaign.state import Round, State, Verification
+from tests.suite.test_docs_are_short import MOST_WORDS
+
+SEED = 7
+
+
+class Drill(Scenario):
+    """A scenario without a stack."""
+
+    name = "drill"
+    breaks = "nothing at all"
+    done: ClassVar[list[tuple[int, float]]] = []
+    findings: ClassVar[list[str]] = []
+    fails: ClassVar[list[BaseException]] = []
+    fails_at: ClassVar[int] = 0  # first round that raises one of `fails`
+
+    def prepare(self) -> None:
+        self.done.clear()
+
+    def round(self, chance: random.Random, number: int) -> Outcome:
+        if self.fails and number >= self.fails_at:
+            raise self.fails.pop()
+        self.done.append((number, chance.random()))
+        return Outcome(f"fault {number}", 0.5, findings=list(self.findings))
+
+    def verify(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    Drill.findings.clear()
+    Drill.fails.clear()
+    Drill.fails_at = 0
+
+
+def run(state: State, most: int = 3, **more: int) -> None:
+    Runner(state, SEED, most=most, say=lambda text: None, **more).run([Drill])
+
+
+def test_registry_has_25_scenarios_and_the_page_names_each() -> None:
+    load_all()
+    assert len(KNOWN) >= 25
+    page = PAGE.read_text()
+    assert [name for name in KNOWN if f"`{name}`" not in page] == []
+
+
+def test_resumed_campaign_skips_finished_rounds(state: State, tmp_path: Path) -> None:
+    run(state, 3)
+    first = list(Drill.done)
+    assert [number for number, _ in first] == [0, 1, 2]
+    with state.file.open("a") as file:
+        file.write('{"kind": "round", "values": {"scena')  # as a kill leaves it
+    again = State(tmp_path)
+    run(again, 5)
+    assert [number for number, _ in Drill.done] == [3, 4]
+    assert len(State(tmp_path).rounds) == 5
+    run(State(tmp_path), 5)
+    assert len(State(tmp_path).rounds) == 5
+
+
+def test_round_repeats_with_its_seed(state: State) -> None:
+    run(state, 3)
+    first = dict(Drill.done)
+    run(state, 3, only=1)
+    assert Drill.done == [(1, first[1])]
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(4.9, MOST_ROUNDS), (5.0, FEWER_ROUNDS)])
+def test_number_of_rounds_follows_from_the_median(
+    state: State, seconds: float, rounds: int
+) -> None:
+    runner = Runner(state, SEED)
+    assert runner.goal(Drill) == ENOUGH
+    for number in range(ENOUGH):
+        state.write_round(Round("drill", number, SEED, "fault", 1, 0.5, seconds))
+    assert runner.goal(Drill) == rounds
+
+
+@pytest.mark.parametrize("findings", [[], ["slot 3 has two holders"]])
+def test_finding_makes_the_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, findings: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(command, "read_commit", lambda: "abc")
+    monkeypatch.setattr("sys.argv", ["make faults", "drill", "--rounds", "2", "--seed", "7"])
+    monkeypatch.setitem(KNOWN, "drill", Drill)
+    Drill.findings += findings
+    assert command.run(command.read_arguments()) == len(findings)
+    state = State(tmp_path / "berth" / "faults" / "abc")
+    assert (len(state.rounds), state.facts["seed"]) == (2, 7)
+    assert state.findings_of("drill") == [
+        (f"round {number}, seed 7: fault {number}", text) for number in (0, 1) for text in findings
+    ]
+
+
+def test_round_without_an_effect_is_repeated_and_then_a_finding(state: State) -> None:
+    Drill.fails.append(NotInjectedError("nobody came"))
+    run(state, 1)
+    assert state.count_findings() == 0
+    Drill.fails += [NotInjectedError("nobody came")] * 3
+    run(state, 2)
+    assert "nobody came" in state.findings_of("drill")[0][1]
+
+
+def test_exception_of_a_round_is_a_finding_and_another_stack_runs_the_rest(state: State) -> None:
+    Drill.fails.append(ValueError("broken"))
+    run(state, 3)
+    assert [done.number for done in state.rounds] == [0, 1, 2]
+    assert [done.rounds for done in state.verifications] == [1, 2]
+    assert "broken" in state.findings_of("drill")[0][1]
+    assert state.count_findings() == 1
+
+
+def test_finding_keeps_its_cause_before_long_logs(state: State) -> None:
+    Drill.fails.append(AssertionError("no claim was served\n" + "a line of a log\n" * 1_000))
+    run(state, 1)
+    assert "AssertionError: no claim was served" in state.findings_of("drill")[0][1]
+
+
+def test_scenario_that_cannot_start_is_a_finding(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Drill) -> None:
+        raise ValueError("no port")
+
+    monkeypatch.setattr(Drill, "prepare", fail)
+    run(state, 3)
+    assert (state.rounds, state.count_findings()) == ([], 1)
+    assert "no port" in state.verifications[0].findings[0]
+
+
+def test_report_is_made_from_the_state_file(state: State, tmp_path: Path) -> None:
+    Drill.findings.append("slot 3 has two holders")
+    state.write_facts(seed=SEED, commit="abc", machine="2 cores")
+    run(state, 2)
+    state.write_skipped("other", "no compiler")
+    other = type("Other", (Drill,), {"name": "other"})
+    text = write_report(State(tmp_path), {"drill": Drill, "other": other})
+    assert "Commit abc, seed 7, 2 cores:\n2 rounds, 2 faults, 2 findings." in text
+    assert "| `drill` | nothing at all | 2/100 | 2 | 0.5/0.5 | the fault |" in text
+    assert "| `other` | nothing at all | skipped: no compiler |" in text
+    assert "round 1, seed 7: fault 1: slot 3 has two holders" in text
+
+
+def test_report_names_the_rounds_that_ctrl_c_left_without_an_audit(
+    state: State, tmp_path: Path
+) -> None:
+    run(state, 2)
+    Drill.fails.append(KeyboardInterrupt())
+    Drill.fails_at = 4
+    with pytest.raises(KeyboardInterrupt):
+        run(state, 6)
+    assert State(tmp_path).unaudited_rounds_of("drill") == [2, 3]
+    assert "Rounds without an audit: `drill` 2-3." in write_report(state, {"drill": Drill})
+    run(state, 6)
+    assert State(tmp_path).unaudited_rounds_of("drill") == [2, 3]
+    for number in (2, 3):
+        run(state, only=number)
+    assert "without an audit" not in write_report(State(tmp_path), {"drill": Drill})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([3], "3"), ([0, 1, 2], "0-2"), ([0, 1, 4, 6, 7], "0-1+4+6-7")]
+)
+def test_numbers_are_written_as_ranges(numbers: list[int], text: str) -> None:
+    assert name_numbers(numbers) == text
+
+
+def test_report_of_all_scenarios_fits_on_a_page(state: State) -> None:
+    load_all()
+    state.write_facts(seed=976842, commit="070a8b90", machine="2 cores, 24 GB, Linux, Python 3.11")
+    for name in KNOWN:
+        state.write_round(Round(name, 0, SEED, "fault", 1, 0.5, QUICK))
+        state.write_verification(Verification(name, SEED, 1, 2.5))
+    assert len(write_report(state, KNOWN).split()) < MOST_WORDS

@@ -1,0 +1,117 @@
+"""Calls within the limits of the account, shared by all workers, and a storm of throttles."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from django.db import connections
+
+from pools.providers.pacing import SharedPacer
+from pools.providers.tencent.pacing import BURST, RATE, wait_for_call
+from pools.providers.tencent.provider import TencentProvider
+from project.kernel.outbox.budgets import CallBudget
+from project.kernel.outbox.operations import Postponed, Throttled
+from tests.pools.providers.tencent.clb_server import CALLS_PER_SECOND
+from tests.pools.providers.tencent.clb_world import ClbWorld, Fault
+from tests.pools.providers.tencent.harness import EmptyPacer, serve
+from tests.pools.providers.tencent.scene import Scene, slot, tcp, udp
+
+SLOTS = [
+    *(slot("tcp", 30000 + n, use=tcp("10.0.0.1", 1000 + n)) for n in range(12)),
+    *(slot("udp", 30000 + n, use=udp("10.0.0.1", 1000 + n)) for n in range(4)),
+]
+
+
+@pytest.fixture
+def strict() -> Iterator[Scene]:
+    """The cloud counts calls, and Berth paces them by the database."""
+    world = ClbWorld(calls_per_second=CALLS_PER_SECOND)
+    with serve(world) as server:
+        yield Scene(world, server)
+
+
+@pytest.mark.usefixtures("committed_tables")
+def test_workers_share_the_budget_of_the_account_and_are_not_throttled(strict: Scene) -> None:
+    members = [strict.add_member(number) for number in range(1, 7)]
+    TencentProvider.pacer = SharedPacer()
+    errors: list[Exception] = []
+
+    def work(index: int) -> None:
+        try:
+            for _ in range(8):
+                with suppress(Postponed):
+                    strict.sync(members[index], SLOTS)
+        except Exception as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(members))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [call for call in strict.world.log if call.code] == []
+    assert all(len(strict.shapes(member.external_id)) == 16 for member in members)
+
+
+def test_rate_stays_below_the_limit_of_the_cloud() -> None:
+    assert RATE < CALLS_PER_SECOND
+    assert BURST <= CALLS_PER_SECOND
+
+
+def test_call_waits_a_moment_for_its_turn_and_no_longer() -> None:
+    begun = time.monotonic()
+    with pytest.raises(Postponed):
+        wait_for_call(EmptyPacer(), CallBudget("tencent", RATE, BURST), 1.0)
+    assert time.monotonic() - begun < 0.5, "a wait that would not succeed is not begun"
+
+
+def test_used_up_budget_postpones_a_sync_without_an_error_and_fails_a_look(scene: Scene) -> None:
+    member = scene.add_member()
+    TencentProvider.pacer = EmptyPacer()
+    with pytest.raises(Postponed):
+        scene.sync(member, SLOTS)
+    with pytest.raises(Throttled) as caught:
+        scene.look(member)
+    assert caught.value.retry_after == pytest.approx(60.0)
+    assert TencentProvider().check(scene.pool()) == []
+
+
+def test_storm_of_throttles_loses_no_work(scene: Scene) -> None:
+    """Every call is throttled for a while; the work begins where it stopped."""
+    member = scene.add_member()
+    scene.world.faults.append(Fault("*", "RequestLimitExceeded", times=1000))
+    for _ in range(5):
+        begun = time.monotonic()
+        with pytest.raises(Throttled) as caught:
+            scene.sync(member, SLOTS)
+        assert caught.value.retry_after and caught.value.retry_after >= 1
+        assert time.monotonic() - begun < 2, "no worker waits in the storm"
+    with pytest.raises(Throttled):
+        scene.look(member)
+    scene.world.faults.clear()
+    assert scene.sync(member, SLOTS).why == ""
+    assert len(scene.shapes(member.external_id)) == 16
+
+
+def test_throttle_in_the_middle_keeps_what_was_done(scene: Scene) -> None:
+    member = scene.add_member()
+    scene.world.faults.append(Fault("BatchRegisterTargets", "RequestLimitExceeded"))
+    with pytest.raises(Throttled):
+        scene.sync(member, SLOTS)
+    creations = scene.world.count("CreateListener")
+    scene.sync(member, SLOTS)
+    assert scene.world.count("CreateListener") == creations
+    assert all(targets for _, _, _, targets in scene.shapes(member.external_id))
+
+
+def test_throttle_while_a_task_is_watched_keeps_the_number_of_the_task(scene: Scene) -> None:
+    member = scene.add_member()
+    scene.world.faults.append(Fault("DescribeTaskStatus", "RequestLimitExceeded"))
+    report = scene.sync(member, SLOTS)
+    assert "task" in report.why and report.again is not None
+    assert scene.sync(member, SLOTS).why == ""
