@@ -1,4 +1,4 @@
-"""The campaign of faults itself: its registry, its state file and its report. No stack starts."""
+"""The campaign of faults itself: its registry, its runner and its state file. No stack starts."""
 
 import random
 from pathlib import Path
@@ -7,20 +7,18 @@ from typing import ClassVar
 import pytest
 
 from tests.faults.campaign import __main__ as command
-from tests.faults.campaign.report import PAGE, name_numbers, write_report
+from tests.faults.campaign.report import PAGE
 from tests.faults.campaign.runner import ENOUGH, Runner
 from tests.faults.campaign.scenario import (
     FEWER_ROUNDS,
     KNOWN,
     MOST_ROUNDS,
-    QUICK,
     NotInjectedError,
     Outcome,
     Scenario,
 )
 from tests.faults.campaign.scenarios import load_all
-from tests.faults.campaign.state import Round, State, Verification
-from tests.suite.test_docs_are_short import MOST_WORDS
+from tests.faults.campaign.state import LOGS, Round, State
 
 SEED = 7
 
@@ -142,7 +140,7 @@ def test_exception_of_a_round_is_a_finding_and_another_stack_runs_the_rest(state
 
 
 def test_finding_keeps_its_cause_before_long_logs(state: State) -> None:
-    Drill.fails.append(AssertionError("no claim was served\n" + "a line of a log\n" * 1_000))
+    Drill.fails.append(AssertionError("no claim was served\n" + "a line of a log\n" * 10_000))
     run(state, 1)
     assert "AssertionError: no claim was served" in state.findings_of("drill")[0][1]
 
@@ -151,55 +149,53 @@ def test_scenario_that_cannot_start_is_a_finding(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Drill) -> None:
-        raise ValueError("no port")
+        raise ValueError(f"no port\n{'a line of a log' * 10_000}")
 
     monkeypatch.setattr(Drill, "prepare", fail)
     run(state, 3)
     assert (state.rounds, state.count_findings()) == ([], 1)
-    assert "no port" in state.verifications[0].findings[0]
+    assert "the scenario failed: ValueError: no port" in state.verifications[0].findings[0]
 
 
-def test_report_is_made_from_the_state_file(state: State, tmp_path: Path) -> None:
-    Drill.findings.append("slot 3 has two holders")
-    state.write_facts(seed=SEED, commit="abc", machine="2 cores")
-    run(state, 2)
-    state.write_skipped("other", "no compiler")
-    other = type("Other", (Drill,), {"name": "other"})
-    text = write_report(State(tmp_path), {"drill": Drill, "other": other})
-    assert "Commit abc, seed 7, 2 cores:\n2 rounds, 2 faults, 2 findings." in text
-    assert "| `drill` | nothing at all | 2/100 | 2 | 0.5/0.5 | the fault |" in text
-    assert "| `other` | nothing at all | skipped: no compiler |" in text
-    assert "round 1, seed 7: fault 1: slot 3 has two holders" in text
-
-
-def test_report_names_the_rounds_that_ctrl_c_left_without_an_audit(
-    state: State, tmp_path: Path
-) -> None:
+def test_rounds_that_ctrl_c_left_without_an_audit_are_known(state: State, tmp_path: Path) -> None:
     run(state, 2)
     Drill.fails.append(KeyboardInterrupt())
     Drill.fails_at = 4
     with pytest.raises(KeyboardInterrupt):
         run(state, 6)
     assert State(tmp_path).unaudited_rounds_of("drill") == [2, 3]
-    assert "Rounds without an audit: `drill` 2-3." in write_report(state, {"drill": Drill})
     run(state, 6)
     assert State(tmp_path).unaudited_rounds_of("drill") == [2, 3]
     for number in (2, 3):
         run(state, only=number)
-    assert "without an audit" not in write_report(State(tmp_path), {"drill": Drill})
+    assert State(tmp_path).unaudited_rounds_of("drill") == []
 
 
-@pytest.mark.parametrize(
-    ("numbers", "text"), [([3], "3"), ([0, 1, 2], "0-2"), ([0, 1, 4, 6, 7], "0-1+4+6-7")]
-)
-def test_numbers_are_written_as_ranges(numbers: list[int], text: str) -> None:
-    assert name_numbers(numbers) == text
+def test_logs_of_a_round_with_a_finding_are_kept_whole(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = "a line of a log\n" * 10_000
+    monkeypatch.setattr(Drill, "read_logs", lambda self: log)
+    run(state, 1)
+    Drill.findings.append("slot 3 has two holders")
+    run(state, 2)
+    logs = state.file.parent / LOGS
+    assert [file.name for file in logs.iterdir()] == ["drill-1.log"]
+    assert (logs / "drill-1.log").read_text() == log
 
 
-def test_report_of_all_scenarios_fits_on_a_page(state: State) -> None:
-    load_all()
-    state.write_facts(seed=976842, commit="070a8b90", machine="2 cores, 24 GB, Linux, Python 3.11")
-    for name in KNOWN:
-        state.write_round(Round(name, 0, SEED, "fault", 1, 0.5, QUICK))
-        state.write_verification(Verification(name, SEED, 1, 2.5))
-    assert len(write_report(state, KNOWN).split()) < MOST_WORDS
+def test_campaign_does_not_go_on_with_another_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["make faults", "drill", "--rounds", "2", "--name", "mine"])
+    monkeypatch.setitem(KNOWN, "drill", Drill)
+    codes = []
+    for commit in ("abc", "def"):
+        monkeypatch.setattr(command, "read_commit", lambda: commit)  # noqa: B023
+        codes.append(command.run(command.read_arguments()))
+    assert codes == [0, 2]
+    assert "has rounds of commit abc, so it cannot go on with def. Choose another NAME." in (
+        capsys.readouterr().err
+    )
+    assert len(State(tmp_path / "berth" / "faults" / "mine").rounds) == 2

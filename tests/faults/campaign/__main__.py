@@ -16,10 +16,14 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def read_commit() -> str:
+    """The commit, with "-dirty" if a file outside of docs/ differs from it."""
     done = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
     )
-    return done.stdout.strip() or "unknown"
+    if done.returncode:
+        return "unknown"
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", ":!docs"], cwd=ROOT)
+    return done.stdout.strip() + ("-dirty" if changed.returncode else "")
 
 
 def describe_machine() -> str:
@@ -56,10 +60,11 @@ def main() -> int:
 def run(given: argparse.Namespace) -> int:
     # These need settings.
     from tests.faults.campaign.report import PAGE, write_report  # noqa: PLC0415
+    from tests.faults.campaign.rows import KEPT, merge_rows, read_rows, write_rows  # noqa: PLC0415
     from tests.faults.campaign.runner import Runner  # noqa: PLC0415
     from tests.faults.campaign.scenario import KNOWN  # noqa: PLC0415
     from tests.faults.campaign.scenarios import load_all  # noqa: PLC0415
-    from tests.faults.campaign.state import State  # noqa: PLC0415
+    from tests.faults.campaign.state import OtherCommitError, State  # noqa: PLC0415
 
     load_all()
     chosen = [
@@ -77,13 +82,19 @@ def run(given: argparse.Namespace) -> int:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     state = State(cache / "berth" / "faults" / (given.name or read_commit()))
     if given.report:
-        PAGE.write_text(write_report(state, KNOWN))
-        print(f"wrote {PAGE}")
+        rows = merge_rows(read_rows(KEPT), state, KNOWN)
+        write_rows(KEPT, rows)
+        PAGE.write_text(write_report(rows, KNOWN, state.skipped))
+        print(f"wrote {PAGE} and {KEPT}")
         return 1 if state.count_findings() else 0
     seed = given.seed or state.facts.get("seed") or random.SystemRandom().randrange(1, 10**6)
     facts = {"seed": seed, "commit": read_commit(), "machine": describe_machine()}
-    if state.facts != facts:
-        state.write_facts(**facts)
+    try:
+        if state.facts != facts:
+            state.write_facts(**facts)
+    except OtherCommitError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     print(f"seed {seed}, state in {state.file}", flush=True)
     until = time.monotonic() + given.minutes * 60 if given.minutes else float("inf")
     say = lambda text: print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: E731

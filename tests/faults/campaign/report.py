@@ -1,83 +1,87 @@
-"""The report of a campaign: docs/faults.md."""
+"""The report of campaigns: docs/faults.md."""
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
-from tests.faults.campaign.scenario import Scenario, choose_rounds
-from tests.faults.campaign.state import State
+from tests.faults.campaign.rows import MeasuredRow
+from tests.faults.campaign.scenario import Scenario
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "faults.md"
 HEAD = Path(__file__).with_name("report_head.md")
+SHOWN = 300  # characters of a finding on the page; the kept row has all
 
 
-def write_report(state: State, known: Mapping[str, type[Scenario]]) -> str:
-    facts = state.facts
-    rounds = len({(done.scenario, done.number) for done in state.rounds})
-    earlier = len(state.commits) - 1
-    more = f" (some rounds on {earlier} earlier commits)" if earlier > 0 else ""
-    commits = f"{facts.get('commit', 'unknown')}{more}"
-    seed = str(facts.get("seed", "N"))
-    lines = [
-        HEAD.read_text().replace("SEED_HERE", seed),
-        f"Commit {commits}, seed {seed}, "
-        f"{facts.get('machine', 'unknown machine')}:\n{rounds} rounds, "
-        f"{sum(done.faults for done in state.rounds)} faults, "
-        f"{state.count_findings()} findings.\n",
-        "| scenario | what it breaks | rounds | faults | again, p50/max (s) | from "
-        "| median round (s) | duration (min) | findings |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(write_row(state, kind) for kind in known.values()),
-        "",
+def write_report(
+    rows: Sequence[MeasuredRow], known: Mapping[str, type[Scenario]], skipped: Mapping[str, str]
+) -> str:
+    parts = [HEAD.read_text().rstrip(), describe_starts(known.values())]
+    campaigns: dict[tuple[str, str, str], list[MeasuredRow]] = {}
+    for row in rows:
+        campaigns.setdefault((row.commit, row.seed, row.machine), []).append(row)
+    parts += [write_campaign(its, known) for its in campaigns.values()]
+    measured = {row.scenario for row in rows}
+    left = [
+        f"- `{name}`: {kind.breaks}{f' (skipped: {skipped[name]})' if name in skipped else ''}"
+        for name, kind in known.items()
+        if name not in measured
     ]
-    unaudited = [
-        f"`{name}` {name_numbers(numbers)}"
-        for name in known
-        if (numbers := state.unaudited_rounds_of(name))
-    ]
-    if unaudited:
-        lines += [f"Rounds without an audit: {', '.join(unaudited)}.", ""]
+    if left:
+        parts.append("\n".join(["## Not run\n", *left]))
     findings = [
-        f"- `{name}`, {place}: {' '.join(text.split())[:400]}"
-        for name in known
-        for place, text in state.findings_of(name)
+        f"- `{row.scenario}`, commit {row.commit}, {place}: {shorten(text)}"
+        for row in rows
+        for place, text in row.findings
     ]
     if findings:
-        lines += ["## Findings", "", *findings, ""]
+        parts.append("\n".join(["## Findings\n", *findings]))
+    return "\n\n".join(parts) + "\n"
+
+
+def describe_starts(kinds: Iterable[type[Scenario]]) -> str:
+    """From where the scenarios measure."""
+    names: dict[str, list[str]] = {}
+    for kind in kinds:
+        names.setdefault(kind.counts_from, []).append(f"`{kind.name}`")
+    usual = names.pop(Scenario.counts_from, [])
+    others = [f"in {', '.join(its)} from {start}" for start, its in names.items()]
+    text = f"*Again* counts from {'; '.join([Scenario.counts_from] * bool(usual) + others)}."
+    return textwrap.fill(text, 120, break_on_hyphens=False)
+
+
+def write_campaign(rows: Sequence[MeasuredRow], known: Mapping[str, type[Scenario]]) -> str:
+    """Rows of one commit."""
+    first = rows[0]
+    lines = [
+        f"## Commit {first.commit}",
+        "",
+        f"Seed {first.seed}, {first.machine}: {sum(row.rounds for row in rows)} rounds, "
+        f"{sum(row.faults for row in rows)} faults, {sum(len(row.findings) for row in rows)} "
+        "findings.",
+        "",
+        "| scenario | what it breaks | rounds | faults | again, p50/max (s) | duration (min) "
+        "| findings |",
+        "|---|---|---|---|---|---|---|",
+        *(write_row(row, known[row.scenario]) for row in rows),
+    ]
+    if unaudited := [f"`{row.scenario}` {row.unaudited}" for row in rows if row.unaudited]:
+        lines += ["", f"Rounds without an audit: {', '.join(unaudited)}."]
     return "\n".join(lines)
 
 
-def write_row(state: State, kind: type[Scenario]) -> str:
-    done = state.rounds_of(kind.name)
-    if not done:
-        why = state.skipped.get(kind.name)
-        what = f"skipped: {why}" if why else "not run"
-        return f"| `{kind.name}` | {kind.breaks} | {what} | | | | | | |"
-    again = sorted(each.again for each in done if each.faults)
-    times = f"{median(again):.1f}/{again[-1]:.1f}" if again else "–"
-    audits = sum(each.seconds for each in state.verifications if each.scenario == kind.name)
-    usual = median(each.seconds for each in done)
-    minutes = (sum(each.seconds for each in done) + audits) / 60
+def write_row(row: MeasuredRow, kind: type[Scenario]) -> str:
     cells = [
-        f"`{kind.name}`",
+        f"`{row.scenario}`",
         kind.breaks,
-        f"{len({each.number for each in done})}/{choose_rounds(usual)}",
-        sum(each.faults for each in done),
-        times,
-        kind.counts_from,
-        f"{usual:.1f}",
-        f"{minutes:.1f}",
-        len(state.findings_of(kind.name)),
+        f"{row.rounds}/{row.goal}",
+        row.faults,
+        f"{row.again[0]:.1f}/{row.again[1]:.1f}" if row.again else "–",
+        f"{row.minutes:.1f}",
+        len(row.findings),
     ]
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def name_numbers(numbers: Sequence[int]) -> str:
-    """Sorted numbers in the shortest form: 0-2+5."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return "+".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+def shorten(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

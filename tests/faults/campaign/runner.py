@@ -13,7 +13,7 @@ from tests.faults.campaign.state import Round, State, Verification
 
 ENOUGH = 5  # rounds after which the median decides on the number of rounds
 ATTEMPTS = 3  # of a round whose fault has no effect
-LONGEST = 1_500  # characters of a finding
+LONGEST = 6_000  # characters of a finding
 
 
 class Runner:
@@ -106,16 +106,21 @@ class Runner:
                 self.state.write_round(done)
                 rounds += 1
                 findings += done.findings
+                if done.findings:
+                    self.state.write_logs(f"{kind.name}-{number}", scenario.read_logs())
                 if any(text.startswith("the round failed") for text in done.findings):
                     break  # what the stack does now says nothing about other rounds
             began, found = time.monotonic(), scenario.verify()
-        except Exception:
-            found = [shorten(f"the scenario failed: {traceback.format_exc()}")]
+        except Exception as error:
+            text = f"the scenario failed: {type(error).__name__}: {error}"
+            found = [f"{shorten(text)}\n{shorten(traceback.format_exc())}"]
         except BaseException:  # Ctrl-C
             self.end(scenario)
             raise
         took = time.monotonic() - began
         self.write_verification(scenario, rounds, took, found)
+        if found:
+            self.state.write_logs(f"{kind.name}-audit", scenario.read_logs())
         if findings or found:
             self.end(scenario)
             return None

@@ -59,6 +59,10 @@ class Scenario(ABC):
     def verify(self) -> list[str]:
         """Stop the load and return all findings of the audits, the doctor included."""
 
+    def read_logs(self) -> str:
+        """What the processes have said, kept beside a finding."""
+        return ""
+
     @abstractmethod
     def close(self) -> None: ...
 

@@ -209,6 +209,12 @@ class SiteScenario(Scenario):
     def verify(self) -> list[str]:
         return self.site.verify()
 
+    def read_logs(self) -> str:
+        """Of `make up`, and files of other processes."""
+        heard = self.site.stack.heard if hasattr(self, "site") else ""
+        files = [f"{file.name}:\n{file.read_text()}" for file in self.folder.glob("*.log")]
+        return "\n".join([heard, *files])
+
     def close(self) -> None:
         if hasattr(self, "site"):  # else `prepare` has failed
             self.site.close()

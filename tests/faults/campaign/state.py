@@ -1,4 +1,6 @@
-"""The state of a campaign: a file with one JSON line for each finished round."""
+"""The state of a campaign: a file with one JSON line for each finished round. All rounds are of one
+commit.
+"""
 
 import json
 import os
@@ -9,6 +11,11 @@ from statistics import median
 from typing import Any
 
 FILE = "rounds.jsonl"
+LOGS = "logs"  # folder with the whole log of each round that had a finding
+
+
+class OtherCommitError(Exception):
+    """The campaign belongs to another commit."""
 
 
 @dataclass
@@ -38,7 +45,6 @@ class State:
     def __init__(self, folder: Path) -> None:
         self.file = folder / FILE
         self.facts: dict[str, Any] = {}  # seed, commit and machine
-        self.commits: list[str] = []  # of all sessions
         self.rounds: list[Round] = []
         self.verifications: list[Verification] = []
         # By scenario: positions in `rounds` of those whose session ended before its audit.
@@ -58,9 +64,8 @@ class State:
     def _add(self, line: dict[str, Any]) -> None:
         kind, values = line["kind"], line["values"]
         if kind == "facts":
+            self.refuse_other_commit(values["commit"])
             self.facts = values
-            if values["commit"] not in self.commits:
-                self.commits.append(values["commit"])
         elif kind == "round":
             done = Round(**values)
             self.unaudited.setdefault(done.scenario, []).append(len(self.rounds))
@@ -84,8 +89,21 @@ class State:
             os.fsync(file.fileno())
         self._add(line)
 
+    def refuse_other_commit(self, commit: str) -> None:
+        if self.facts and self.facts["commit"] != commit:
+            raise OtherCommitError(
+                f"The campaign in {self.file.parent} has rounds of commit {self.facts['commit']}, "
+                f"so it cannot go on with {commit}. Choose another NAME."
+            )
+
     def write_facts(self, **facts: Any) -> None:
+        self.refuse_other_commit(facts["commit"])
         self._write("facts", facts)
+
+    def write_logs(self, name: str, text: str) -> None:
+        folder = self.file.parent / LOGS
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.log").write_text(text)
 
     def write_round(self, done: Round) -> None:
         self._write("round", asdict(done))
