@@ -2,14 +2,25 @@
 them.
 
 A lock is (space, key). The number of a space never changes, and the key is the hash of a name.
+
+A process that stands still (SIGSTOP, a stopped virtual machine) keeps its sessions. So that its
+locks end, PostgreSQL ends a session with a lock that was not used for LOST_AFTER seconds. A thread
+uses the sessions of a living process, also during long outside calls.
 """
 
+import threading
+import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
+import psycopg
 from django.db import connection
+from psycopg import pq
 
+LOST_AFTER = 30.0  # seconds
+USED_EVERY = 5.0  # seconds
 LANE = 7301  # performing operations of a lane
 RETENTION = 7302  # deleting old rows of a kind
 RENUMBER = 7303  # renumbering events after a restore
@@ -36,16 +47,75 @@ def try_lock(space: int, name: str) -> Iterator[bool]:
     """
     connection.ensure_connection()
     session = connection.connection
+    key = key_of(name)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [space, key_of(name)])
-        got = bool(cursor.fetchone()[0])
+        cursor.execute(
+            "SELECT got, before, CASE WHEN got THEN "
+            "set_config('idle_session_timeout', %s, false) END "
+            "FROM (SELECT pg_try_advisory_lock(%s, %s) AS got, "
+            "current_setting('idle_session_timeout') AS before OFFSET 0) AS tried",
+            [f"{LOST_AFTER}s", space, key],
+        )
+        got, limit, _ = cursor.fetchone()
+    if got:
+        _in_use.add(session)
     try:
-        yield got
+        yield bool(got)
     finally:
+        if got:
+            _in_use.remove(session)
         # The end of a session has released its locks.
         if got and connection.connection is session and not session.closed:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [space, key_of(name)])
+                cursor.execute(
+                    "SELECT pg_advisory_unlock(%s, %s), "
+                    "set_config('idle_session_timeout', %s, false)",
+                    [space, key, limit],
+                )
+
+
+class _SessionsInUse:
+    """Sessions with locks, which a thread uses every few seconds."""
+
+    def __init__(self) -> None:
+        self._sessions: list[psycopg.Connection[Any]] = []  # one with two locks is there twice
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, session: psycopg.Connection[Any]) -> None:
+        with self._change:
+            self._sessions.append(session)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="locks", daemon=True)
+                self._thread.start()
+            self._change.notify_all()
+
+    def remove(self, session: psycopg.Connection[Any]) -> None:
+        with self._change:
+            self._sessions.remove(session)
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._sessions)
+            time.sleep(USED_EVERY)  # most locks are returned sooner, and cost nothing here
+            with self._change:
+                sessions = set(self._sessions)
+            for session in sessions:
+                # The thread of the lock meets the error at its next statement. psycopg raises
+                # MemoryError if libpq could not send.
+                with suppress(psycopg.Error, MemoryError):
+                    _use(session)
+
+
+def _use(session: psycopg.Connection[Any]) -> None:
+    """Through libpq: psycopg may begin a transaction in the session of another thread."""
+    with session.lock:
+        if session.pgconn.transaction_status == pq.TransactionStatus.IDLE:
+            session.pgconn.exec_(b"SELECT 1")
+
+
+_in_use = _SessionsInUse()
 
 
 def lock_in_transaction(space: int, name: str) -> None:

@@ -6,8 +6,8 @@ of transactions. Correctness rests on the rows: SKIP LOCKED, a lease in `due_at`
 the fence that lets only the last worker finish an operation.
 
 A lane is an outside object that takes one write at a time: a member, a mailbox, a load balancer.
-The advisory lock on the lane keeps one writer at a time. A batch performer gets all due operations
-of its kind on a lane in one call.
+The advisory lock on the lane keeps one writer at a time, and a worker that stands still loses it
+(`db/locks.py`). A batch performer gets all due operations of its kind on a lane in one call.
 """
 
 import json
@@ -272,15 +272,17 @@ def perform_due(
 
 def release_interrupted() -> int:
     """Make the operations due that this process held when it lost the database. They would wait
-    for the end of their lease. Operations that were finished, or acquired by another worker since,
-    stay as they are. Returns how many became due.
+    for the end of their lease. Finished operations stay as they are. Operations that another worker
+    has acquired since are added again, because this process may have called the provider later than
+    that worker. Returns how many became due.
     """
     held = list(_interrupted)
     if not held:
         return 0
-    rows = outbox_sql.renew(
-        ids=[number for number, _ in held], attempts=[attempt for _, attempt in held], lease=0.0
-    )
+    ids, attempts = [number for number, _ in held], [attempt for _, attempt in held]
+    with transaction.atomic():
+        rows = outbox_sql.renew(ids=ids, attempts=attempts, lease=0.0)
+        rows += outbox_sql.repeat_overtaken(ids=ids, attempts=attempts)
     del _interrupted[: len(held)]
     if rows:
         publish("operations")

@@ -86,6 +86,11 @@ def renew(*, lease: float, ids: list[int], attempts: list[int]) -> list[IdRow]:
     return statements.fetch_rows("renew", IdRow, {"lease": lease, "ids": ids, "attempts": attempts})
 
 
+def repeat_overtaken(*, ids: list[int], attempts: list[int]) -> list[IdRow]:
+    """Adds operations again that another worker has acquired since."""
+    return statements.fetch_rows("repeat_overtaken", IdRow, {"ids": ids, "attempts": attempts})
+
+
 def settle_done(*, ids: list[int], attempts: list[int]) -> list[IdRow]:
     """Marks operations as done."""
     return statements.fetch_rows("settle_done", IdRow, {"ids": ids, "attempts": attempts})

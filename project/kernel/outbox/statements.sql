@@ -36,6 +36,13 @@ UPDATE kernel_operation o SET due_at = clock_timestamp() + make_interval(secs =>
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
 WHERE o.id = t.id AND o.attempts = t.attempt AND coalesce(o.done_at, 'infinity') = 'infinity' RETURNING o.id
 
+-- repeat_overtaken: adds operations again that another worker has acquired since. The late call of the first worker may have followed the call
+-- of the other one, and so undone it.
+INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation, body)
+SELECT queue, lane, kind, pool_id, member_id, claim_id, generation, body
+FROM kernel_operation o, unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)
+WHERE o.id = t.id AND o.attempts > t.attempt RETURNING id
+
 -- settle_done: marks operations as done. Only the attempt that acquired an operation may do it.
 UPDATE kernel_operation o SET done_at = clock_timestamp(), error = '', error_code = '', seen_by = ''
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS t (id, attempt)

@@ -1,10 +1,19 @@
 """Guards on transactions, timeouts and scans, and advisory locks."""
 
+import os
+import signal
+import subprocess
+import sys
+from datetime import datetime
+
 import pytest
 from django.db import connection, transaction
 
+from project.kernel.db import locks
 from project.kernel.db.guards import InsideTransaction, outside_transaction, patient, reporting
 from project.kernel.db.locks import LANE, RETENTION, key_of, lock_in_transaction, try_lock
+from tests.kernel.controllers.test_runtime import database_url
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -127,6 +136,57 @@ def test_lost_session_releases_its_lock_without_an_error():
         assert got
         connection.close()
     assert _tried("lb-3")
+
+
+def test_process_that_stands_still_loses_its_lock():
+    command = [sys.executable, "-m", "tests.kernel.db.lock_holder", "lb-4", "0.5"]
+    holder = subprocess.Popen(
+        command,
+        env=os.environ | {"DATABASE_URL": database_url()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        try:
+            assert holder.stdout and holder.stdout.readline() == b"held\n"
+            holder.send_signal(signal.SIGSTOP)
+            wait_until(lambda: _tried("lb-4"), "the frozen process keeps its lock")
+        finally:
+            holder.kill()
+
+
+def test_session_of_a_held_lock_is_used_by_a_thread(in_thread, monkeypatch):
+    monkeypatch.setattr(locks, "USED_EVERY", 0.02)
+
+    def used_at() -> datetime:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT state_change FROM pg_stat_activity WHERE pid = %s", [session])
+            return cursor.fetchone()[0]
+
+    with try_lock(LANE, "lb-5"):
+        session = connection.connection.info.backend_pid
+        for _ in range(2):
+            before = in_thread(used_at)
+            wait_until(lambda: in_thread(used_at) > before, "no thread uses the session")  # noqa: B023
+        assert in_thread(lambda: _tried("lb-5")) is False
+
+
+def test_session_that_has_returned_its_lock_may_idle():
+    with try_lock(LANE, "lb-6"):
+        with try_lock(RETENTION, "lb-6"):
+            pass
+        assert setting("idle_session_timeout") == f"{locks.LOST_AFTER:.0f}s"
+    assert setting("idle_session_timeout") == "0"
+
+
+def test_lock_of_another_session_limits_nothing(in_thread):
+    def read_limit() -> str:
+        with try_lock(LANE, "lb-7") as got:
+            assert not got
+            return setting("idle_session_timeout")
+
+    with try_lock(LANE, "lb-7"):
+        assert in_thread(read_limit) == "0"
 
 
 def test_transaction_lock_ends_with_its_transaction(in_thread):

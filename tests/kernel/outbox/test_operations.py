@@ -367,18 +367,37 @@ def test_operations_of_a_worker_without_a_database_are_due_once_the_database_is_
     assert outbox.release_interrupted() == 0
 
 
-def test_operation_that_another_worker_has_acquired_since_is_not_released():
+def test_operation_that_another_worker_has_acquired_since_is_added_again():
+    """The first worker may have called the provider after the other one."""
+
     @register_performer("sync")
     def perform(taken: AcquiredOperation) -> None:
         raise OperationalError("server closed the connection")
 
-    number = add()
+    number = add(member_id=2, body={"port": 80})
     with pytest.raises(OperationalError):
         perform_due("q")
     let_lease_run_out()
-    acquire_operations("q", "a")
-    assert outbox.release_interrupted() == 0
+    (taken,) = acquire_operations("q", "a")
+    assert outbox.release_interrupted() == 1
     assert due_in(number) > outbox.LEASE / 2
+    outbox.finish_operation(taken)
+    again = Operation.objects.get(done_at=None)
+    assert (again.lane, again.member_id, again.body) == ("a", 2, {"port": 80})
+    assert due_in(again.pk) <= 0
+
+
+def test_operation_that_was_finished_before_the_loss_is_not_added_again():
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
+        if taken.member_id == 2:
+            raise OperationalError("server closed the connection")
+
+    add(member_id=1), add(member_id=2)
+    with pytest.raises(OperationalError):
+        perform_due("q")
+    assert outbox.release_interrupted() == 1
+    assert [o.member_id for o in Operation.objects.filter(done_at=None)] == [2]
 
 
 def test_operations_are_released_later_while_the_database_stays_away(
