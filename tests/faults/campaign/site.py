@@ -22,6 +22,20 @@ from tests.waiting import LOOK_AGAIN, slack
 
 WITHIN = 60.0  # seconds in which the system has to serve again; on a busy machine twice as many
 TRAPPED_WITHIN = 10.0
+STATE = {
+    "open claims": "select p.name, c.id, c.state, c.size from claims_claim c "
+    "join pools_pool p on p.id = c.pool_id where c.state <> 'ended' order by 1, 2",
+    "members": "select p.name, m.id, m.state from pools_member m "
+    "join pools_pool p on p.id = m.pool_id where m.state <> 'gone' order by 1, 2",
+    "slots": "select member_id, state, count(*) from slots_slot group by 1, 2 order by 1, 2",
+    "open operations": "select lane, attempts, extract(epoch from due_at - now())::int, error "
+    "from kernel_operation where done_at is null order by 1, 3 limit 20",
+    "locks": "select a.pid, a.state, a.wait_event_type, l.locktype, l.classid, l.objid, l.granted, "
+    "left(a.query, 80) from pg_locks l join pg_stat_activity a on a.pid = l.pid "
+    "where l.locktype = 'advisory' or not l.granted order by 1 limit 20",
+    "beats": "select name, instance, extract(epoch from now() - at)::int, error from kernel_beat "
+    "order by 1, 2",
+}
 
 
 class Site:
@@ -91,8 +105,23 @@ class Site:
         """Seconds from `since` until a claim that was asked for after it is bound, in each pool."""
         limit = WITHIN * slack()
         served = self.ledger.wait_served(tuple(pools), since, limit)
-        assert served, f"no claim served in {limit:.0f} s: {self.stack.heard[-1500:]}"
+        if not served:
+            left = [pool for pool in pools if self.ledger.served_from[pool] <= since]
+            raise AssertionError(
+                f"no claim of {', '.join(left)} was served in {limit:.0f} s: {self.describe()}; "
+                f"{self.stack.heard[-1500:]}"
+            )
         return time.monotonic() - since if since else 0.0
+
+    def describe(self) -> str:
+        """Why no claim may be served: dead callers, and what the rows and locks say."""
+        found = [f"caller errors {self.find_errors()}"]
+        for name, query in STATE.items():
+            try:
+                found.append(f"{name} {self.stack.execute(query)}")
+            except psycopg.Error as error:
+                found.append(f"{name}: {error}")
+        return "; ".join(found)
 
     def call(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
         status, answer = self.client.call(method, path, body, key)

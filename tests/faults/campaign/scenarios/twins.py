@@ -48,6 +48,14 @@ class Twin:
                 stderr=out,
                 preexec_fn=die_with_parent(signal.SIGKILL),
             )
+        self.name, self.log = name, log
+
+    def check(self) -> None:
+        """No supervisor starts a twin again, and without it the next freeze stops its work."""
+        code = self.process.poll()
+        assert code is None, (
+            f"the twin of {self.name} has ended with code {code}: {self.log.read_text()[-1500:]}"
+        )
 
     def end(self) -> None:
         self.process.kill()
@@ -83,6 +91,8 @@ class FrozenControllers(SiteScenario):
     def round(self, chance: random.Random, number: int) -> Outcome:
         """The older ones in even rounds, their twins in odd ones. Each stops at its own moment."""
         parts = VICTIMS | SCALERS
+        for twin in self.twins.values():
+            twin.check()
         pids = {}
         for name in CONTROLLERS:
             pids[name] = (
