@@ -23,7 +23,7 @@ SWITCHES = 60  # of segments of the write-ahead log: more than PostgreSQL keeps 
 class DiskFull(SiteScenario):
     name = "disk-full"
     breaks = "the disk of PostgreSQL and of BERTH_HOME is full: a tmpfs of 800 MB"
-    counts_from = "the space is free again"
+    counts_from = "the return of free space"
 
     @classmethod
     def why_skipped(cls) -> str:
