@@ -8,7 +8,7 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 from django.db import Error as DatabaseError
-from django.db import connections
+from django.db import InterfaceError, OperationalError, connections
 
 from project.kernel.actor import acting_as
 from project.kernel.controllers.worker_liveness import WorkerLiveness, start_worker_liveness
@@ -27,11 +27,17 @@ LATE = 5.0  # seconds an operation is due without a hint: the broker or the rela
 # dies.
 @shared_task(name=PERFORM, ignore_result=True, acks_late=False)  # type: ignore[untyped-decorator]
 def perform(queue: str) -> int:
-    """Perform the due operations of this queue, for DRAIN seconds at most. Returns their number."""
+    """Perform the due operations of this queue, for DRAIN seconds at most. Returns their number.
+    After a loss of the database, the poller makes the interrupted operations due.
+    """
     end, count = time.monotonic() + DRAIN, 0
     with acting_as("worker"):
-        while time.monotonic() < end and (done := perform_due(queue)):
-            count += done
+        try:
+            while time.monotonic() < end and (done := perform_due(queue)):
+                count += done
+        except (OperationalError, InterfaceError) as error:
+            logger.warning("the database does not answer: %s", error)
+            connections.close_all()
     return count
 
 

@@ -13,7 +13,7 @@ import pytest
 from celery import Celery
 from channels.layers import get_channel_layer
 from django.conf import settings
-from django.db import connections
+from django.db import connection, connections
 from kombu import Connection
 
 from project.celery import app
@@ -209,6 +209,25 @@ def test_worker_performs_until_nothing_is_due(done):
     wanted = [add_operation(lane=f"lane-{n % 7}", kind="sync", queue="q") for n in range(60)]
     assert tasks.perform("q") == 60
     assert sorted(done) == wanted
+
+
+def test_worker_that_loses_its_database_session_warns_and_performs_later(caplog):
+    sessions = []
+
+    @register_performer("sync")
+    def perform(taken: AcquiredOperation) -> None:
+        sessions.append(connection.connection)
+        if len(sessions) == 1:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    add_operation(lane="a", kind="sync", queue="q")
+    assert tasks.perform("q") == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the database does not answer: terminating connection" in caplog.text
+    tasks.OutboxPoller(frozenset({"q"})).poll()
+    assert tasks.perform("q") == 1
+    assert len(set(sessions)) == 2
 
 
 def test_worker_with_nothing_due_performs_nothing(done):
