@@ -116,6 +116,7 @@ def test_finding_makes_the_exit_code_1(
     assert command.run(command.read_arguments()) == len(findings)
     state = State(tmp_path / "berth" / "faults" / "abc")
     assert (len(state.rounds), state.facts["seed"]) == (2, 7)
+    assert all(done.load is not None for done in state.rounds)
     assert state.findings_of("drill") == [
         (f"round {number}, seed 7: fault {number}", text) for number in (0, 1) for text in findings
     ]

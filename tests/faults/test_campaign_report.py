@@ -93,6 +93,13 @@ def test_written_report_is_the_same_after_the_next_one(state: State) -> None:
     assert merge_rows(merged, state, BOTH) == merged
 
 
+def test_report_names_the_load_of_the_machine(state: State) -> None:
+    for number, (name, load) in enumerate([(BIND, 3.0), (BIND, 8.0), (BIND, 4.0), (FROZEN, 22.6)]):
+        state.write_round(Round(name, number, SEED, "fault", 1, 0.5, QUICK, load=load))
+    assert "Seed 7, 2 cores, load 4 to 23: 4 rounds" in report_of([], state)
+    assert "Seed 5, 4 cores, load 9: 20 rounds" in report_of([replace(OLD, load=9.2)], state)
+
+
 def test_rows_return_from_their_file(state: State, tmp_path: Path) -> None:
     add_rounds(state, BIND, 2, "a finding\nof two lines")
     row = make_row(state, BIND)

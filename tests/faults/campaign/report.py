@@ -52,10 +52,13 @@ def describe_starts(kinds: Iterable[type[Scenario]]) -> str:
 def write_campaign(rows: Sequence[MeasuredRow], known: Mapping[str, type[Scenario]]) -> str:
     """Rows of one commit."""
     first = rows[0]
+    loads = [row.load for row in rows if row.load is not None]
+    ends = dict.fromkeys(f"{end:.0f}" for end in (min(loads), max(loads))) if loads else {}
+    load = f", load {' to '.join(ends)}" if ends else ""
     lines = [
         f"## Commit {first.commit}",
         "",
-        f"Seed {first.seed}, {first.machine}: {sum(row.rounds for row in rows)} rounds, "
+        f"Seed {first.seed}, {first.machine}{load}: {sum(row.rounds for row in rows)} rounds, "
         f"{sum(row.faults for row in rows)} faults, {sum(len(row.findings) for row in rows)} "
         "findings.",
         "",

@@ -29,6 +29,7 @@ class MeasuredRow:
     minutes: float
     unaudited: str = ""  # numbers of rounds
     findings: Sequence[tuple[str, str]] = field(default=())  # place and text in full
+    load: float | None = None  # median of the rounds
 
     @property
     def goal(self) -> int:
@@ -45,6 +46,7 @@ def make_row(state: State, name: str) -> MeasuredRow | None:
     if not done:
         return None
     again = sorted(each.again for each in done if each.faults)
+    loads = [each.load for each in done if each.load is not None]
     audits = sum(each.seconds for each in state.verifications if each.scenario == name)
     return MeasuredRow(
         name,
@@ -58,6 +60,7 @@ def make_row(state: State, name: str) -> MeasuredRow | None:
         round((sum(each.seconds for each in done) + audits) / 60, 2),
         name_numbers(state.unaudited_rounds_of(name)),
         tuple(state.findings_of(name)),
+        round(median(loads), 1) if loads else None,
     )
 
 

@@ -1,5 +1,6 @@
 """Runs the rounds of scenarios that a state file does not have yet."""
 
+import os
 import random
 import shutil
 import tempfile
@@ -164,6 +165,7 @@ class Runner:
             round(outcome.again, 2),
             round(seconds, 2),
             outcome.findings,
+            round(os.getloadavg()[0], 1),
         )
 
 

@@ -28,6 +28,7 @@ class Round:
     again: float  # seconds
     seconds: float
     findings: list[str] = field(default_factory=list)
+    load: float | None = None  # of the machine at the end, processes; None: not measured
 
 
 @dataclass
