@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +90,18 @@ class Unanswered(Exception):
     """The connection is closed without an answer."""
 
 
+@dataclass(frozen=True)
+class SavedCloud:
+    objects: tuple[
+        dict[str, FakeBalancer],
+        dict[str, FakeListener],
+        dict[str, FakeGroup],
+        dict[str, FakeSubnet],
+    ]
+    made: dict[str, int]
+    log: list[CallRecord]
+
+
 @dataclass
 class Cloud:
     """One region of one account. All methods that the server calls run under `lock`."""
@@ -133,6 +146,22 @@ class Cloud:
             name = f"subnet-{number:08x}"
             cidr = f"10.0.{number}.0/24"
             self.subnets[name] = FakeSubnet(name, "vpc-1", f"{self.region}{zone}", cidr)
+
+    def save(self) -> SavedCloud:
+        """For `restore`, any number of times."""
+        return SavedCloud(
+            deepcopy((self.balancers, self.listeners, self.groups, self.subnets)),
+            dict(self.made),
+            list(self.log),
+        )
+
+    def restore(self, saved: SavedCloud) -> None:
+        """The objects and the log as they were, and no faults."""
+        with self.lock:
+            objects = deepcopy(saved.objects)
+            self.balancers, self.listeners, self.groups, self.subnets = objects
+            self.made, self.log = dict(saved.made), list(saved.log)
+            self.heal()
 
     # -- time ----------------------------------------------------------------------------------
 

@@ -1,11 +1,15 @@
 """A strict ELBv2 in memory behind real HTTP on loopback: `with serve(cloud) as address:`.
 
+A server outlives its cloud: the next cloud gets it, with its address. So clients of boto3 need not
+be made anew for each test, which takes longer than most tests.
+
 It checks every parameter against botocore's service model, keeps AWS's rules (duplicate ports,
 quotas, one load balancer for a target group, protocols, token buckets, health states, pages), fails
 any call on order, and logs all calls. EC2's DescribeSubnets and STS's GetCallerIdentity are at the
 same address.
 """
 
+import atexit
 import re
 import sys
 import threading
@@ -94,10 +98,13 @@ class QueryServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, cloud: Cloud) -> None:
-        self.cloud = cloud
+    def __init__(self) -> None:
+        self.cloud = Cloud()
         self.errors: list[BaseException] = []
         super().__init__(("127.0.0.1", 0), QueryHandler)
+        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self.thread.start()
+        atexit.register(self.end)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away is no error of the cloud."""
@@ -105,19 +112,25 @@ class QueryServer(ThreadingHTTPServer):
         if error is not None and not isinstance(error, ConnectionError):
             self.errors.append(error)
 
+    def end(self) -> None:
+        if self.thread.is_alive():  # not in a forked child
+            self.shutdown()
+            self.thread.join()
+        self.server_close()
+
+
+_idle: list[QueryServer] = []  # without a cloud
+
 
 @contextmanager
 def serve(cloud: Cloud) -> Iterator[str]:
-    """The address of the cloud. The connections of its clients end with it."""
+    """The address of the cloud."""
     cloud.operations = OPERATIONS
-    server = QueryServer(cloud)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
+    server = _idle.pop() if _idle else QueryServer()
+    server.cloud, server.errors = cloud, []
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        _idle.append(server)
     if server.errors:
         raise server.errors[0]

@@ -1,5 +1,6 @@
 """The harness of the provider aws for the conformance suites: a strict ELBv2 behind HTTP."""
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,8 +9,7 @@ from typing import Any
 import pytest
 
 from pools.config.parsing import Faults
-from pools.providers.aws import look
-from pools.providers.aws.account import forget_clients
+from pools.providers.aws import account, look
 from pools.providers.aws.options import ENDPOINTS, FIELDS, HEALTH_FIELDS
 from pools.providers.aws.provider import AwsProvider
 from pools.providers.aws.unfinished_reads import UNFINISHED
@@ -22,12 +22,16 @@ from tests.pools.providers.pacers import UnlimitedPacer
 
 FIRST = 30000  # the port of slot 0
 SUBNETS = ["subnet-00000000", "subnet-00000001"]
+atexit.register(account.forget_clients)
 
 
 @contextmanager
 def use_cloud(cloud: Cloud) -> Iterator[str]:
-    """The provider's calls go to this cloud, with credentials of their own and without limits."""
+    """The provider's calls go to this cloud, with credentials of their own and without limits.
+    Clients stay for the next cloud at the address; a test that changes credentials forgets them.
+    """
     pacer = AwsProvider.pacer
+    forget_reads()
     with pytest.MonkeyPatch.context() as patch, serve(cloud) as address:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE"):
             patch.delenv(name, raising=False)
@@ -41,9 +45,18 @@ def use_cloud(cloud: Cloud) -> Iterator[str]:
             yield address
         finally:
             AwsProvider.pacer = pacer
-            forget_clients()
-            look.forget_looks()
-            UNFINISHED.clear()
+            forget_reads()
+
+
+def forget_reads() -> None:
+    """All that a process remembers of an account between two calls."""
+    account._identities.clear()
+    forget_objects()
+
+
+def forget_objects() -> None:
+    look.forget_looks()
+    UNFINISHED.clear()
 
 
 def name_endpoints(address: str) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """The strict ELBv2 keeps AWS's rules. Each test calls it with boto3, as the provider does."""
 
+import atexit
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import boto3.session
@@ -15,14 +17,19 @@ from tests.pools.providers.aws.scene import CERTIFICATE
 TAGS = [{"Key": "a", "Value": "b"}]
 
 
+@cache
+def make_client(address: str) -> Any:
+    config = Config(retries={"total_max_attempts": 1}, parameter_validation=False)
+    session = boto3.session.Session(region_name=REGION)
+    client = session.client("elbv2", endpoint_url=address, config=config)
+    atexit.register(client.close)
+    return client
+
+
 @pytest.fixture
 def elb(cloud: Cloud) -> Iterator[Any]:
-    config = Config(retries={"total_max_attempts": 1}, parameter_validation=False)
     with use_cloud(cloud) as address:
-        session = boto3.session.Session(region_name=REGION)
-        client = session.client("elbv2", endpoint_url=address, config=config)
-        yield client
-        client.close()
+        yield make_client(address)
 
 
 def refused(call: Any, **params: Any) -> str:
@@ -273,13 +280,18 @@ def test_tags_are_read_of_twenty_objects_at_most(elb: Any) -> None:
     ],
 )
 def test_parameters_are_checked_against_the_model(elb: Any, changes: dict[str, Any]) -> None:
+    def add_unknown(params: Any, **_: Any) -> None:
+        params["body"] |= {
+            name: text for name, text in changes.items() if name == "NoSuchParameter"
+        }
+
     params = group_params(**changes)
-    if "NoSuchParameter" in changes:
-        elb.meta.events.register(
-            "before-call", lambda params, **_: params["body"].update({"NoSuchParameter": "1"})
-        )
-        del params["NoSuchParameter"]
-    assert refused(elb.create_target_group, **params) == "ValidationError"
+    params.pop("NoSuchParameter", None)
+    elb.meta.events.register("before-call", add_unknown)
+    try:
+        assert refused(elb.create_target_group, **params) == "ValidationError"
+    finally:
+        elb.meta.events.unregister("before-call", add_unknown)
 
 
 def test_fault_before_a_call_has_no_effect_and_a_fault_after_it_has(elb: Any, cloud: Cloud) -> None:

@@ -15,6 +15,7 @@ from pools.providers.aws.provider import AwsProvider
 from pools.providers.base import MemberSnapshot
 from project.kernel.outbox.operations import ProviderError
 from tests.pools.providers.aws.elbv2_cloud import Cloud
+from tests.pools.providers.aws.harness import forget_objects
 from tests.pools.providers.aws.scene import (
     CERTIFICATE,
     OTHER_CERTIFICATE,
@@ -180,20 +181,20 @@ def test_interruption_at_each_call_leaves_no_orphan_and_no_double(
 ) -> None:
     case = CASES[name]
     whole = fresh_scene(cloud, scene)
-    act, _ = case.begin(whole)
+    act, following = case.begin(whole)
+    begun, foreign = cloud.save(), whole.foreign_state()
     before = len(cloud.log)
     act()
     steps = len(cloud.log) - before
     assert steps >= 3
     for step in range(1, steps + 1):
-        each = fresh_scene(cloud, scene)
-        act, following = case.begin(each)
-        foreign = each.foreign_state()
+        cloud.restore(begun)
+        forget_objects()
         interrupt(cloud, mode, step, act)
         for follow in following:
             follow()
         where = f"{name}, {mode} at step {step} of {steps}"
-        assert each.ports() == case.ports, where
-        assert len(each.balancers()) == case.balancers, where
-        assert each.foreign_state() == foreign, where
-        each.audit()
+        assert whole.ports() == case.ports, where
+        assert len(whole.balancers()) == case.balancers, where
+        assert whole.foreign_state() == foreign, where
+        whole.audit()

@@ -1,5 +1,7 @@
 """Faults of a configuration that only the account knows, each at its field."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from pools.providers.aws.account import forget_clients
@@ -54,6 +56,15 @@ def test_credentials_without_a_right_are_a_fault_that_names_the_call(
     assert check(scene) == [], "it heals"
 
 
+@pytest.fixture
+def own_clients() -> Iterator[None]:
+    """The clients of this test read its own credentials."""
+    forget_clients()
+    yield
+    forget_clients()
+
+
+@pytest.mark.usefixtures("own_clients")
 def test_missing_and_invalid_credentials_are_faults(
     scene: AwsScene, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
