@@ -3,10 +3,9 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from tests.pools.providers.forwarder.helpers import (
     start,
     sync,
 )
+from tests.pools.providers.forwarder.killed_worker import KilledWorkers
 from tests.waiting import wait_until
 
 PROVIDER = "pools.providers.forwarder.provider"
@@ -50,32 +50,20 @@ STARTS = [
 ]
 
 
-def work_until_killed(
-    home: Path,
-    step: tuple[str, str],
-    state: str,
-    slots: object = (),
-    *,
-    incarnation: int = 1,
-) -> None:
-    job = {
-        "home": str(home), "function": step[0], "when": step[1], "state": state, "slots": slots,
-        "incarnation": incarnation,
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pools.providers.forwarder.killed_worker", json.dumps(job)],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "project.settings.test"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+@pytest.fixture(scope="module")
+def workers() -> Iterator[KilledWorkers]:
+    found = KilledWorkers()
+    yield found
+    found.close()
 
 
 @pytest.mark.parametrize("step", STARTS, ids="-".join)
-def test_start_goes_on_where_a_killed_worker_left_it(home: Path, step: tuple[str, str]) -> None:
+def test_start_goes_on_where_a_killed_worker_left_it(
+    home: Path, workers: KilledWorkers, step: tuple[str, str]
+) -> None:
     port = free_ports()
     with TcpTarget("a") as target:
-        work_until_killed(home, step, "creating", [[port, target.at]])
+        workers.run(home, step, "creating", slots=[[port, target.at]])
         left = processes_in(home)
         assert len(left) <= 1
         report = start(slot(port, target.at))
@@ -86,18 +74,23 @@ def test_start_goes_on_where_a_killed_worker_left_it(home: Path, step: tuple[str
 
 
 @pytest.mark.parametrize("step", STARTS[3:], ids="-".join)
-def test_restart_goes_on_where_a_killed_worker_left_it(home: Path, step: tuple[str, str]) -> None:
+def test_restart_goes_on_where_a_killed_worker_left_it(
+    home: Path, workers: KilledWorkers, step: tuple[str, str]
+) -> None:
     port = free_ports()
     with TcpTarget("a") as target:
         start(slot(port, target.at))
-        work_until_killed(home, step, "creating", [[port, target.at]], incarnation=2)
+        slots = [[port, target.at]]
+        workers.run(home, step, "creating", slots=slots, incarnation=2)
         made = member("creating", slot(port, target.at), incarnation=2)
         assert ForwarderProvider().sync(pool(made), made).is_ready
         assert ask_tcp(port) == b"ahello"
         assert processes_in(home) == [process_id()]
 
 
-def test_port_that_an_unrecorded_restart_serves_is_not_clean(home: Path) -> None:
+def test_port_that_an_unrecorded_restart_serves_is_not_clean(
+    home: Path, workers: KilledWorkers
+) -> None:
     port, drains = free_ports(), QUIET | {"drain": "1h"}
 
     def serves() -> bool:
@@ -109,7 +102,7 @@ def test_port_that_an_unrecorded_restart_serves_is_not_clean(home: Path) -> None
         start(slot(port, target.at), options=drains)
         os.kill(process_id(), signal.SIGKILL)
         wait_until(lambda: not process_id())
-        work_until_killed(home, STARTS[3], "ready", [[port, target.at]])
+        workers.run(home, STARTS[3], "ready", slots=[[port, target.at]])
         (folder() / START_TIMES).write_text(json.dumps([time.time()] * 5))  # the next start waits
         (left,) = processes_in(home)
         wait_until(serves)
@@ -122,12 +115,14 @@ def test_port_that_an_unrecorded_restart_serves_is_not_clean(home: Path) -> None
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_change_is_complete_after_a_killed_worker(home: Path, when: str) -> None:
+def test_change_is_complete_after_a_killed_worker(
+    home: Path, workers: KilledWorkers, when: str
+) -> None:
     port = free_ports(2)
     with TcpTarget("a") as old, TcpTarget("b") as new:
         start(slot(port, old.at))
         wanted = [[port, new.at], [port + 1, old.at]]
-        work_until_killed(home, (f"{PROVIDER}.ask", when), "ready", wanted)
+        workers.run(home, (f"{PROVIDER}.ask", when), "ready", slots=wanted)
         report = sync(slot(port, new.at), slot(port + 1, old.at))
         assert places(report) == [("tcp", port), ("tcp", port + 1)]
         assert (ask_tcp(port), ask_tcp(port + 1)) == (b"bhello", b"ahello")
@@ -147,10 +142,12 @@ def test_change_is_complete_after_a_killed_worker(home: Path, when: str) -> None
     ],
     ids="-".join,
 )
-def test_deletion_is_complete_after_a_killed_worker(home: Path, step: tuple[str, str]) -> None:
+def test_deletion_is_complete_after_a_killed_worker(
+    home: Path, workers: KilledWorkers, step: tuple[str, str]
+) -> None:
     port, gone = free_ports(), member("deleting")
     start(slot(port))
-    work_until_killed(home, step, "deleting")
+    workers.run(home, step, "deleting")
     assert ForwarderProvider().sync(pool(gone), gone).is_gone
     assert processes_in(home) == []
     assert not folder().exists()
