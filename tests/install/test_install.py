@@ -16,6 +16,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import LOOK_AGAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("Makefile", ".ci", "requirements.txt", "requirements-dev.txt", "requirements-uv.txt")
@@ -78,6 +81,7 @@ def kill_when(checkout: Path, is_so: Callable[[], bool]) -> None:
     try:
         while not is_so():
             assert process.poll() is None, "the install ended before the moment came"
+            time.sleep(LOOK_AGAIN)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
