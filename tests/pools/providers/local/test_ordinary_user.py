@@ -4,6 +4,7 @@ Berth.
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.scenario import HARBOUR
-from tests.end_to_end.stack import ROOT, Stack
+from tests.end_to_end.stack import COMPILED, ROOT, Stack
 from tests.pools.providers.local.make_up import ask, call
 from tests.slots.agent import ordinary_user
 from tests.slots.agent.processes.test_isolation import ATTACK
@@ -59,12 +60,28 @@ def interpreter(folder: Path) -> list[str]:
     return ["unshare", "-m", "sh", "-c", " && ".join(steps), "sh"]
 
 
+def copy_compiled(target: Path) -> Path:
+    """The compiled modules of this run, in a folder of the ordinary user. To compile all of them
+    again takes longer than all else here.
+    """
+    if not Path(COMPILED).is_dir():
+        return target
+    unfinished = shutil.ignore_patterns("*.pyc.*")  # other tests compile meanwhile
+    shutil.copytree(COMPILED, target, ignore=unfinished)
+    if os.geteuid() == 0:
+        uid = ordinary_user.named_uid() or ordinary_user.UID
+        for place, _, files in os.walk(target):
+            for name in (".", *files):
+                os.chown(Path(place) / name, uid, uid)
+    return target
+
+
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     with ordinary_user.own_folder(ordinary_user.named_uid() or ordinary_user.UID) as folder:
         python = interpreter(folder)
         environment = {
-            "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+            "PYTHONPYCACHEPREFIX": str(copy_compiled(folder / "compiled")),
             "HOME": str(folder),
             "TMPDIR": "/tmp",
         }
