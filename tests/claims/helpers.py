@@ -52,7 +52,7 @@ def let_go(claim: ClaimView) -> ClaimView:
 
 
 def serve() -> int:
-    """The allocator, until it has nothing more to do."""
+    """Runs the allocator until no claim can be served."""
     total = 0
     for _ in range(50):
         step = allocate()

@@ -1,4 +1,4 @@
-"""Predicts which claim holds which slots, from the rules of docs/queues.md and nothing else.
+"""Predicts which claim holds which slots, from the rules of docs/queues.md alone.
 
 The oracle imports no code of the product and reads no database. A test tells it what callers and
 operators do, and compares its answer with the rows.

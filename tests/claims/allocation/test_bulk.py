@@ -103,7 +103,7 @@ def test_a_bulk_create_takes_1000_claims_and_replays_them() -> None:
 def test_created_claims_are_answered_when_their_wait_cannot_be_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else whoever sends no keys would make all of them once more."""
+    """After an error, a caller without keys would create all claims twice."""
 
     def fail(*args: Any) -> None:
         raise OperationalError("statement timeout")

@@ -65,7 +65,7 @@ def test_eight_processes_create_1000_claims_without_a_double() -> None:
 
 
 def test_four_allocators_bind_every_claim_that_fits_once() -> None:
-    """Everything at once: nothing is bound twice and nothing that fits is left over. Each lock by
+    """All at once: no slot is bound twice and no claim that fits is left over. Each lock by
     itself is seen red in tests/model: "batch, batch" and "two allocators, three slots each"."""
     make_pool("a", slots=10, members=10)
     make_pool("b", slots=10, members=10)
@@ -81,7 +81,7 @@ def test_four_allocators_bind_every_claim_that_fits_once() -> None:
     def allocate_all(k: int) -> int:
         return serve()
 
-    # Slots that others had locked were passed over; the next look takes them.
+    # Slots locked by another allocator were skipped; the next turn takes them.
     bound = sum(together(*[allocate_all] * 4)) + serve()
     assert bound == Claim.objects.filter(state="bound").count()
     assert held() == 200
@@ -111,9 +111,9 @@ def test_a_claim_is_either_cancelled_or_bound() -> None:
 
 
 def test_a_cordoned_member_gets_no_new_claim() -> None:
-    """Once a cordon has answered, nothing new comes to the member. The moment in which it must wait
-    is played step by step, and was seen red, in tests/slots/members/test_races.py; here it is many
-    members under load."""
+    """Once a cordon has answered, the member gets no new claim. The moment in which the cordon
+    must wait is played step by step, and was seen red, in tests/slots/members/test_races.py; here
+    it is many members under load."""
     make_pool(slots=30, members=4)
     targets = [member(f"m{i}").pk for i in range(4)]
 
@@ -143,9 +143,9 @@ def test_a_cordoned_member_gets_no_new_claim() -> None:
 
 
 def test_a_release_racing_a_resize_succeeds_or_is_stale() -> None:
-    """The holder before the last lets go while the hold changes: either it was in time, or it
-    does nothing. Red without the generation in give_back: the second hold was ended by the
-    first's release."""
+    """The previous holder releases while the hold changes: the release is in time or has no
+    effect. Red without the generation in give_back: the release of the first holder ended the
+    second hold."""
     make_pool(slots=120, members=1)
     claims = [ask(size=2) for _ in range(60)]
 
@@ -231,9 +231,9 @@ def test_a_workspace_has_at_most_one_bound_serial_claim() -> None:
 
 
 def test_an_acknowledged_claim_is_not_ended_by_the_finalizer() -> None:
-    """Whoever is told that it was in time keeps its claim: the finalizer looks again under the lock
-    that an acknowledgement needs. Step by step, and red without that lock: "acknowledge, finalize"
-    in tests/database/test_races_without_guard.py."""
+    """A holder whose acknowledgement is accepted keeps its claim: the finalizer looks again under
+    the lock that an acknowledgement needs. Step by step, and red without that lock: "acknowledge,
+    finalize" in tests/database/test_races_without_guard.py."""
     make_pool(slots=120, members=1)
     claims = [ask(acknowledge_within="30s") for _ in range(80)]
     for claim in claims:
@@ -288,8 +288,8 @@ def test_a_deleted_pool_has_no_claim_from_a_racing_create() -> None:
 
 
 def test_a_strict_claim_is_served_under_constant_new_claims() -> None:
-    """While one waits for three slots together, others come and go all the time: it is served in
-    the end. Red with is_strict always false: it starved."""
+    """A claim for three slots together is served although small claims come and go all the time.
+    Red with is_strict always false: it starved."""
     make_pool(slots=4, members=1)
     first = [ask() for _ in range(4)]
     big = ask(size=4)
@@ -316,7 +316,7 @@ def test_a_strict_claim_is_served_under_constant_new_claims() -> None:
 
 
 def test_generations_never_repeat() -> None:
-    """Drawn from one sequence by everybody. Red with `generation + 1`: two claims had the same."""
+    """All callers draw from one sequence. Red with `generation + 1`: two claims had the same."""
     make_pool(slots=20, members=5)
 
     def churn(k: int) -> list[int]:

@@ -307,7 +307,7 @@ def test_a_cancelled_pair_claim_holds_no_slot_later() -> None:
 
 @pytest.mark.usefixtures("committed_tables")
 def test_pairs_beside_single_ports_never_share_or_split_a_number() -> None:
-    """Nothing is taken twice, half a pair is never held, and what fits is not left over."""
+    """No port is taken twice, no half pair is held, and no claim that fits is left over."""
     ports(span="30000-30019", members=3, quota=40)
 
     def take(k: int) -> list[int]:
@@ -371,8 +371,8 @@ def test_same_number_on_one_member_takes_one_member_in_each_pool() -> None:
 @pytest.mark.parametrize("taken", ["tcp", "udp"])
 @pytest.mark.usefixtures("committed_tables")
 def test_a_pair_with_one_half_locked_is_skipped(taken: str) -> None:
-    """At once, without waiting for them. Red with FOR NO KEY UPDATE OF a: 30000 was found though
-    its UDP slot was being taken; the rules refused the hand-over and it was found anew."""
+    """The search skips the pair at once. Red with FOR NO KEY UPDATE OF a: 30000 was found though
+    its UDP slot was being taken; the rules refused the hand-over and it was found again."""
     pool = ports()
     with model.connect() as other, other.transaction():
         other.execute(

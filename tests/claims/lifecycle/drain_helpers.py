@@ -25,7 +25,7 @@ def in_hours(hours: float) -> Any:
 
 
 def pass_deadline(name: str = "tf-0") -> None:
-    """Its deadline was a moment ago. Nobody has done anything about it yet."""
+    """The deadline has passed; the finalizer has not run yet."""
     sql(
         "UPDATE pools_member SET drain_until = now() - interval '1 s' "
         "WHERE name = %s AND state <> 'gone'",

@@ -272,7 +272,7 @@ def test_a_draining_member_cannot_be_uncordoned() -> None:
     ids=["deadline", "force"],
 )
 def test_a_repeated_drain_without_an_end_keeps_the_wish_to_stay(again: Any) -> None:
-    """Another deadline by somebody who knows nothing of it removes no member that is to stay."""
+    """A second drain without `stays` removes no member that is to stay."""
     agents()
     begin(task())
     drain(stays=True)
@@ -284,8 +284,8 @@ def test_a_repeated_drain_without_an_end_keeps_the_wish_to_stay(again: Any) -> N
 def test_a_forced_drain_is_recorded_although_one_eviction_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is ordered and written down: the finalizer goes on with it, and whoever ordered it
-    hears that it is so.
+    """The drain is committed: the finalizer continues it, and the operator gets the state of the
+    drain.
     """
 
     def fail(**_: Any) -> bool:
@@ -313,8 +313,8 @@ def test_a_drain_may_change_between_staying_and_leaving() -> None:
 
 @pytest.mark.usefixtures("committed_tables")
 def test_a_member_that_stays_waits_until_its_slots_are_clean() -> None:
-    """It is to be used again: only a word of its agent, or its loss, says that nothing
-    runs there.
+    """A member that stays is used again, so its slots stay draining until its agent reports that
+    no task runs there, or the member is lost.
     """
     agents()
     begin(task())
@@ -329,7 +329,7 @@ def test_a_member_that_stays_waits_until_its_slots_are_clean() -> None:
     assert (find().is_cordoned, find().drain_until) == (True, None)
 
 
-# -- beside others ---------------------------------------------------------------------------------
+# -- beside other changes --------------------------------------------------------------------------
 
 
 def test_a_draining_member_is_left_out_of_the_pool_file() -> None:

@@ -74,7 +74,7 @@ def waits_beside_a_free_slot() -> ClaimView:
 
 
 def left_empty() -> ClaimView:
-    """It leaves, and nobody is there any more: nobody has noticed yet."""
+    """A leaving member without claims, before the finalizer has seen it."""
     agents(members=1)
     claim = begin(task())
     drain()
@@ -136,11 +136,11 @@ def give_up(claim: ClaimView) -> bool:
     return finish_drain(find().pk)
 
 
-# -- who may win -----------------------------------------------------------------------------------
+# -- allowed outcomes ------------------------------------------------------------------------------
 
 
 def taken_back_or_put_out(claim: ClaimView, first: str, second: str) -> bool:
-    """Nobody is put out of a member that was taken back."""
+    """No claim is evicted from a member whose drain was cancelled."""
     assert (first, find().drain_until) == ("open", None)
     if claim.state == "bound":
         return second == "False" and not events("put_out")
@@ -158,7 +158,7 @@ def bound_or_leaving(claim: ClaimView, first: str, second: str) -> bool:
 
 
 def goes_either_way(claim: ClaimView, first: str, second: str) -> bool:
-    """Nothing is begun with one that goes."""
+    """No drain begins on a member that is deleted."""
     drained = [event.pk for event in events("drain")]
     return (
         second == "deleting"

@@ -102,7 +102,7 @@ def in_line(claim_id: int, pool: Pool) -> None:
 def test_no_waiting_claim_is_bound_between_the_pieces_of_a_deletion(
     bind: Any, with_gate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By nobody who has looked before the deletion began. And red without the gate."""
+    """Not even by a bind that read the pool before its deletion. Red without the gate."""
     pool = big()
     claims = [ask(selector={"row": "4"}, size=EACH), ask(selector={"row": "4"})]
     assert [again(claim).state for claim in claims] == ["bound", "waiting"]

@@ -1,4 +1,4 @@
-"""F3: a claim is not lost in the first seconds after its bind, and then everything of it is let go
+"""F3: a claim is not lost in the first seconds after its bind; later all of its slots are released
 together.
 """
 

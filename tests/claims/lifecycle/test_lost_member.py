@@ -129,7 +129,7 @@ def test_a_release_before_the_loss_is_seen_wins() -> None:
 
 @pytest.fixture
 def shelf(settings: Any) -> Iterator[Pool]:
-    """A pool whose provider has something to clean."""
+    """A pool whose provider cleans slots."""
     settings.BERTH_PROVIDERS = ALL
     fresh()
     pool = make_pool("shelf", slots=2, members=["a"], provider="shelf")
@@ -164,7 +164,7 @@ def test_a_slot_whose_cleaning_fails_stays_draining_and_is_retried(
 
 
 def test_a_late_sync_for_an_old_holder_leaves_the_next_holder_alone(shelf: Pool) -> None:
-    """F1: finalizing twice, or late, does nothing to whoever holds the slot now."""
+    """F1: finalizing twice or late leaves the present holder of the slot alone."""
     first = ask("shelf")
     let_go(first)
     perform_due("shelf")

@@ -30,7 +30,7 @@ class Quay:
     listeners: dict[Place, PortUse] = field(default_factory=dict)
     health: str = "healthy"  # of listeners with a target
     problems: dict[int, str] = field(default_factory=dict)  # by number
-    missing: set[int] = field(default_factory=set)  # numbers that nobody sees
+    missing: set[int] = field(default_factory=set)  # numbers without a listener
     is_checked: bool = True
     host: str = "lb.example"
     given: list[PortUse | None] = field(default_factory=list)  # of each held port

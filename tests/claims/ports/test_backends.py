@@ -1,4 +1,4 @@
-"""Backends of claims: what providers get to know, who may have a target, and what is refused."""
+"""Backends of claims: what providers get to know, which claims may have a target, and refusals."""
 
 from typing import Any
 

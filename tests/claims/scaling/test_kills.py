@@ -122,7 +122,7 @@ def pool(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None
 ) -> Iterator[Pool]:
     settings.BERTH_HOME = tmp_path
-    # Nobody is there: the test says its agents' first words.
+    # No agent connects: the test reports the members as ready.
     monkeypatch.setenv("BERTH_AGENT_URL", "http://127.0.0.1:9/")
     scaling = {"policy": "on_demand", "idle_for": "1s", "cooldown": {"up": "0s", "down": "0s"}}
     found = create_pool(
@@ -189,7 +189,7 @@ def kill_after(nursery: Nursery, pool: Pool) -> None:
 
 
 def settle(pool: Pool) -> None:
-    """Runs what the killed scaler leaves to others: a scaler, the workers, the agents' first
+    """Does the work that the killed scaler left: a scaler, the workers, the agents' first
     heartbeats and the watcher.
     """
     # The server notices the end of the killed scaler's connection a moment later.
@@ -247,7 +247,7 @@ def test_a_scaler_killed_at_its_worst_moments_doubles_or_loses_no_member(
                 "each has one process, and no process is without a member"
             )
         assert all(again(claim).state == "bound" for claim in claims)
-        # Down: the others are idle, the first one works on.
+        # Down: the first claim still runs, all other members are idle.
         end_claims(claims)
         old(pool, 60)
         there = members(pool)

@@ -91,8 +91,8 @@ def test_agents_start_with_demand_and_stop_when_idle(stack: Stack) -> None:
 
 
 def test_scalers_killed_at_random_moments_lose_no_plan_and_no_member(stack: Stack) -> None:
-    """kill -9 between decision, rows and operations, or anywhere else: none too many, none left
-    over, nobody busy gone.
+    """kill -9 between decision, rows and operations, or anywhere else: no member too many, none
+    left over, and no busy member is removed.
     """
     token = stack.manage("token", "create", "admin", "killing").stdout.strip()
     chance = random.Random(4711)

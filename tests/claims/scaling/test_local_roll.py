@@ -38,7 +38,7 @@ def config(zone: str, high: int = 1) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _home(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.BERTH_HOME = tmp_path
-    # Nobody is there: the test says its agents' first words.
+    # No agent connects: the test reports the members as ready.
     monkeypatch.setenv("BERTH_AGENT_URL", "http://127.0.0.1:9/")
     yield
     end_agents(tmp_path)

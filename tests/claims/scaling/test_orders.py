@@ -252,7 +252,7 @@ def test_a_viewer_may_not_give_any_scaling_order() -> None:
     prefix = "pools/<name:pool_name>/scaling/"
     routes = {str(address.pattern) for address in urlpatterns}
     orders = {route.removeprefix(prefix) for route in routes if route.startswith(prefix)}
-    orders -= {"", "replay/"}  # these change nothing
+    orders -= {"", "replay/"}  # these are reads
     assert orders >= {"pin/", "unpin/", "pause/", "resume/", "grow/", "unfreeze/", "refreeze/"}
     body = {"reason": "x", "count": 1, "until": later().isoformat()}
     assert {path: call("post", path, body).status_code for path in orders} == dict.fromkeys(

@@ -38,7 +38,7 @@ def _worlds(settings: Any) -> Iterator[None]:
 
 @pytest.fixture
 def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same statement, and it locks nothing."""
+    """The same statement without its lock."""
     monkeypatch.setitem(
         scaling_sql.statements.texts, "lock_scaled", scaling_sql.statements.texts["read_scaled"]
     )

@@ -43,9 +43,7 @@ def moments(*wanted: int, members: int = 2, each: int = 3) -> list[DemandSample]
 
 
 def waves(days: float, top: int = 24) -> list[DemandSample]:
-    """A day like any other, with the members that somebody ordered: too few at noon, too
-    many at night.
-    """
+    """A usual day with a fixed number of members: too few at noon, too many at night."""
     return moments(
         *(
             round(top * (0.5 - 0.5 * math.cos(2 * math.pi * i / 1440))) + i % 3

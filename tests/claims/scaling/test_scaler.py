@@ -436,7 +436,7 @@ def test_a_failing_policy_decides_nothing_and_says_so(settings: Any) -> None:
 
 
 class Moody:
-    """Somebody's own."""
+    """A policy of an installation."""
 
     kind = "moody"
 

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.usefixtures("tables")
 def test_a_bind_may_be_logged_before_the_release_that_freed_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The transaction of the bind begins to write first, then the slot is let go of, then the
-    bind finds it.
+    """The transaction of the bind begins to write first, then the slot is released, then the bind
+    finds it.
     """
     make_pool(members=[{"name": "a", "labels": {"zone": "eu"}}])
     holder = ask()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who was asked for, by hash."""
+    """Hashes of the tokens that were read from the database."""
     tokens._seen.clear()
     forget_routes()
     found: list[str] = []

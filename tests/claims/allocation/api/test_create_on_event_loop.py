@@ -96,7 +96,7 @@ def _once(function: Any, arguments: Any) -> Any:
 
 @pytest.fixture
 async def ask() -> AsyncIterator[Asker]:
-    """Somebody known, in pools that are known: each was claimed from once."""
+    """A caller and pools that are cached: each pool got one claim."""
     asker = Asker(Http(), await away(prepare))
     assert (await asker({"pool": "lab"}))[0] == 201
     assert (await asker({"pool": "small"}))[0] == 201
@@ -132,8 +132,8 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def statements(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every named statement of claims from here on; who is asked for besides is noted
-    as `token`.
+    """Every named statement of claims from here on; each read of a token from the database is
+    recorded as `token`.
     """
     called: list[str] = []
     text, asked = claims_sql.statements.text, tokens._query
@@ -244,7 +244,7 @@ async def test_a_caller_over_its_rate_limit_gets_429(
 
 
 async def test_a_locked_pool_delays_only_its_own_creates(ask: Asker) -> None:
-    """Seen red with two statements at once at most: the third waited for the lock of others."""
+    """Seen red with two statements at once at most: the third waited for a lock of the others."""
     lock = await away(model.connect)
     try:
         await away(lock.execute, "BEGIN")
@@ -283,7 +283,7 @@ async def test_a_deleted_token_is_refused_despite_the_cache(ask: Asker) -> None:
 async def test_a_created_claim_is_answered_when_a_later_step_fails(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else whoever sends no key would make it once more."""
+    """After an error, a caller without a key would create the claim twice."""
 
     def fail(*args: Any, **values: Any) -> None:
         raise OperationalError("the database went away")
@@ -362,7 +362,7 @@ def end_sessions(http: Http) -> None:
 
 @pytest.mark.parametrize("size", [1, 2], ids=["on the loop", "on a thread"])
 async def test_a_create_cancelled_by_the_stop_of_the_server_gets_503(ask: Asker, size: int) -> None:
-    """Whoever waits for a lock longer than the server waits for its calls. Seen red: 500 in
+    """The create waits for a lock longer than the server waits for its calls. Seen red: 500 in
     plain text.
     """
     lock = await away(model.connect)

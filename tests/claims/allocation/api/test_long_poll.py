@@ -73,7 +73,7 @@ async def world(
 
 async def until_watched(count: int) -> None:
     async with asyncio.timeout(20):
-        # There is nothing to be told by.
+        # The watch offers no notification, so this loop polls.
         while sum(len(waiters) for waiters in watch()._waiting.values()) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

@@ -66,8 +66,8 @@ def empty(claims: list[ClaimView]) -> None:
 @pytest.mark.parametrize("priority", [0, 90])
 @pytest.mark.parametrize("size", [2, 4])
 def test_a_newcomer_of_equal_size_never_beats_a_waiting_claim(priority: int, size: int) -> None:
-    """All slots are held and let go of one after the other; after each a newcomer of the same
-    size asks.
+    """All slots are held and released in turn; after each release, a new claim of the same size
+    arrives.
     """
     make_pool(slots=4)
     for _ in range(10):
@@ -101,8 +101,8 @@ def test_an_equal_claim_of_another_queue_does_not_pass() -> None:
 
 
 def test_a_claim_is_passed_by_at_most_as_many_slots_as_it_needs() -> None:
-    """One holder stays, the other slot is let go of again and again: small claims take it twice,
-    then it is kept.
+    """One holder stays, and the other slot is released repeatedly: small claims take it twice,
+    then it is kept for the large claim.
     """
     make_pool(slots=2)
     stays, leaves = ask(), ask()
@@ -197,8 +197,8 @@ def test_a_named_slot_with_the_labels_of_a_waiting_claim_is_refused() -> None:
 
 
 def almost_spent() -> tuple[ClaimView, list[ClaimView]]:
-    """A claim for nine slots, past which others may take one more. Eight are free, and a small
-    claim waits for each of two members.
+    """A claim for nine slots, which later claims may pass for one more slot. Eight are free, and a
+    small claim waits for each of two members.
     """
     make_pool(
         slots=9,
@@ -276,7 +276,7 @@ def test_a_bind_that_is_rolled_back_counts_no_passing() -> None:
     assert Claim.objects.get(pk=waits.id).passed == 1
 
 
-# -- whatever comes --------------------------------------------------------------------------------
+# -- random steps ----------------------------------------------------------------------------------
 
 LABELS: dict[str, dict[str, str]] = {"a": {}, "b": {"gpu": "t4"}}
 LANES = {"plan": {"plan", "any"}, "plan_and_apply": {"any"}}
@@ -409,7 +409,7 @@ class Passing(RuleBasedStateMachine):
             assert not taken or mine.size < theirs.size, (
                 f"{mine} went before {theirs}, which is no larger"
             )
-            # The first of those that ask for the same: it is what the others wait behind.
+            # The first claim of this queue: the later ones wait behind it.
             if theirs not in firsts:
                 firsts.add(theirs)
                 self.passed[other.pk] += taken
@@ -445,7 +445,7 @@ def turn(claim: Claim) -> tuple[int, int]:
 
 
 def test_no_claim_is_passed_beyond_its_size() -> None:
-    """Seen red with `is_passable` as it was (what waits for more than one slot holds nobody
-    back), and with `passed` never counted.
+    """Seen red with the former `is_passable` (a claim for more than one slot never kept a slot),
+    and with `passed` never counted.
     """
     run_steps(Passing, short=6, steps=40)

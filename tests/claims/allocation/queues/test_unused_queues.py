@@ -127,9 +127,9 @@ def come(request: ClaimRequest) -> ClaimView:
 
 @pytest.mark.usefixtures("committed_tables")
 def test_creates_beside_deletes_of_queues_always_succeed() -> None:
-    """Nobody loses his line, and who can't be served says so in words that any client knows. Each
-    claim is let go of and forgotten at once, so that its line is about to go all the time, a
-    thousand times as often as in life."""
+    """No claim loses its queue, and a refused client gets a documented error. Each claim is
+    released and forgotten at once, so that its queue is about to be deleted a thousand times as
+    often as in production."""
     make_pool(slots=50)
 
     def come_and_go(k: int) -> int:

@@ -103,7 +103,7 @@ def test_the_key_may_be_given_in_the_header() -> None:
     ("body", "is_simple"),
     [
         ({"pool": "a"}, True),
-        # Of one slot that says nothing.
+        # Without effect on a claim of one slot.
         ({"pool": "a", "contiguous": True, "on_one_member": True}, True),
         ({"pool": "a", "size": 2}, False),
         ({"pools": ["a", "b"]}, False),
@@ -156,8 +156,8 @@ def test_the_first_check_is_due_at_the_nearest_limit(
 
 
 def test_only_the_first_of_many_unknown_fields_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The body is read while others wait for the event loop; to find out for each what was meant
-    takes 40 us.
+    """The body is read on the event loop, where other requests wait; the suggestion of a name
+    takes 40 us for each field.
     """
     looked: list[str] = []
     near = parsing.suggest_names

@@ -90,7 +90,7 @@ def test_find_match_of_a_run_takes_its_lowest_start(
 
 
 def test_the_search_for_a_match_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is common to any members of the last two pools, and that shows only there."""
+    """The last two pools share no number, and the search finds that out only at their members."""
     monkeypatch.setattr(same_number, "MOST_TRIED", 500)
     many = [FreeNumbers(m, bits_of([m, 100])) for m in range(60)]
     pools = [

@@ -124,7 +124,7 @@ def test_an_invalid_drain_body_is_refused_at_its_field(
 
 def test_draining_several_members_reports_each_member(client: Caller) -> None:
     begin(task())
-    # Nobody was there: it goes.
+    # The member has no claims, so it leaves at once.
     client.post(f"members/{find('tf-1').pk}/drain/", {"reason": "earlier"})
     until = (timezone.now() + timedelta(hours=2)).isoformat()
     answer = client.post(

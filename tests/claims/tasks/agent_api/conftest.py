@@ -42,8 +42,8 @@ def files(tmp_path: Path, settings: Any) -> Path:
 
 @pytest.fixture(autouse=True)
 def fresh_ears() -> None:
-    """Who was heard in the test before is not waited for; its pools, whose numbers come again,
-    are not taken for those of this one.
+    """Forgets the agents of the test before: no call waits for them, and pools with the same
+    numbers are not confused.
     """
     work_order._specs.clear()
     heartbeat_buffer.take_due()
@@ -117,7 +117,7 @@ def make_claim(
         requested_by="ana",
         work=run,
     )
-    with transaction.atomic():  # who waits for orders sees both or none
+    with transaction.atomic():  # a poll for orders sees both or none
         claim = create_claim(wanted)
         Task.objects.filter(claim_id=claim.id).update(
             **({"body": {"commands": {"plan": "make plan"}}} | work)

@@ -127,7 +127,7 @@ async def test_a_bind_wakes_only_the_poll_of_its_agent(world: Any) -> None:
     assert len(now["orders"]) == 1
     assert not any(poll.done() for poll in polls[1:])
     for poll in polls[1:]:
-        poll.cancel()  # a server that stops: who waited gets the answer of the last look
+        poll.cancel()  # the server stops: each waiting poll gets the last known answer
     assert {status for status, _ in await asyncio.gather(*polls[1:])} == {200}
 
 

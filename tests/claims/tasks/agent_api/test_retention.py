@@ -242,7 +242,7 @@ class Bucket(InMemoryStorage):
 def test_an_interrupted_reseal_loses_no_file_of_a_flat_storage(
     pool: Pool, settings: Any, dies_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Red where a file is deleted before it is written anew."""
+    """Red where a file is deleted before its new version is written."""
     settings.STORAGES = settings.STORAGES | {
         "sealed": {"BACKEND": "tests.claims.tasks.agent_api.test_retention.Bucket"}
     }

@@ -174,8 +174,8 @@ async def test_a_heartbeat_is_answered_with_the_version_and_recorded(world: Any)
 async def test_older_orders_are_never_sent_after_newer_ones(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Red where a heartbeat that has something else looks by itself, beside what follows
-    the changes.
+    """Red where a heartbeat with a change of its own reads the orders itself, beside the task
+    that follows changes.
     """
     pool, agent = world
     looking, most, read = threading.Lock(), [0], sockets.read_orders
@@ -255,8 +255,8 @@ async def test_revoking_a_token_closes_its_socket(world: Any) -> None:
 async def test_a_token_revoked_during_a_check_closes_its_socket(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Red where the token is looked at before the version of the orders, in which its end
-    stands: nobody would be woken by it.
+    """Red where the token is checked before the version of the orders is read: that version
+    contains the end of the token, and no later change would wake the socket.
     """
     _, agent = world
     line, _ = await opened(agent.secret)

@@ -492,7 +492,7 @@ def test_a_reused_key_returns_the_same_run_or_is_refused(pool: Pool, caller: Cal
 
 @pytest.mark.django_db
 def test_a_source_needs_its_uploader_or_a_pool_that_used_it(pool: Pool) -> None:
-    """Who uploaded it, or the same; and whoever claims in a pool where it was used."""
+    """Allowed: callers that uploaded the same files, and claimants of a pool that used them."""
     kept = store_files([("plan.sh", "echo hello")], made_by="ana")
 
     def find(by: str, *pools: str) -> int | None:

@@ -223,7 +223,7 @@ def test_an_invalid_token_age_setting_is_refused(text: str) -> None:
         read_age(text)
 
 
-# -- by whom ---------------------------------------------------------------------------------------
+# -- which process rotates -------------------------------------------------------------------------
 
 
 def test_a_due_rotation_enqueues_one_sync(pool: Pool, member: Member) -> None:

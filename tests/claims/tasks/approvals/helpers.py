@@ -32,7 +32,7 @@ COMMANDS = {"plan": "make plan", "apply": "make apply"}
 
 
 def decider(name: str) -> Identity:
-    """A user who may decide in every pool."""
+    """An approver of every pool."""
     user, _ = User.objects.get_or_create(username=name)
     Grant.objects.get_or_create(user=user, role=APPROVER, pool=None)
     found = load_identity(user.pk)
@@ -41,7 +41,7 @@ def decider(name: str) -> Identity:
 
 
 def agents(name: str = "tf", slots: Any = ("any",), members: int = 2, **more: Any) -> Pool:
-    """Its agents are here: all its members are ready. So are users who may decide."""
+    """A pool with ready members, and three approvers."""
     for user in (ANA, BEN, EVE):
         decider(user)
     named = [f"{name}-{i}" for i in range(members)]
@@ -137,7 +137,7 @@ def planned(
     summary: dict[str, int] | None = None,
     **more: Any,
 ) -> ClaimView:
-    """A claim whose plan waits for a person."""
+    """A claim whose plan waits for approval."""
     claim = task(pool, workspace, **more)
     begin(claim)
     tell(claim, result(text=text, summary=summary or {}))
@@ -153,7 +153,7 @@ def applying(pool: str = "tf", workspace: str = "net", **more: Any) -> ClaimView
 
 
 def known(name: str) -> Identity:
-    """A caller as the call was let in; the service reads the rights anew."""
+    """The identity of an authenticated caller; the service reads the roles again."""
     return Identity(User.objects.get(username=name).pk, name)
 
 

@@ -260,7 +260,7 @@ def test_comments_and_bulk_sizes_are_limited() -> None:
 
 @pytest.mark.usefixtures("committed_tables")
 def test_the_database_refuses_an_apply_without_an_approval() -> None:
-    """R2: whoever writes past the services is refused by the database."""
+    """R2: the database refuses a write that bypasses the services."""
     agents()
     task()
     with pytest.raises(IntegrityError, match="claim_apply_approved"):

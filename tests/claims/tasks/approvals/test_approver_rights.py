@@ -44,7 +44,7 @@ def deactivate(name: str) -> None:
 
 
 def forget(name: str) -> None:
-    """As an upgrade does with the approval of a user who was deleted before."""
+    """As an upgrade does with the approval of a deleted user."""
     sql("UPDATE claims_approval SET user_id = NULL WHERE by_user = %s", name)
 
 

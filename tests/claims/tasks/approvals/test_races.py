@@ -125,7 +125,7 @@ def overdue() -> ClaimView:
 
 
 def nearly_overdue() -> ClaimView:
-    """In time for whoever begins now; the finalizer has nothing to do yet."""
+    """Due now: an agent may still begin, and the finalizer does not end it yet."""
     claim = waits()()
     sql("UPDATE claims_claim SET due_at = now()")
     return claim
@@ -231,7 +231,7 @@ def keep_place(claim: ClaimView) -> bool:
     return bool(reserve_parked())
 
 
-# -- who may win -----------------------------------------------------------------------------------
+# -- allowed outcomes ------------------------------------------------------------------------------
 
 
 def any_of(*fine: str) -> Judge:

@@ -91,7 +91,7 @@ def test_a_plan_on_a_lost_member_is_reserved_elsewhere_with_its_approvals() -> N
 
 
 def test_the_hold_is_counted_from_the_reservation_of_the_slot() -> None:
-    """Not from the last time its member came and went; but anew where it stands on another one."""
+    """Not from the last return of the member. A move to another member starts a new count."""
     agents()
     claim = planned()
     pass_time(claim, 3 * 3600)

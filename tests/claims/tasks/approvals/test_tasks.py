@@ -248,8 +248,8 @@ def test_an_agent_cannot_lose_runs_of_another_member() -> None:
 
 
 def test_an_apply_that_never_ran_goes_first_with_its_approval() -> None:
-    """Its agent says so, or it was never begun: it goes first elsewhere, and nobody has to
-    approve it again.
+    """The agent reports that the apply never began, or it never got the order: the apply goes
+    first on another member and needs no second approval.
     """
     agents()
     claim = applying()

@@ -84,7 +84,7 @@ def test_a_late_approval_shows_who_decided_first(
     waiting = planned()
     other = open_window()
     sign_in(other, decider())
-    other.route_web_socket("**/ws/live/", lambda line: None)  # this window hears nothing
+    other.route_web_socket("**/ws/live/", lambda line: None)  # this window gets no live frames
     other.goto(f"/claims/{waiting.id}/")
     with acting_as("nair"):
         approve_plan(
@@ -265,7 +265,7 @@ def test_a_log_of_a_hundred_thousand_lines_scrolls_and_is_searched(
           return took.sort((a, b) => a - b)[35];
         }"""
     )
-    assert slowest < 250  # 33 ms on a machine that does nothing else
+    assert slowest < 250  # 33 ms on an idle machine
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
     text = download.value.path().read_text()

@@ -55,7 +55,7 @@ def begin_agent(pool: Pool, site: str, folder: Path, start_agent: StartAgent) ->
 
 
 def approve_in(window: Any, workspace: str, *, has_read: bool = False) -> None:
-    """As somebody who comes by the inbox."""
+    """As an approver who starts at the inbox."""
     open_live(window, "/approvals/")
     window.locator(".inbox").get_by_role("link", name=workspace).click()
     window.locator("h1", has_text=workspace).wait_for()  # the page before is live, too

@@ -257,7 +257,7 @@ def test_a_bulk_approval_leaves_out_destructive_and_foreign_plans() -> None:
     forced = client.post(
         "/approvals/approve/", {"plan": told, "seen": "0" * 16, "reason": ""}, headers=DIALOG
     )
-    assert forced.status_code == 409  # nothing is left to decide there
+    assert forced.status_code == 409  # the plan is already decided
     assert [view_claim(c.id).step for c in (risky, hidden)] == ["plan", "plan"]
 
 
