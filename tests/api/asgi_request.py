@@ -14,7 +14,7 @@ from project.kernel.http.long_poll import Watch
 async def ask(
     http: Http, path: str, secret: str, gone: asyncio.Event | None = None
 ) -> tuple[int, Any]:
-    """Status and body; 0: nothing was sent. `gone`: the moment the caller leaves."""
+    """Status and body; status 0 without a response. `gone`: the time at which the caller closes."""
     sent: list[Any] = []
     begun = False
 

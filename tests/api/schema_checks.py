@@ -14,9 +14,9 @@ REFUSALS = range(400, 600)  # `not_a_server_error` judges those from 500 on
 
 
 def refuses_what_is_wrong(context: Any, response: Any, case: Any) -> Any:
-    """An unknown field, a wrong type, a value out of its range, in a body or a query: 4xx, never
-    taken for something else. A query is judged as the URL holds it. Left out: paths and callers,
-    which the tests put in place; null, which means left out; and bulk calls, which answer item by
+    """An unknown field, a wrong type or a value out of range, in a body or a query, gets a 4xx and
+    is never accepted as another field. The URL decides what a query contains. Left out: paths and
+    callers, which the tests set; null, which means left out; and bulk calls, which answer item by
     item."""
     faults = query_faults(case.operation, response.request.url)
     if faults and response.status_code not in REFUSALS:

@@ -31,9 +31,9 @@ MAY = {
     APPROVER: {APPROVER},
     ADMIN: {ADMIN},
 }
-ANYBODY = "anybody"  # who is known: what is answered depends on the roles
+ANYBODY = "anybody"  # any known caller; the roles decide on the content
 EVERYWHERE = "everywhere"  # the role in all pools
-AGENT = "agent"  # nobody with a role: the token of a member
+AGENT = "agent"  # the token of a member, which has no role
 SOMEWHERE = "somewhere"  # a claimant of any pool
 AGENT_TASK = "agent/tasks/<id:claim_id>/<id:generation>/"
 
@@ -236,7 +236,7 @@ ENDPOINTS = sorted(list_endpoints())
 
 
 def call(world: World, endpoint: str, caller: Caller) -> Answer:
-    """What it would answer; nothing of it stays."""
+    """The answer to the call, whose changes are rolled back."""
     method, _, route = endpoint.partition(" ")
     row = ROWS[endpoint]
     with transaction.atomic():
@@ -311,7 +311,7 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
     if row.role == SOMEWHERE:  # and what they send is no archive
         assert answer.status == (415 if role == "superuser" or role in MAY[CLAIMANT] else 403), case
         return
-    # What belongs to somebody else is not there; admins of all pools see it.
+    # Only the owner and admins of all pools see the row.
     if row.role == "owner":
         expected = (
             (200, 204)
@@ -328,12 +328,12 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
         return
     reaches = where == "everywhere" or (where == "here" and row.where == "here")
     if role == "superuser":
-        # An admin of everything; that alone decides on nothing.
+        # A superuser counts as an admin of every pool.
         reaches, role = True, ADMIN
     if reaches and role in MAY[row.role] | row.also:
         assert answer.status < 400 or answer.status == 409, case
     elif row.where == "here" and not row.is_named and (not role or where == "elsewhere"):
-        # What nobody lets them read is not there.
+        # Callers without a role get the 404 of a missing row.
         assert answer.status == 404, case
         assert "role" not in answer.body and "pool" not in answer.body, case
     else:

@@ -87,7 +87,7 @@ def one_connection() -> Iterator[None]:
 
 @pytest.fixture
 def somebody(world: World, one_connection: None) -> None:
-    """Who may everything, so that calls get past the door."""
+    """A caller with every role, so that each call passes the checks of roles."""
     # A busy machine needs more than 10 s to make the edges of a pool.
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")

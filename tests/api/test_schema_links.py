@@ -21,7 +21,7 @@ from tests.api.world import World
 
 __all__ = ["one_connection", "somebody"]
 
-# Bodies that the API accepts, for three of four calls that create something.
+# Bodies that the API accepts, for three of the four calls that create rows.
 ACCEPTED: dict[str, Callable[[int], dict[str, Any]]] = {
     "POST /api/v1/claims/": lambda number: {"pool": "one", "kind": "slot"},
     "POST /api/v1/grants/": lambda number: {"user": "holder", "role": "viewer", "pool": "two"},

@@ -40,9 +40,9 @@ ONE_CHANGE = {
 class World:
     pool: Pool
     other: Pool
-    claim: int  # bound, of somebody else
+    claim: int  # bound, of another owner
     generation: int
-    waiting: int  # of somebody else
+    waiting: int  # of another owner
     pending: int  # a plan that waits for a person
     member: int
     slot: int
@@ -111,7 +111,7 @@ def build() -> World:
 
 
 def plan_that_waits() -> int:
-    """Parked: its slot is free for the others of the world."""
+    """Parked: its slot is free for the other claims."""
     claim = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     plan = Plan.objects.create(
         claim_id=claim.id, generation=claim.generation, digest=b"\x0a" * 32,

@@ -43,9 +43,7 @@ def person(name: str, *roles: str, pool: Pool | None = None) -> User:
 
 
 def chief(name: str = "ana") -> User:
-    """A superuser who can sign in; the name may be that of a person who has approved
-    something already.
-    """
+    """A superuser who can sign in; the name may be that of an earlier approver."""
     user, _ = User.objects.get_or_create(username=name)
     user.is_staff = user.is_superuser = True
     user.set_password(PASSWORD)

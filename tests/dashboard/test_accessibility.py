@@ -191,7 +191,7 @@ def shown(web_process: str, django_db_blocker: Any) -> Iterator[Shown]:
 def signed_in(
     shown: Shown, windows: tuple[Window, Window], django_db_blocker: Any
 ) -> Iterator[Window]:
-    """A window of the person who may do everything, on a page with the scripts of dialogs."""
+    """A window of a superuser, on a page with the scripts of dialogs."""
     with windows[0].use() as page:
         client, name = Client(), settings.SESSION_COOKIE_NAME
         with django_db_blocker.unblock():
@@ -231,7 +231,7 @@ def check_page(
     page.set_viewport_size(PHONE)
     expect(page.locator("html"), path).to_have_js_property("scrollWidth", PHONE["width"])
     if is_narrow:
-        # As tall as the page: nothing that stays in its place covers what scrolls.
+        # As tall as the page: no fixed element covers the content.
         height = page.evaluate("() => document.documentElement.scrollHeight")
         page.set_viewport_size({**PHONE, "height": height})
         found += [f"on a phone: {fault}" for fault in find_faults(page)]
@@ -284,7 +284,7 @@ def test_an_address_that_axe_leaves_out_answers_no_html(window: Any, shown: Show
 
 
 def test_axe_reports_low_contrast_and_a_nameless_button(window: Any) -> None:
-    """Else the others would find nothing whatever there is."""
+    """Proves that axe works: without this check, the other tests might miss every fault."""
     window.goto("/tokens/")
     dim = (
         "<p style='color: light-dark(#000, #222); background: light-dark(#fff, "

@@ -163,7 +163,7 @@ def reach_at(port: int, site: str) -> Iterator[None]:
 def test_a_stale_page_reconnects_by_its_button_after_a_restart(
     open_window: OpenWindow, sign_in: SignIn, site: str, ana: User
 ) -> None:
-    """The process that answers afterwards is another one."""
+    """A new process answers after the restart."""
     make_pool()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

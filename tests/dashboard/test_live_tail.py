@@ -29,7 +29,7 @@ PATIENCE = 10.0  # seconds until a frame that must come counts as lost
 
 
 class Somebody:
-    """Whoever the test says is there now."""
+    """The identity that the test sets."""
 
     def __init__(self, identity: Identity | None) -> None:
         self.identity = identity
@@ -39,7 +39,7 @@ class Somebody:
 
 
 class Asked:
-    """What somebody may, as the database says it at that moment."""
+    """The roles of a user, read from the database at each call."""
 
     def __init__(self, user: User) -> None:
         self.user = user
@@ -55,7 +55,7 @@ class Line:
         self.incoming: asyncio.Queue[Any] = asyncio.Queue()
         self.frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.closed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.gate = asyncio.Event()  # closed: the network takes nothing
+        self.gate = asyncio.Event()  # closed: the network accepts no frame
         self.gate.set()
         self.socket = LiveSocket(access, self.send)
         self.incoming.put_nowait({"type": "websocket.connect"})

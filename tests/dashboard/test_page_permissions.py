@@ -243,7 +243,7 @@ def call(client: Client, method: str, path: str, fields: dict[str, str]) -> Any:
 
 def holds(row: Row, role: str, where: str) -> bool:
     """True if the row allows this role, held there."""
-    if role == "superuser":  # an admin of everything, who alone decides on nothing
+    if role == "superuser":  # a superuser counts as an admin of every pool
         role = ADMIN
     if row.role == SOMEWHERE:
         return role in MAY[CLAIMANT]

@@ -63,7 +63,7 @@ def test_a_pool_is_made_by_form_edited_and_deleted() -> None:
     )
     assert answer.status_code == 302, answer.content.decode()
     assert Pool.objects.get().max_members == 8
-    # Somebody was faster.
+    # A second person sends the form with the old revision.
     assert client.post("/pools/lab/edit/", {"members.max": "9", "revision": "1"}).status_code == 409
     assert post(client, "/pools/lab/delete/", reason="over", typed="lab").status_code == 204
     assert Pool.objects.get().state in ("deleting", "gone")

@@ -1,4 +1,4 @@
-"""Viewers who share the key of a region are allowed to see exactly the same content."""
+"""Viewers with the same key of a region may see exactly the same content."""
 
 from itertools import combinations
 

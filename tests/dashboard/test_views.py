@@ -259,7 +259,7 @@ def test_a_waiting_claim_shows_its_reason_and_what_would_start_it() -> None:
 
 
 def test_a_claim_over_several_pools_is_hidden_from_readers_of_one() -> None:
-    """Its row names them. Who reads one of its pools finds it counted."""
+    """The claim's row names its pools, so readers of one pool see the claim in counts only."""
     make_pool(members=1, slots=1)
     make_pool("secret", members=1, slots=1)
     claim()

@@ -127,7 +127,7 @@ def test_a_waiting_claim_has_a_reason_and_is_cancelled_in_the_end(
 
 @pytest.fixture
 def rollouts(site: str, token: str, tmp_path: Path) -> Iterator[tuple[Rollouts, list[float]]]:
-    """With the seconds after which it does something again."""
+    """The driver, and the delays until its next actions."""
     pauses: list[float] = []
     vera = SampleClient(site, (tmp_path / "sample-releaser-token").read_text().strip())
     yield Rollouts(vera, lambda seconds, call: pauses.append(seconds)), pauses

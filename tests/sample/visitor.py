@@ -61,7 +61,7 @@ class Visitor:
 
 @contextmanager
 def visit(stack: Stack) -> Iterator[Visitor]:
-    """As the first person, who may do everything."""
+    """As the first user, a superuser."""
     with httpx.Client(
         base_url=f"http://127.0.0.1:{stack.port}", trust_env=False, timeout=30
     ) as client:
