@@ -60,7 +60,7 @@ class Desk:
         self.table.barrier.wait(PATIENCE)
 
     def claim(self) -> int:
-        """A claim nobody else uses."""
+        """A claim that no other thread uses."""
         self.used += 1
         return self.k + THREADS * (self.used - 1)
 
@@ -164,9 +164,7 @@ def held_by(claim: int) -> list[int]:
 
 # -- the product's own way -------------------------------------------------------------------------
 def bind(claim: int) -> tuple[int, int]:
-    """Slot and generation. There are more slots than all threads use, so somebody always
-    finds one.
-    """
+    """Slot and generation. There are more slots than all threads use, so each thread finds one."""
     with transaction.atomic():
         (slot,) = members_sql.find_any(1, pool=0, lane="any")
         (held,) = claims_sql.hand_over(claim=claim, slots=[slot.id], actor="test", reason="")
@@ -234,7 +232,7 @@ def no_lock(desk: Desk) -> None:
 
 
 def stale_slot_save(desk: Desk) -> None:
-    """Reads a slot, does something else, saves every column as it was read. Even threads; the
+    """Reads a slot, waits, and saves every column as it was read. Even threads; the
     odd ones work correctly.
     """
     was_held, is_buggy = desk.turn % 2 == 0, desk.k % 2 == 0
@@ -287,7 +285,7 @@ def double_release(desk: Desk) -> None:
     desk.meet()
     let_go(first, generation)
     desk.meet()
-    bind(desk.claim())  # lowest slots first, so somebody has that one now
+    bind(desk.claim())  # lowest slots first, so another claim has that slot now
     desk.meet()
     with desk.attempt():
         free_slot(slot)
@@ -314,9 +312,9 @@ def old_generation(desk: Desk) -> None:
             case 0:
                 take_back(claim, [slot])  # by the slot it remembers
             case 1:
-                take_back(claim, held_by(claim))  # whatever the claim holds now
+                take_back(claim, held_by(claim))  # the present slots of the claim
             case _:
-                # Names its generation, compares nothing.
+                # Names the first generation, without a comparison.
                 take_back(claim, held_by(claim), named=first)
     if Claim.objects.values_list("state", "generation").get(pk=claim) != ("bound", second):
         desk.table.wrongly_ended.add(claim)

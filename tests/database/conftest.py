@@ -17,7 +17,7 @@ def tables(db: None) -> Iterator[None]:
     """Used by actors with connections of their own. Django's connection of the main thread stays
     in the test's transaction, unused.
     """
-    helpers.empty()  # what is left by somebody who commits
+    helpers.empty()  # rows of a test that committed
     yield
     helpers.empty()
 
@@ -31,7 +31,7 @@ def pool(db: None) -> Pool:
 
 @pytest.fixture
 def drains(pool: Pool) -> Pool:
-    """Something outside is to be cleaned."""
+    """A pool whose slots drain after a release."""
     Pool.objects.update(queue="local")
     pool.refresh_from_db()
     return pool

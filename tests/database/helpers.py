@@ -1,7 +1,7 @@
 """Helpers for the database tests: tables filled in plain SQL, a connection for each actor, the
 named statements, and the audit.
 
-No service is used here: these tests prove the database and the statements, whatever calls them.
+No service is used here: these tests prove the database and the statements for every caller.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ TABLES = """
     slots_slot, pools_heartbeat, pools_member, pools_decision, pools_sample, pools_secret, pools_grant, pools_pool,
     kernel_event, kernel_operation, kernel_budget, kernel_beat"""  # noqa: E501
 
-# What must hold whatever the constraints say: read from the rows alone.
+# Rules that hold independently of the constraints, read from the rows alone.
 AUDIT = {
     "a claim that holds lacks slots, has too many, or of another generation": """
         SELECT count(*) FROM claims_claim c

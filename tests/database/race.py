@@ -83,5 +83,5 @@ def one_wins(o: Outcome) -> bool:
 
 
 def no_holder_leaves(o: Outcome) -> bool:
-    """The second side has removed a member, or has spared it because somebody is there."""
+    """The second side has removed a member, or has spared it because a claim is there."""
     return p.on_leaving_member(o.c) == 0 and o.two in ("spared", "removed")

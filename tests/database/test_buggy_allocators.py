@@ -1,7 +1,7 @@
 """The database refuses each of nine buggy allocators, and its tables stay consistent.
 
 Each allocator is played a second time without the rules that stop it. It must then do harm, or
-the first half would prove nothing.
+the first half would be no proof.
 """
 
 from collections.abc import Callable

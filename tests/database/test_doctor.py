@@ -61,7 +61,7 @@ def test_each_invariant_that_is_no_constraint_has_a_check() -> None:
     assert there == {f"I{n}" for n in numbers}
 
 
-# -- who holds what --------------------------------------------------------------------------------
+# -- holders and slots -----------------------------------------------------------------------------
 @pytest.mark.parametrize("state", ["ended", "missing"])
 def test_i1_a_slot_is_held_by_a_claim_that_does_not_hold(pool: Pool, state: str) -> None:
     claim = ask(size=2)

@@ -74,7 +74,7 @@ def test_i16_overdue_timer_is_found(pool: Pool) -> None:
 
 
 def passed_over(**what: Any) -> Any:
-    """Waits, and what it wants has become free without anybody noticing."""
+    """A waiting claim whose slots became free without a notification."""
     held = fill()
     claim = ask(**what)
     for each in held:

@@ -27,7 +27,7 @@ def c(tables: None) -> Iterator[Connection]:
 
 @pytest.fixture
 def d(tables: None) -> Iterator[Connection]:
-    """Where something outside is to be cleaned: slots drain."""
+    """Pools whose slots drain after a release."""
     helpers.load(slots=20, pools=2, claims=20, per_member=5, queue="local")
     with helpers.connect() as connection:
         yield connection
@@ -303,7 +303,7 @@ def let_go(**how: Any) -> Step:
 
 
 def ours(act: Callable[[Connection, int], Any]) -> Step:
-    """By who holds it now."""
+    """A call of the present holder."""
     return lambda c: act(c, p.generation_of(c))
 
 

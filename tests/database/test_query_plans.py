@@ -60,8 +60,8 @@ WALKS = {
 
 @pytest.fixture(scope="module")
 def unknown(django_db_setup: None) -> None:
-    """New files and no statistics: what other tests wrote and took back leaves pages and
-    histograms, and plans that nobody starts with.
+    """New files and no statistics: rows that other tests wrote and rolled back leave pages and
+    histograms, and with them plans that no new installation starts with.
     """
     with helpers.connect() as c, c.transaction():
         c.execute("SET LOCAL session_replication_role = replica")

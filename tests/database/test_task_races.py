@@ -36,7 +36,7 @@ def workspace(c: Connection) -> None:
 
 
 def create_serial(claim: int) -> Act:
-    """Blocked if the workspace is locked, or somebody of it is live."""
+    """Blocked if the workspace is locked or has a live claim."""
 
     def act(c: Connection, _: Any) -> str:
         is_locked = helpers.run(c, "lock_workspace", workspace=1)[0].is_locked

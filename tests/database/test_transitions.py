@@ -164,7 +164,7 @@ def test_check_function_matches_its_declaration(sound: RowConstraint, c: Connect
 
 @pytest.mark.parametrize("rule", [rule for sound in helpers.SOUND for rule in sound.rules])
 def test_broken_row_rule_is_named_in_the_error(rule: str, c: Connection) -> None:
-    """And nothing else refuses: the rules say different things."""
+    """The error names this rule only: no two rules refuse the same row."""
     with (
         c.transaction(force_rollback=True),
         pytest.raises(psycopg.errors.CheckViolation) as refused,
@@ -205,8 +205,8 @@ def test_doctor_knows_every_rule(c: Connection) -> None:
 
 
 def test_rule_functions_disable_sequential_scans(c: Connection) -> None:
-    """Their plans are made once a session, perhaps on empty tables, whatever the connection's
-    own setting is.
+    """A session makes their plans once, perhaps on empty tables and under any setting of the
+    connection.
     """
     query = (
         "SELECT proname, proconfig FROM pg_proc WHERE proname IN ('slots_agree', 'claims_agree', "
