@@ -20,7 +20,7 @@ MOMENTS = ("asked", "begun", "planned", "approved", "applying", "ended")
 
 @dataclass
 class Diary:
-    """Shared by all authors: what has happened, as somebody outside sees it."""
+    """Shared by all authors: events as callers of the API see them."""
 
     change: threading.Condition = field(default_factory=threading.Condition)
     events: list[tuple[float, str, int]] = field(default_factory=list)  # when, what, claim
@@ -38,7 +38,7 @@ class Diary:
             self.change.notify_all()
 
     def wait_moment(self, what: str, since: float, timeout: float) -> bool:
-        """Until somebody's claim comes to this."""
+        """Waits until the claim of any author reaches this moment."""
         with self.change:
             return self.change.wait_for(
                 lambda: (
@@ -96,7 +96,7 @@ class Author(Caller):
         self.follow(claim)
 
     def make_run(self, key: str) -> dict[str, Any]:
-        """Another harbour each time, so that there is always something to apply."""
+        """Another harbour each time, so that each plan has changes."""
         self.wanted["ships"] = {
             f"ship-{n}": {"berth": n, "cargo": key} for n in range(self.chance.randint(1, 4))
         }
@@ -107,7 +107,7 @@ class Author(Caller):
         }
 
     def follow(self, claim: dict[str, Any]) -> None:
-        """To its end, whatever comes in between. The test ends when this one has."""
+        """Follows the claim to its end. The test waits for all authors."""
         number, state, since = claim["id"], "", time.monotonic()
         while claim["state"] != "ended":
             if claim["state"] != state:
@@ -138,7 +138,7 @@ class Author(Caller):
         status, plan = self.call("GET", f"claims/{number}/plan/")
         if status != 200:
             return
-        self.stopped.wait(self.chance.uniform(0, 0.3))  # somebody reads it
+        self.stopped.wait(self.chance.uniform(0, 0.3))  # a person reads the plan
         status, answer = self.call(
             "POST", f"claims/{number}/approve/", {"digest": plan["digest"], "comment": "fine"}
         )
@@ -163,7 +163,7 @@ class Author(Caller):
             self.settle(number)
 
     def settle(self, number: int) -> None:
-        """A person looks, and says so: nothing starts in the workspace before that."""
+        """A person settles the lost apply; until then no task starts in the workspace."""
         status, workspace = self.call("GET", f"workspaces/{self.name}/")
         if status == 200 and workspace.get("locked_at"):
             body = {"what": "unknown", "reason": f"looked after claim {number}"}

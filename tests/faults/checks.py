@@ -13,7 +13,7 @@ from tests.faults.shed import read_world
 
 
 def audit(stack: Stack) -> dict[str, int]:
-    """Who holds what, read from the rows alone."""
+    """Violations of the rules about holders, read from the rows alone."""
     return {name: n for name, query in AUDIT.items() if (n := stack.execute(query)[0][0])}
 
 
@@ -45,8 +45,8 @@ def check_promises(stack: Stack, ledger: Ledger) -> None:
 
 
 def check_world(stack: Stack) -> None:
-    """What is idle is clean outside, and nothing outside is of anybody but its present or its
-    last holder.
+    """Idle slots are clean outside, and each object outside belongs to the present or the last
+    holder of its slot.
     """
     query = """select s.id, s.state, coalesce(s.claim_id, s.last_claim_id),
                s.generation from slots_slot s

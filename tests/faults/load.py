@@ -32,7 +32,7 @@ class Ledger:
     change: threading.Condition = field(default_factory=threading.Condition)
     promises: dict[str, Promise] = field(default_factory=dict)
     holders: dict[int, str] = field(default_factory=dict)
-    # Pool -> when the last one asked who was served.
+    # Pool -> creation time of the last claim that was served.
     served_from: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     broken: list[str] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Ledger:
                     del self.holders[slot["id"]]
 
     def wait_served(self, pools: tuple[str, ...], since: float, timeout: float) -> bool:
-        """Has somebody who asked after `since` got a slot, in each pool?"""
+        """Waits until each pool has served a claim created after `since`."""
         with self.change:
             return self.change.wait_for(
                 lambda: all(self.served_from[p] > since for p in pools) or bool(self.broken),
@@ -134,7 +134,7 @@ class Caller(threading.Thread):
         return claim
 
     def act(self, claim: dict[str, Any], verb: str) -> None:
-        """By the holder, so nobody may refuse it."""
+        """A call of the holder, which must be accepted."""
         status, answer = self.call(
             "POST", f"claims/{claim['id']}/{verb}/", {"generation": claim["generation"]}
         )

@@ -16,7 +16,7 @@ ABORT = struct.pack("ii", 1, 0)  # SO_LINGER: the end of a connection is a RST
 
 
 class TcpProxy(Proxy):
-    """`mode` applies to each open and each new connection: PASS; STALL, which reads nothing, so
+    """`mode` applies to each open and each new connection: PASS; STALL, which stops reading, so
     that all bytes arrive after the end of the stall, as after lost packets; RESET.
 
     New connections go to the targets in turn; a target that does not answer is left out.

@@ -24,7 +24,7 @@ from tests.waiting import slack
 WITHIN = 10.0
 CALLERS = 2  # for each pool
 ROUNDS = 9  # each process dies, two of them twice
-# The second has something to do outside: its slots drain, and workers clean them.
+# Slots of the second pool drain, and workers clean them outside.
 POOLS = ("busy", "outside")
 FILE = """
 kind: Pool

@@ -42,7 +42,7 @@ def echo() -> Iterator[tuple[str, int]]:
 
 @pytest.fixture
 def proxy(echo: tuple[str, int]) -> Iterator[TcpProxy]:
-    proxy = TcpProxy(("127.0.0.1", free_port()), echo)  # nobody listens on the first one
+    proxy = TcpProxy(("127.0.0.1", free_port()), echo)  # no process listens on the first port
     yield proxy
     proxy.close()
 

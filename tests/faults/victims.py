@@ -31,8 +31,8 @@ SCALERS = {"scale": "manage.py scale", "watch": "manage.py watch"}
 
 @dataclass
 class Draw:
-    """Who dies next. All die once before any dies twice; none dies so often in a row that it is
-    rightly held back.
+    """Chooses the next victim. All die once before any dies twice; none dies so often in a row
+    that its supervisor rightly delays its restart.
     """
 
     chance: random.Random
@@ -59,7 +59,7 @@ class Draw:
 
 
 class DrawWithAgents(Draw):
-    """An agent is as likely as all the others together."""
+    """An agent is as likely as all other victims together."""
 
     def next(self) -> str:
         return AGENT if self.chance.random() < 0.5 else super().next()

@@ -110,7 +110,7 @@ class Runner:
                 if done.findings:
                     self.state.write_logs(f"{kind.name}-{number}", scenario.read_logs())
                 if any(text.startswith("the round failed") for text in done.findings):
-                    break  # what the stack does now says nothing about other rounds
+                    break  # a broken stack proves no other round
             began, found = time.monotonic(), scenario.verify()
         except Exception as error:
             text = f"the scenario failed: {type(error).__name__}: {error}"

@@ -12,12 +12,12 @@ QUICK = 5.0  # seconds: the median round of a scenario with MOST_ROUNDS takes le
 
 
 def choose_rounds(median_seconds: float) -> int:
-    """How many rounds a scenario runs whose median round takes so long."""
+    """The number of rounds of a scenario with this median duration."""
     return MOST_ROUNDS if median_seconds < QUICK else FEWER_ROUNDS
 
 
 class NotInjectedError(Exception):
-    """The fault had no effect, so the round says nothing about the product and is repeated."""
+    """The fault had no effect, so the round is no proof and is repeated."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Scenario(ABC):
 
     @classmethod
     def why_skipped(cls) -> str:
-        """What is missing on this machine; empty: nothing is."""
+        """The program that this machine lacks; empty if it has all."""
         return ""
 
     @abstractmethod

@@ -142,8 +142,8 @@ class Site:
     def trapped(
         self, name: str, provoke: Callable[[], Any] = lambda: None
     ) -> Iterator[Callable[[], None]]:
-        """A process stands in this trap, inside of its transaction. Yields a function that opens
-        the trap early. `provoke` makes somebody walk into it.
+        """A process stands in this trap, inside its transaction. Yields a function that opens
+        the trap early. `provoke` makes a process walk into it.
         """
         number = [trap.name for trap in self.traps].index(name)
         connection = self.stack.connect()

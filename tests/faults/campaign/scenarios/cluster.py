@@ -30,7 +30,7 @@ class Cluster(Scenario):
     """A pool grows from no member for plans, and shrinks to none after them, in each round."""
 
     def prepare(self) -> None:
-        # Tasks may be other users than we are, so it is everybody's.
+        # Tasks may run as other users, so all users may write there.
         self.target = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="berth-faults-"))
         self.target.chmod(0o777)
         programs = find_programs()

@@ -59,7 +59,7 @@ class KillTasks(SiteScenario):
     victims: ClassVar[tuple[str, ...]] = ALL
 
     def prepare(self) -> None:
-        # Tasks may be other users than we are, so it is everybody's.
+        # Tasks may run as other users, so all users may write there.
         self.target = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="berth-faults-"))
         self.target.chmod(0o777)
         self.site = self.make_site()
