@@ -21,7 +21,7 @@ def probe(function: Callable[[Space], Any]) -> Callable[[Space], Any]:
 
 
 def told(answer: tuple[int, Any], space: Space, *, words: bool = False) -> Any:
-    """Code, reason and what is said at which field; with the words, where somebody reads them."""
+    """Code, reason and the causes by field; with the messages if people read them."""
     code, body = answer
     if code < 400 or not isinstance(body, dict):
         return code

@@ -55,9 +55,7 @@ class KubeWorld(ABC):
     # -- running -----------------------------------------------------------------------------------
     @abstractmethod
     def kill(self) -> None:
-        """As kill -9 of the server: every connection ends, and nobody listens on its port
-        until `start`.
-        """
+        """As kill -9 of the server: every connection ends, and its port is closed until `start`."""
 
     @abstractmethod
     def start(self) -> None: ...
@@ -106,7 +104,7 @@ class KubeWorld(ABC):
         half.write_text(json.dumps(content))
         half.replace(self.kubeconfig)
 
-    # -- what goes wrong, for those who come by the context `gated` --------------------------------
+    # -- faults, for clients of the context `gated` ------------------------------------------------
     def refuse(
         self, verb: str, status: int, times: int = 1, retry_after: int | None = None, **more: Any
     ) -> None:
@@ -120,9 +118,7 @@ class KubeWorld(ABC):
         self.faults.order(Fault(verb, 0, times, is_hanging=True, **more))
 
     def mute(self, path: str) -> None:
-        """Watches of this path say nothing from now on, and stay open; so do new ones,
-        until `heal`.
-        """
+        """Watches of this path fall silent and stay open, and so do new ones, until `heal`."""
         self.front.muted.add(path)
 
     def cut(self) -> None:
@@ -194,7 +190,7 @@ class KubeWorld(ABC):
 
 
 class FakeKube(KubeWorld):
-    """In this process, with two ways in: `gated` and all others."""
+    """In this process, with two addresses: one for `gated`, one for all other contexts."""
 
     name = "fake"
 
@@ -219,7 +215,7 @@ class FakeKube(KubeWorld):
         self.past.start()
 
     def compact(self) -> None:
-        """Nothing that anybody would notice, as on the real one."""
+        """Has no visible effect, as on the real server."""
 
     def expire(self) -> None:
         self.kill()

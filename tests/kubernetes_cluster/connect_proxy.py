@@ -25,9 +25,9 @@ class Proxy:
             certificate, key = make_certificate(folder)
             self.authority, self.context = str(certificate), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(certificate, key)
-        self.asked = list[str]()  # where people wanted to go
-        self.leads = dict[str, tuple[str, int]]()  # names that nobody else knows
-        self.refusal = ""  # of everybody: "403 Forbidden"
+        self.asked = list[str]()  # targets of the calls
+        self.leads = dict[str, tuple[str, int]]()  # names that only this proxy resolves
+        self.refusal = ""  # the answer to every call, such as "403 Forbidden"
         self.wants = ""  # user:password
         self.trickles = self.is_mute = self.hangs_up = False
         self.stopped = threading.Event()

@@ -35,7 +35,7 @@ def list_below() -> list[int]:
 
 
 def end_all() -> None:
-    """Again and again: somebody may be forking."""
+    """Repeats, because a process may be forking."""
     while below := list_below():
         for pid in below:
             with suppress(ProcessLookupError):

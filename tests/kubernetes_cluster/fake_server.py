@@ -482,8 +482,8 @@ def event(word: str, thing: Thing) -> bytes:
 
 
 def word_for(word: str, before: Thing | None, now: Thing, selects: Selects) -> str:
-    """For somebody who sees a part: what comes into it is new to him, and what leaves
-    it is gone.
+    """The type of an event for a watch with a selector: an object that comes into the selection
+    is added, and an object that leaves it is deleted.
     """
     was, is_in = before is not None and selects(before), selects(now)
     if word == "DELETED":

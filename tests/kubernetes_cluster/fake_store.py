@@ -58,7 +58,7 @@ def stamp(ahead: float = 0) -> str:
 
 
 class Store:
-    """Objects in it are never changed, only replaced. Whoever calls holds `news`."""
+    """Objects in it are never changed, only replaced. The caller holds `news`."""
 
     def __init__(self) -> None:
         self.news = threading.Condition()
@@ -101,9 +101,8 @@ class Store:
         return self.version > version
 
     def forget(self) -> None:
-        """Nothing that anybody has seen so far can be listed or watched on from. While nobody is
-        connected: open
-        watches know nothing of it."""
+        """No earlier version can be listed or watched from any more. To be called without
+        connected clients, because open watches do not notice."""
         self.version += 1
         self.floor = self.version
         self.log.clear()
@@ -231,8 +230,8 @@ class Store:
         return self.write(key, copy.deepcopy(new), "DELETED"), True
 
     def finalize(self, key: Key, wanted: Thing) -> Thing:
-        """A namespace goes with its last finalizer. What was in it stays: that is somebody
-        else's work.
+        """A namespace goes with its last finalizer. Objects in it stay: deleting them is the work
+        of another controller.
         """
         new = copy.deepcopy(self.get(key))
         new["spec"] = {"finalizers": list((wanted.get("spec") or {}).get("finalizers") or [])}

@@ -60,7 +60,7 @@ class Gate:
 
 
 class Following:
-    """What comes, as it comes, and an empty piece where nothing has come for a while."""
+    """The pieces of a stream, and an empty piece after each pause."""
 
     def __init__(
         self, connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse

@@ -30,7 +30,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """`stream`: pieces as they come; an empty one says that nothing has come. `is_cut`: the
+    """`stream`: pieces as they come; an empty piece stands for a pause. `is_cut`: the
     connection ends instead.
     """
 
@@ -78,7 +78,7 @@ class Front:
         self.url = f"http://127.0.0.1:{self.port}"
         self.connections: set[socket.socket] = set()
         self.down = threading.Event()
-        self.muted: set[str] = set()  # streams of these paths say nothing any more, and stay open
+        self.muted: set[str] = set()  # streams of these paths are silent and stay open
         self.server: _Server | None = None
         self.errors: list[BaseException] = []
 
@@ -96,7 +96,7 @@ class Front:
         ).start()
 
     def kill(self) -> None:
-        """As kill -9 does it: every connection ends, and nobody listens."""
+        """As kill -9: every connection ends, and the port is closed."""
         if self.server is None:
             return
         self.down.set()
@@ -185,4 +185,4 @@ class _Handler(BaseHTTPRequestHandler):
         return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        """Drops the line."""

@@ -55,8 +55,8 @@ class Kubelet:
         self.running: dict[str, Running] = {}
         self.lock = threading.Lock()
         self.stopped = threading.Event()
-        self.lost: set[str] = set()  # names of pods whose node hears and tells nothing
-        self.held = threading.Event()  # nothing is started while it is set
+        self.lost: set[str] = set()  # names of pods on nodes without a connection
+        self.held = threading.Event()  # set: no pod is started
         self.refused: dict[str, str] = {}  # images that can't be had, and why
         self.started: list[str] = []  # names of pods, each time one was started
         self.killed: list[str] = []  # names of pods whose processes did not end within their grace
@@ -93,8 +93,8 @@ class Kubelet:
 
     # -- what there is to do -----------------------------------------------------------------------
     def follow(self) -> None:
-        """A list, then what changes, and anew when that breaks. What is not in a list has gone:
-        its processes end.
+        """Lists the pods, then watches them; after an error it lists again. A pod that a list
+        lacks has gone: its processes end.
         """
         while not self.stopped.is_set():
             try:

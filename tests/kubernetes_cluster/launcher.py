@@ -1,5 +1,5 @@
 """A real API server (etcd and kube-apiserver, built by `make kube`) as a process that ends with
-whoever started it.
+its parent.
 
 python -m tests.kubernetes_cluster.launcher FOLDER [--user NAME[=GROUP,...] ...]     one line of JSON when it is ready; then it does what it is told by
 lines on its standard input: {"do": "kill"}, {"do": "start"}, {"do": "compact"}, {"do": "expire"};
@@ -53,7 +53,7 @@ class Servers:
         return str(self.folder / "certs" / "apiserver.crt")
 
     def command(self, name: str) -> list[str]:
-        if name == ETCD:  # sockets in the folder: no ports, nobody else's etcd
+        if name == ETCD:  # sockets in the folder: no ports, no other etcd
             listen = [
                 "--listen-client-urls=unix://client.sock",
                 "--listen-peer-urls=unix://peer.sock",
@@ -125,7 +125,7 @@ class Servers:
             if code is not None or time.monotonic() > end:
                 tail = (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]
                 raise RuntimeError(f"{name} is not ready (exit code {code}):\n{tail}")
-            time.sleep(0.05)  # nobody tells us
+            time.sleep(0.05)  # no notification exists
 
     def get(self, path: str) -> str:
         request = urllib.request.Request(

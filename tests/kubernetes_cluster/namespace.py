@@ -163,16 +163,14 @@ class Space:
         return status
 
     def press_out(self, name: str) -> Thing:
-        """As a kubelet does it whose node runs out of something: the pod fails, and stays
-        as a record.
-        """
+        """As a kubelet whose node runs out of a resource: the pod fails, and stays as a record."""
         return self.set_phase(
             name, "Failed", reason="Evicted", message="The node was low on resource: memory."
         )
 
     def lose_node(self, name: str) -> None:
-        """Its node does not answer for long: the pod is marked and its deletion begun, and
-        nobody is there to confirm it.
+        """Its node does not answer for long: the pod is marked and its deletion begun, and no
+        kubelet confirms it.
         """
         unready = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
         target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
@@ -202,7 +200,7 @@ class Space:
 
     # -- rights ------------------------------------------------------------------------------------
     def grant(self, user: str, *rules: Thing) -> None:
-        """These and no others, here."""
+        """The user gets exactly these rights in this namespace."""
         role = f"r-{user}"
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.name}"
         if (

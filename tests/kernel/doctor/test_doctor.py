@@ -1,5 +1,5 @@
-"""Each of the kernel's doctor checks finds a planted fault, repairs it where it can, and finds
-nothing else.
+"""Each of the kernel's doctor checks finds a planted fault, repairs it where it can, and finds no
+other fault.
 """
 
 import json
@@ -183,7 +183,7 @@ def test_renumbering_leaves_no_permission_to_change_events(restored):
 
 @contextmanager
 def forgotten(statement: str) -> Iterator[psycopg.Connection]:
-    """A transaction that somebody left open."""
+    """A transaction that was left open."""
     with connect_direct("forgotten") as session:
         session.execute("SET idle_in_transaction_session_timeout = 0")
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def other() -> Iterator[psycopg.Connection]:
-    """A session of somebody else."""
+    """A second session."""
     with connect_direct("test") as session:
         yield session
 
@@ -84,7 +84,7 @@ def test_event_of_a_late_commit_is_not_lost(other):
         write(other, "early id, late commit")
         record("late id, early commit")
         seen, position = read_events(start)
-        assert seen == []  # held back: something may still appear before it
+        assert seen == []  # held back: an event with a lower id may still be committed
         assert held_up_seconds() > 0
     rows, end = read_events(position)
     assert [r.verb for r in rows] == ["early id, late commit", "late id, early commit"]

@@ -87,7 +87,7 @@ def test_last_hint_is_sent_without_another_call(sent):
     sender.add(("claims",))
     assert sent.wait_for(1)
     sender.add(("claims",))
-    assert sent.wait_for(2)  # with the real clock nobody needs to push
+    assert sent.wait_for(2)  # with the real clock no further call is needed
 
 
 def test_failed_hint_is_sent_again(sent):

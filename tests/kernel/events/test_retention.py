@@ -47,7 +47,7 @@ def test_events_are_deleted_in_chunks_oldest_first():
 
 
 def test_chunk_reads_no_more_rows_than_it_may_delete():
-    """With nothing to delete it must not read the whole log to find that out."""
+    """A deletion without a match must not read the whole log."""
     write_events(old=0, young=5000)
     with connection.cursor() as cursor:
         cursor.execute(

@@ -44,7 +44,7 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 def name_sender(request: HttpRequest) -> bodies.BodyCaller:
-    """A guard that lets everybody in."""
+    """A guard that admits every caller."""
     sender = request.headers["X-Sender"]
     return bodies.BodyCaller(sender, sender)
 
@@ -130,8 +130,8 @@ async def test_body_over_its_limit_is_refused_before_it_is_read(http: Http) -> N
 
 @pytest.mark.parametrize("expects", [False, True])
 async def test_sender_of_an_oversized_body_receives_the_413(http: Http, expects: bool) -> None:
-    """A program that sends to the end before it reads would see the connection break. One that
-    asked first has sent nothing.
+    """A program that sends to the end before it reads would see the connection break. A program
+    that asked first has sent no byte of the body.
     """
     parts, size, sent = 40, 100_000, list[dict[str, Any]]()
     taken: list[int] = []

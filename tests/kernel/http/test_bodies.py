@@ -26,7 +26,7 @@ BINARY = "Content-Type: application/octet-stream"
 
 @pytest.fixture(scope="module")
 def server(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Bodies may take their time here: what is proved is that others need not wait for them."""
+    """Slow bodies are allowed here: the tests prove that other requests do not wait for them."""
     files: Path = tmp_path_factory.mktemp("files")
     with serve_web(BERTH_BODY_SECONDS="600", BERTH_FILES=str(files)) as url:
         yield url
@@ -147,7 +147,7 @@ def test_body_that_does_not_arrive_is_refused(length: str, strict: str, connect:
 
 
 def test_dripping_body_is_refused(strict: str, connect: Connect) -> None:
-    """A byte each time is something, and still slower than BERTH_BODY_RATE."""
+    """Single bytes count as progress, but slower than BERTH_BODY_RATE."""
     raw = connect(strict).send(head("POST", "/login/", "Transfer-Encoding: chunked"))
     raw.socket.settimeout(0.1)
     while not raw.heard:

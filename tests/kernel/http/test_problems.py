@@ -152,7 +152,7 @@ class Versioned(APIView):
 
 
 class Locked(APIView):
-    """Wants a row that somebody else has locked."""
+    """Wants a row that another session has locked."""
 
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
@@ -298,8 +298,8 @@ def test_unknown_address_is_404(client):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_call_without_trailing_slash_is_redirected_with_308(client, method):
-    """301 would make a GET of it: whoever follows that gets a list, and believes that
-    something was made.
+    """A 301 would turn the call into a GET: the client would get a list and believe that its row
+    was created.
     """
     answer = client.generic(method, "/api/v1/raise/x?a=1", b"{}", content_type="application/json")
     body = check_problem(answer, 308, "slash_missing")

@@ -35,7 +35,7 @@ class Slow:
         self.context.load_cert_chain(certificate, key)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.is_secure, self.open = is_secure, list[int]()
-        self.before = b""  # said slowly, and nothing after it: instead of a handshake
+        self.before = b""  # bytes sent slowly instead of a handshake; then silence
         self.url = f"http{'s' * is_secure}://127.0.0.1:{self.listener.getsockname()[1]}"
         self.threads = [threading.Thread(target=self.listen)]
         self.threads[0].start()
@@ -82,7 +82,7 @@ class Slow:
 
 
 def read_head(sock: socket.socket) -> str:
-    """With the body that it announces, which nobody here needs."""
+    """Reads the head, and the body that it announces."""
     text = b""
     while b"\r\n\r\n" not in text:
         piece = sock.recv(1)

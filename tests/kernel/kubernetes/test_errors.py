@@ -114,7 +114,7 @@ def test_each_api_answer_has_its_error_type_and_way_out(
 
 
 def test_missing_namespace_is_not_reported_as_a_missing_pod() -> None:
-    """Who wants a pod gone takes NotFound as success."""
+    """A caller that deletes a pod takes NotFound as success."""
     found = explain(
         404,
         status('namespaces "ci" not found', name="ci", kind="namespaces"),
@@ -187,7 +187,7 @@ def test_breaker_opens_after_repeated_failures_and_lets_one_call_try() -> None:
     with pytest.raises(ProviderError, match="no answer") as caught:
         breaker.enter()
     assert caught.value.retry_after is not None
-    breaker._until = 0.0  # its time is over: one tries, the others wait for what becomes of it
+    breaker._until = 0.0  # the time is over: one call tries, later calls are refused
     breaker.enter()
     with pytest.raises(ProviderError):
         breaker.enter()

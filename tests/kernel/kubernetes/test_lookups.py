@@ -59,7 +59,7 @@ def test_silent_name_server_times_out_after_its_limit(
         match=rf"not reachable .*Failed to resolve '{NAME}'.*no name server answers within 0.2 s",
     ):
         found.list_pods("a=b")
-    server.answers.set()  # late; whoever comes next has it
+    server.answers.set()  # a late answer, which the next call uses
     assert found.list_pods("a=b") == []
 
 
@@ -122,7 +122,7 @@ def test_unknown_host_name_is_reported(server: Server) -> None:
 
 
 def test_first_of_several_addresses_that_accepts_is_used(begin: Begin, server: Server) -> None:
-    server.found = lambda host, port: ["127.0.0.2", "127.0.0.1"]  # nobody listens at the first
+    server.found = lambda host, port: ["127.0.0.2", "127.0.0.1"]  # no server at the first address
     server.answers.set()
     slow = begin(at_once, name=NAME)
     assert api().list_pods("a=b") == []

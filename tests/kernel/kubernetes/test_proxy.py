@@ -66,7 +66,7 @@ def space(real_kube: RealKube) -> Iterator[Space]:
 def reach(
     real_kube: RealKube, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Change:
-    """The API server, by a kubeconfig whose cluster says more."""
+    """The API server, through a kubeconfig with more fields of its cluster."""
 
     def reach(**more: Any) -> client.Api:
         config = json.loads(real_kube.kubeconfig.read_text())
@@ -136,8 +136,8 @@ def test_cut_tunnel_is_reopened(reach: Change, proxy: Proxy) -> None:
 def test_proxy_resolves_the_server_name_and_tls_checks_it(
     reach: Change, elsewhere: dict[str, str], plain: Proxy
 ) -> None:
-    """In another network, whose names nobody here can look up. The certificate is asked for the
-    name that is told instead.
+    """In another network, whose names this machine cannot look up. The certificate is checked
+    for the configured name.
     """
     told = elsewhere | {"proxy-url": plain.url}
     assert reach(**told).list_pods(ALL) == []

@@ -92,7 +92,7 @@ def token(expires: int) -> str:
 
 
 def by_oidc(slow: Slow) -> Any:
-    """A user whose token has run out, and who is to get another one from the same server."""
+    """A user with an expired token, for which the same server issues a new one."""
     config = {
         "idp-issuer-url": f"{slow.url}/idp",
         "client-id": "berth",

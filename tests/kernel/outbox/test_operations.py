@@ -63,7 +63,7 @@ def test_taken_operation_carries_its_request():
 
 @pytest.fixture
 def slow_updates() -> Iterator[None]:
-    """Every update of an operation takes a while, so that those who take at the same time meet."""
+    """Every update of an operation takes a while, so that simultaneous workers meet."""
     with connection.cursor() as cursor:
         cursor.execute("""CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN PERFORM pg_sleep(0.005); RETURN NEW; END $$""")
@@ -86,7 +86,7 @@ def test_eight_threads_take_each_operation_once(slow_updates):
 
 
 def test_locked_row_would_block_takers_without_skip_locked():
-    """Somebody is in the middle of taking; others take what is left and do not wait."""
+    """While one worker acquires an operation, another acquires the rest without waiting."""
     first, second = add(), add()
     with transaction.atomic():
         Operation.objects.select_for_update().get(pk=first)

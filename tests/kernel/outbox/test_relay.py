@@ -45,7 +45,7 @@ def done() -> list[int]:
 
 @pytest.fixture
 def queue() -> Iterator[Any]:
-    """A queue nobody else reads."""
+    """A queue that no other process reads."""
     with Connection(settings.CELERY_BROKER_URL) as connection:
         with connection.SimpleQueue("test-relay") as found:
             found.clear()
@@ -67,7 +67,7 @@ def drain(queue: Any) -> int:
 
 @pytest.fixture
 def nowhere() -> str:
-    """An address where nothing listens."""
+    """An address without a server."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return f"redis://127.0.0.1:{s.getsockname()[1]}/0"

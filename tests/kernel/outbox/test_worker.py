@@ -112,7 +112,7 @@ def test_committed_operation_is_performed_by_a_worker(worker, relay, listener):
 
 
 def test_without_relay_the_worker_finds_the_operation(worker, listener):
-    """As with Valkey away: nobody is told, and after a while it is looked for."""
+    """As without Valkey: no message arrives, and the worker finds the operation by its timer."""
     add_operation(lane="a", kind="say", queue=QUEUE)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_operation SET due_at = due_at - interval '1 min'")
