@@ -108,7 +108,7 @@ def test_body_that_is_no_json_is_refused_by_name(path: str, caller: Callers) -> 
 
 # -- several web processes -------------------------------------------------------------------------
 class Told(Buckets):
-    """Says when it was told what others gave out."""
+    """Signals the arrival of the counts of other processes."""
 
     def __init__(self, per_minute: float) -> None:
         super().__init__(per_minute, clock=lambda: 0.0)
@@ -172,7 +172,7 @@ def test_without_valkey_each_process_counts_for_itself(caplog: pytest.LogCapture
         tried.set()
         return buckets
 
-    with socket.socket() as nobody:  # a port on which nobody answers
+    with socket.socket() as nobody:  # a port without a server
         nobody.bind(("127.0.0.1", 0))
         shares = SharedBuckets(
             f"redis://127.0.0.1:{nobody.getsockname()[1]}/0", {"callers": asked}, every=0.01

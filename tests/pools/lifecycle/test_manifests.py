@@ -117,7 +117,7 @@ def test_change_is_shown_by_field_and_members_follow_the_list(file: Path) -> Non
     assert "+ Pool lab: members.list.c" in shown
     assert "~ Pool lab: members.list.b.labels.zone: x -> y" in shown
     run("apply", file=file)
-    assert Member.objects.get(name="a").is_leaving  # somebody is there
+    assert Member.objects.get(name="a").is_leaving  # it holds a claim
     assert Member.objects.get(name="b").labels == {"zone": "y"}
     assert Member.objects.get(name="c").state == "ready"
     assert "2 as they are" in run("apply", file=file)

@@ -27,10 +27,10 @@ from project.kernel.outbox.operations import NotFoundOutside, PermanentError, Pr
 
 @dataclass
 class World:
-    sessions: set[int] = field(default_factory=set)  # slots that somebody still uses
+    sessions: set[int] = field(default_factory=set)  # slots with a session
     # Slots whose session doesn't end by being asked.
     stubborn: set[int] = field(default_factory=set)
-    vanished: set[str] = field(default_factory=set)  # members nobody finds any more
+    vanished: set[str] = field(default_factory=set)  # members that have gone outside
     sick: set[str] = field(default_factory=set)  # members that are there and not ready
     # What the crane made: token -> name outside.
     things: dict[str, str] = field(default_factory=dict)

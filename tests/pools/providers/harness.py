@@ -80,14 +80,13 @@ class Harness:
     world: World | None = None
     has_sessions: bool = False  # a slot may still be in use after its claim has left
     makes_things: bool = False
-    # The errors that its world can be made to raise. Empty: the provider calls nothing that could
-    # fail.
+    # The errors that its world can raise. Empty: the provider makes no call that could fail.
     failures: Sequence[ProviderError] = (
         Throttled("slow down", retry_after=2.0),
         QuotaExceeded("full"),
         ProviderError("no answer"),
     )
-    # What drains is clean once the provider finds it empty; else somebody else says so.
+    # The provider finds out that a draining slot is clean; else an agent reports it.
     cleans: bool = True
     sees_slots: bool = False  # it reports the objects in the places of slots
     has_ports: bool = False  # its members are load balancers (test_port_conformance.py)
@@ -147,7 +146,7 @@ class Harness:
         return None if self.world is None else (dict(self.world.things), set(self.world.sessions))
 
     def foreign(self) -> Any:
-        """What belongs to others."""
+        """Objects that are not Berth's."""
         return None if self.world is None else dict(self.world.foreign)
 
     def count_made(self) -> int:
@@ -156,8 +155,8 @@ class Harness:
         return self.world.made
 
     def let_go(self) -> None:
-        """Whoever runs what was asked to go lets go of it. Where that takes nobody's word there
-        is nothing to do.
+        """The outside ends the objects whose deletion was requested; empty where a deletion needs
+        no confirmation.
         """
 
     def put_foreign(self, member: MemberSnapshot, slot: SlotSnapshot) -> None:

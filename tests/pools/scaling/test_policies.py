@@ -49,7 +49,7 @@ def verdict(decision: ScalingDecision) -> tuple[str, int, str]:
         (80.1, ("grow", 1, "busy")),
         (100.0, ("grow", 1, "busy")),
         (20.0, ("hold", 0, "between")),
-        (19.9, ("hold", 0, "kept")),  # something runs
+        (19.9, ("hold", 0, "kept")),  # one claim runs
         (0.0, ("shrink", -1, "idle")),
     ],
 )
@@ -151,8 +151,8 @@ def test_pool_grows_when_reservations_use_all_members():
 
 
 def test_approved_apply_grows_the_pool_despite_free_plan_slots():
-    """A third is in use, but nothing that is free takes an apply: one more at once, whatever
-    the cool-down.
+    """A third is in use, but no free slot takes an apply: one more member at once, within the
+    cool-down too.
     """
     line = waits(1, urgent=1, lanes=("any",))
     found = decide(
@@ -198,7 +198,7 @@ def test_fixed_policy_keeps_its_count(there, expected):
     [
         ([1, 1], 0, 10, 1),  # two in use, one idle wanted
         ([1, 1, 0], 0, 10, 0),
-        ([1, 1, 0], 1, 10, 1),  # who waits takes the idle one
+        ([1, 1, 0], 1, 10, 1),  # the waiting claim takes the idle member
         ([1, 1, 0, 0, 0], 0, 10, -2),
         ([1, 1, 0], 5, 5, 2),  # P20: the maximum cuts, it does not stop
         ([1, 0, 0, 0, 0, 0], 0, 3, -4),

@@ -151,7 +151,7 @@ def test_decision_never_leaves_the_limits(s: Snapshot, policy: Policy) -> None:
 
 
 def after(s: Snapshot, decision: ScalingDecision) -> Snapshot:
-    """The decision has been carried out long ago, and nobody came or went meanwhile."""
+    """The decision has been carried out long ago, and the claims are the same as before."""
     gone = {m.id for m in victims_of(s, decision)}
     there = [m for m in s.members if m.id not in gone]
     each = sum(s.each.values())

@@ -86,7 +86,7 @@ def test_rebuild_keeps_the_minimum_ready() -> None:
 
 
 def test_rebuilds_are_made_one_at_a_time_where_minimum_equals_maximum() -> None:
-    """Else nobody would ever be renewed: one more is never allowed there."""
+    """One member more is never allowed there, so the roll could not begin."""
     s = snapshot(old(1), old(2), low=2, high=2)
     assert told(decide(s, KEEP)) == (0, "rebuild", [2])
     meanwhile = snapshot(old(1), member(2, state="creating", state_for=5.0), low=2, high=2)
@@ -129,7 +129,7 @@ def test_no_member_is_rebuilt_at_the_minimum_while_claims_wait() -> None:
 
 
 def test_roll_waits_for_the_end_of_a_window_without_surge_room() -> None:
-    """One more may come first again as soon as it ends: nobody is missing at the peak."""
+    """After the window, a new member may come first again, so the peak keeps all members."""
     roll = Roll(could_surge=True)
     peak = decide(snapshot(old(1), old(2), limits=MemberLimits(2, 2, "peak 8–18"), roll=roll), KEEP)
     assert told(peak) == (0, "", [])
@@ -151,7 +151,7 @@ def test_roll_waits_for_the_end_of_a_window_without_surge_room() -> None:
     [{"is_leaving": True, "running": 1}, {"is_lost": True, "state": "offline", "reserved": 1}],
 )
 def test_no_member_is_swapped_while_another_drains_or_is_lost(gone: dict[str, Any]) -> None:
-    """At the maximum nobody is made for it meanwhile: of two ready ones none may go."""
+    """At the maximum no new member can be created, so neither of two ready members may go."""
     decision = decide(snapshot(old(1), old(2, **gone), new(3), low=2, high=3, surge=3), KEEP)
     assert told(decision) == (0, "", [])
     assert "2 have to be ready" in decision.reason
@@ -193,7 +193,7 @@ def test_cordoned_and_foreign_members_are_left_alone() -> None:
 
 
 def test_outdated_member_that_never_worked_is_rebuilt_without_surge() -> None:
-    """Made from a template that never worked: nobody has to wait for a better one."""
+    """The member was created from a broken template, so it can be renewed at once."""
     s = snapshot(old(1), old(2, state="creating"), low=2, high=5)
     assert told(decide(s, KEEP)) == (0, "rebuild", [2])
     assert told(decide(replace(s, seen=None), KEEP)) == (0, "", []), (

@@ -45,7 +45,7 @@ options = st.builds(
 
 @st.composite
 def listeners(draw: Any) -> tuple[ListenerPlan, ...]:
-    """Segments beside each other, so that none overlaps another one."""
+    """Segments beside each other, without overlaps."""
     count = draw(st.integers(1, 40))
     numbers = draw(st.sets(st.integers(1, 65535 // count - 1), max_size=6))
     return tuple(

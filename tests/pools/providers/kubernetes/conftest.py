@@ -17,7 +17,7 @@ from tests.pools.providers.kubernetes.harness import KubeHarness
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Path]:
-    """Where tasks write. They may be other users than we are, so it is everybody's."""
+    """The folder that tasks write to. They may run as other users, so all users may write there."""
     found = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="berth-test-"))
     found.chmod(0o777)
     yield found

@@ -18,7 +18,7 @@ from tests.pools.providers.harness import Harness
 
 
 class KubeHarness(Harness):
-    """A namespace of its own on an API server, where nobody runs pods but us."""
+    """A namespace of its own on an API server, where only the tests run pods."""
 
     space: Space
     ids: dict[int, str]

@@ -115,7 +115,7 @@ class Standing:
         self.wait_rows(query, [(len(claims),)], patience, within=within)
 
     def wait_empty(self, patience: float = PATIENCE) -> None:
-        """Nobody is left, in the rows and outside."""
+        """No member is left, in the rows and outside."""
         self.wait_rows("select count(*) from pools_member where state <> 'gone'", [(0,)], patience)
         assert self.space.names() == self.space.names("secrets") == []
         self.space.until(lambda: not self.kubelet.running)

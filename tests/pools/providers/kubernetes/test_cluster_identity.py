@@ -33,7 +33,7 @@ from tests.slots.helpers import hold
 
 @pytest.fixture
 def elsewhere(bench: KubeHarness) -> Iterator[FakeKube]:
-    """Another cluster, with a namespace of the same name in which nothing is."""
+    """Another cluster, with an empty namespace of the same name."""
     other = FakeKube()
     try:
         Space(other, bench.space.name).make()
@@ -279,7 +279,7 @@ def test_relabelled_pod_would_be_lost_if_labels_alone_counted(
 def test_answer_that_is_no_pod_list_is_an_error(
     bench: KubeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever stands at the address, a portal to sign in at say, may answer 200 to everything."""
+    """Another server at the address, such as a sign-in portal, may answer 200 to each call."""
     member = bench.there()
     monkeypatch.setattr(
         client, "parse", lambda _response: {"metadata": {"uid": str(uuid.UUID(int=1))}}

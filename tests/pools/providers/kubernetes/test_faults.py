@@ -1,5 +1,5 @@
-"""Everything that happens to a cluster, in the middle of a scale-up of one pool and a scale-in of
-another: no pod too many, none left over, nobody busy deleted.
+"""All faults of a cluster, in the middle of a scale-up of one pool and a scale-in of another: no
+pod too many, none left over, no busy pod deleted.
 
 pytest tests/pools/providers/kubernetes/test_faults.py --fault-rounds 200      a longer run
 pytest tests/pools/providers/kubernetes/test_faults.py --fault-seed 4711       the same faults once more

@@ -155,7 +155,7 @@ def test_terminating_pod_is_not_down_however_late() -> None:
 def test_ends_outside_the_pod_s_control_count_as_planned(
     status: dict[str, Any], was_ready: bool, planned: bool
 ) -> None:
-    """One that never came is started more and more slowly, whatever ended it."""
+    """A pod that never became ready is restarted with growing delays, after any kind of end."""
     assert judge_pod(pod(status), NOW, was_ready=was_ready).is_planned is planned
 
 

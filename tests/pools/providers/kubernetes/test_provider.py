@@ -37,7 +37,7 @@ class Bench(KubeHarness):
         return seen
 
     def create(self, number: int = 1, **more: Any) -> str:
-        """The name of its pod. Nobody runs it yet."""
+        """The name of its pod, which does not run yet."""
         creating = replace(self.member("creating", number), slots=(), **more)
         self.ids[number] = self.sync(creating).external_id
         return self.ids[number].partition("/")[0]
@@ -165,7 +165,7 @@ def test_foreign_pod_under_our_name_is_left_alone(bench: Bench) -> None:
 
 
 def down(bench: Bench, member: MemberSnapshot) -> tuple[MemberReport, Seen]:
-    """By look and by sync alike, and its draining slots are clean: nothing of it runs."""
+    """Look and sync agree that the pod has ended, and its draining slots are clean."""
     report, seen = bench.sync(member), bench.see(member)
     assert report.down
     assert not report.is_gone
@@ -221,7 +221,7 @@ def test_deleted_member_is_not_gone_before_the_server_confirms(bench: Bench) -> 
 
 
 def test_pod_on_a_lost_node_is_neither_down_nor_gone(bench: Bench) -> None:
-    """Nobody knows what runs there: only its removal from the cluster says that nothing does."""
+    """Its processes may still run: only its removal from the cluster proves their end."""
     member, name = bench.run()
     bench.space.lose_node(name)
     report, seen = bench.sync(member), bench.see(member)

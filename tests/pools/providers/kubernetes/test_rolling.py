@@ -29,7 +29,7 @@ from tests.slots.helpers import give_back, hold, is_consistent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OLD, NEW, BAD = (f"registry.example/agent:{tag}" for tag in ("1", "2", "bad"))
-# nobody's agent: the test says its first word.
+# A program that is no agent: the test reports the member as ready.
 STAYS = ["python3", "-c", "import signal; signal.pause()"]
 ENDS = ["python3", "-c", "raise SystemExit(3)"]
 LOW = 2
@@ -98,7 +98,7 @@ class Fleet:
         minute passes.
         """
         scale_pools([self.pool.pk])
-        for _ in range(2):  # a pod that is made anew waits for the end of the one before
+        for _ in range(2):  # a new pod waits for the end of the old one
             with connection.cursor() as cursor:
                 cursor.execute("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
             perform_due("kubernetes")

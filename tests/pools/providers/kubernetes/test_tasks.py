@@ -88,7 +88,7 @@ def test_evicted_pod_finishes_its_task_and_another_does_the_next(
     standing.wait_empty()
 
 
-# A plan whose pod died is done anew, and then it is short.
+# A plan whose pod died runs a second time, and then it is short.
 ONCE = 'if mkdir "$HELLO_TARGET/{name}"; then sleep 600; fi'
 
 

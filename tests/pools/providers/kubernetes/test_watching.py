@@ -85,7 +85,7 @@ def look(watcher: Watcher) -> None:
 
 
 def look_again(watcher: Watcher) -> None:
-    """As if the time had come, whatever failed before."""
+    """Looks again at once, as if no look had failed."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pools_pool SET observed_at = observed_at - interval '1 hour'")
     watcher._not_before.clear()
@@ -189,7 +189,7 @@ def test_confirmed_deletion_makes_the_delete_operation_due(
 def test_pod_created_after_its_member_was_gone_is_removed(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
-    """Its member has gone meanwhile: nobody else would ever look for its pod."""
+    """Its member has gone meanwhile: no other code looks for its pod."""
     pool, member = ready(bench, watcher)
     name = member.external_id.partition("/")[0]
     late = {**bench.space.pod(name)["metadata"]["labels"], "berth.dev/incarnation": "9"}
@@ -392,7 +392,7 @@ def test_partial_list_counts_as_no_look(bench: KubeHarness, watcher: Watcher) ->
 def test_scale_in_waits_for_the_first_full_look_after_a_restart(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
-    """The stamp is in the database: a watcher that has just started and hears nothing
+    """The stamp is in the database: a watcher that has just started and gets no answer
     gives none.
     """
     scaling: dict[str, Any] = {"policy": "fixed", "size": 2, "cooldown": {"up": "0s", "down": "0s"}}
@@ -405,7 +405,7 @@ def test_scale_in_waits_for_the_first_full_look_after_a_restart(
     assert len(run_pods(pool, bench.space)) == 2
     watcher.close()
     update_pool(pool.name, {**config_of(pool), "scaling": {**scaling, "size": 0}})
-    with connection.cursor() as cursor:  # nobody was there for an hour
+    with connection.cursor() as cursor:  # no watcher ran for an hour
         cursor.execute("UPDATE pools_pool SET observed_at = observed_at - interval '1 hour'")
         cursor.execute(
             "UPDATE pools_member SET created_at = now() - interval '1 hour', state_at = now() - "

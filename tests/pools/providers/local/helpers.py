@@ -96,7 +96,7 @@ def own_home(
     agent: str = "tests.pools.providers.local.stand_in_agent",
     url: str = "http://127.0.0.1:9/",
 ) -> Iterator[Path]:
-    """A state folder of its own; whatever still runs in the end is killed, and named."""
+    """A state folder for one test; processes left at its end are killed and named."""
     before, told = agent_folder.AGENT, os.environ.get("BERTH_AGENT_URL")
     settings.BERTH_HOME, agent_folder.AGENT, os.environ["BERTH_AGENT_URL"] = home, agent, url
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 
 def say(path: Path, text: str) -> None:
-    """The whole file or none: who waits for it reads it as soon as it is there."""
+    """Writes the file at once, because a waiting test reads it as soon as it exists."""
     half = path.with_suffix(".half")
     half.write_text(text)
     half.replace(path)

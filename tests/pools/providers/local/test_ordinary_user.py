@@ -33,8 +33,8 @@ members: {list: [{name: a}]}
 
 
 def interpreter(folder: Path) -> list[str]:
-    """That of the tests, as an ordinary user. Where it lies in root's private home, it is
-    mounted at a place that others may enter.
+    """The interpreter of the tests, as an ordinary user. An interpreter in root's private home is
+    mounted at a place that all users may enter.
     """
     if os.geteuid() != 0:
         return [sys.executable]

@@ -169,7 +169,7 @@ def test_agent_with_namespaces_hides_the_state_folder(
 def test_sockets_of_database_and_valkey_are_hidden_from_tasks(
     host: str, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    """PostgreSQL may let in whoever runs as Berth's user (peer), and tasks in namespaces do."""
+    """PostgreSQL may admit all processes of Berth's user (peer), also tasks in namespaces."""
     monkeypatch.setitem(settings.DATABASES["default"], "HOST", host)
     settings.REDIS_URL = "unix:///srv/valkey/valkey.sock?db=1"
     pairs = list(itertools.pairwise(provider.isolation_options()))
@@ -213,7 +213,7 @@ def test_task_folders_inside_the_state_folder_are_refused(
             LocalProvider().sync(pool_with("admin"), member())
 
 
-# -- who may start tasks ---------------------------------------------------------------------------
+# -- people who may start tasks --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_second_claimant_is_refused_without_protection(
     other = create_pool({"name": "other", "slots": 1})
     create_grant(role="viewer", user=ana)
     create_grant(role="claimant", user=ana, pool=other)
-    create_grant(role="claimant", group=team, pool=pool)  # nobody is in it
+    create_grant(role="claimant", group=team, pool=pool)  # the group is still empty
     person("ben").groups.add(team)
     for given in ({"user": ana, "pool": pool}, {"user": ana}):
         with pytest.raises(Refused, match="people may start tasks") as refused:
