@@ -64,7 +64,7 @@ class Actor(threading.Thread):
 
 
 class Gate:
-    """A place in the code where one actor stops. Everybody else walks through."""
+    """A place in the code where one actor stops. All other actors pass."""
 
     def __init__(self) -> None:
         self.is_reached = threading.Event()

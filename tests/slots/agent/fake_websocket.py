@@ -52,7 +52,7 @@ class Line:
             else b""
         )
         head = bytes([0x80 | opcode]) + (size or b"\x7f" + struct.pack(">Q", len(data)))
-        # At once, as nothing is kept back there; who is told to end may be gone right after it.
+        # Written at once without a buffer, because the agent may end right after this message.
         self.exchange.wfile.write(head + data)
 
     def close(self, code: int) -> None:
@@ -110,7 +110,7 @@ class Sockets:
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Of this machine, signed by itself; who trusts it is told where it is."""
+    """A self-signed certificate of this machine; clients trust it by its path."""
     certificate, key = folder / "tls.crt", folder / "tls.key"
     names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
     command = [

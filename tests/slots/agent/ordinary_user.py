@@ -1,4 +1,4 @@
-"""An ordinary user of this machine, as whom root's tests run an agent or Berth."""
+"""An ordinary user of this machine: tests started by root run an agent or Berth as this user."""
 
 import os
 import pwd
@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# A user that most machines know, for what insists on a name, like initdb; nothing else runs as it.
+# A user that most machines know, for programs that insist on a name, like initdb; no other process
+# runs as this user.
 NAMED = "games"
 # One for each worker of a run: what this user runs is this worker's. Root agents do not give these
 # numbers to tasks.

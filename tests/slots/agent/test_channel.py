@@ -156,8 +156,8 @@ def test_channel_ends_on_cut_close_silence_or_bad_data(
 def test_channel_closed_for_its_token_tries_the_new_token_first(
     server: Server, library: Any, opens: bool
 ) -> None:
-    """The one before may open for a while yet: it is not given up for whatever stands
-    in the file.
+    """The old token may stay valid for a while, so it is not given up for any content of the
+    file.
     """
     other, seen = "berthm_7_another_one", list[str]()
 

@@ -162,7 +162,7 @@ def test_member_offline_for_long_is_lost_and_listed_with_its_claims(pool: Pool) 
     assert lost == [a.pk]  # b is lost, too, but has no holder
     assert Slot.objects.get(pk=slot).state == "held"
     assert set(Slot.objects.exclude(pk=slot).values_list("state", flat=True)) == {"retired"}
-    # Its claims are lost first: until then it stays away, whatever it says.
+    # Its claims are lost first: until then no heartbeat brings it back.
     assert record_heartbeat(member_id=a.pk).state == "offline"
     give_back(claim, generation, lost_member=a.pk)
     assert members_sql.lost_with_holders(50) == []

@@ -63,8 +63,8 @@ def test_first_heartbeat_of_a_replaced_incarnation_opens_no_slot(
 def test_member_whose_first_heartbeat_is_being_handled_is_not_restarted(
     pool: Pool, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """apply_condition decides again under the lock; decided before, a member that had just come
-    was started anew.
+    """apply_condition decides again under the lock; without that, a member that had just become
+    ready was restarted.
     """
     age(member, 300)
     gate = Gate().before(monkeypatch, "slots.members.liveness.make_slots")

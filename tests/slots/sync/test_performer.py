@@ -166,8 +166,8 @@ def test_finalizer_adds_one_operation_for_an_overdue_slot_without_one() -> None:
 
 
 def test_provider_status_of_a_starting_member_is_dropped_once_ready() -> None:
-    """A look takes seconds; its first word may come meanwhile, and nothing would take the old
-    words back for a while.
+    """A look takes seconds: the first heartbeat may arrive meanwhile, and the old status would
+    then stay for a while.
     """
     pool, _ = shelf()
     member = Member.objects.get(pool=pool)

@@ -61,7 +61,7 @@ def test_plan_command_ends_with_its_outcome_and_code(
     assert bool(result["reason"]) == (outcome == "failed")
     if outcome != "planned":
         assert not server.plans and (not server.jsons or outcome == "no_changes")
-        wait_until(lambda: not list((agent.state / "work").iterdir()))  # nothing half done stays
+        wait_until(lambda: not list((agent.state / "work").iterdir()))  # no incomplete folder stays
     if "create" in plan:
         assert result["summary"]["add"] == 1
         assert server.jsons[1, 10]["resource_changes"][0]["change"]["after"] == {

@@ -25,7 +25,7 @@ PASSWORD = "hunter2-over-https"
 
 
 class Backend(BaseHTTPRequestHandler):
-    """git http-backend as CGI, for whoever knows the password."""
+    """git http-backend as CGI, behind a password."""
 
     protocol_version = "HTTP/1.1"
     server: "GitServer"  # type: ignore[assignment]
@@ -93,7 +93,7 @@ class GitServer(ThreadingHTTPServer):
         self.thread.start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who does not trust the certificate leaves in the middle."""
+        """Clients that do not trust the certificate break the handshake."""
 
     @property
     def url(self) -> str:

@@ -168,8 +168,8 @@ def test_tofu_failure_names_its_reason(bench: Bench, server: Server) -> None:
 
 
 def test_tofu_locked_state_fails_the_plan(bench: Bench, server: Server) -> None:
-    """Somebody else applies with the same state: held from outside for as long as the agent
-    waits for it.
+    """Another apply uses the same state: the test holds the lock for as long as the agent waits
+    for it.
     """
     planned = bench.run(1, 10)
     slow = bench.main.replace("echo applied", "sleep 60; echo applied")

@@ -36,7 +36,7 @@ INTERRUPTED = "Interrupt received"  # by tofu; "Two interrupts received" is said
 
 
 class Backend:
-    """A state and its lock, on the server. Whoever does not unlock it leaves it locked."""
+    """A state and its lock, on the server. A client that does not unlock it leaves it locked."""
 
     def __init__(self, server: Server) -> None:
         self.state = b""
@@ -118,7 +118,7 @@ class World:
         return sorted(name for name in ("one", "two", "three") if (self.folder / name).exists())
 
     def kept_log(self) -> str:
-        """What a reaper writes down of a run whose agent is dead."""
+        """The log that a reaper writes for a run of a dead agent."""
         return (self.agent.state / "spool" / "1-11" / "head").read_text()
 
 

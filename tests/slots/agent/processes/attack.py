@@ -95,7 +95,7 @@ def write(path):
 
 
 def nested(what):
-    """Where somebody makes namespaces of his own, he is root in them."""
+    """Runs a command as root of new namespaces."""
     return subprocess.run(
         ["unshare", "-Urm", "sh", "-c", f"{UNDO}; {what}"], capture_output=True, text=True
     ).stdout

@@ -11,7 +11,7 @@ from pools.providers.local.agent_folder import AGENT, incarnation_in
 from project.kernel.embedded import detached
 
 SLEEP = "import sys, time; print(flush=True); time.sleep(60)"
-# Nobody may look into it: then the system says that its folder in /proc is root's.
+# The process is not dumpable: its folder in /proc then belongs to root.
 CLAIM = (
     f"import os, ctypes; os.setgid(64998); os.setuid(64998); ctypes.CDLL(None).prctl(4, 0); {SLEEP}"
 )

@@ -128,7 +128,7 @@ class OrdinaryAgent(Agent):
 
 
 def answering(path: Path) -> socket.socket:
-    """A socket that tells the secret to whoever connects."""
+    """A socket that sends the secret to each client."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -369,8 +369,8 @@ def test_isolated_task_ends_when_its_agent_is_killed(server: Server, machine: Ma
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as others")
 def test_task_of_a_root_agent_cannot_reach_secrets_of_berth(server: Server) -> None:
-    """Berth as root: its state is root's alone, and the task has a user of its own. Nothing else
-    keeps it from Berth.
+    """Berth as root: its state is root's alone, and the task has a user of its own. These two
+    rights alone protect Berth from it.
     """
     with ordinary_user.own_folder(0) as folder, ExitStack() as stack:
         home, code = folder / "home", folder / "code"

@@ -47,7 +47,7 @@ def test_killed_agent_restarts_a_run_that_was_accepted_and_not_begun(
     agent.start()
     server.wait(lambda: len(server.hellos) == 2)
     assert told(server) == [{"claim": 1, "generation": 10, "step": "plan", "status": "not_started"}]
-    # The order still stood: nothing of it had run, so it is taken up.
+    # The order is still valid and had not begun, so the agent starts it.
     assert server.result(1, 10)["outcome"] == "planned"
     assert (agent.folder / "proof").read_text() == "ran\n"
     assert server.started == [(1, 10)]
@@ -56,8 +56,8 @@ def test_killed_agent_restarts_a_run_that_was_accepted_and_not_begun(
 def test_apply_killed_while_preparing_is_not_started_and_not_repeated(
     server: Server, agent: Agent
 ) -> None:
-    """It fetched and prepared, and applied nothing: no workspace needs a person. Under its
-    number it is not begun again all the same.
+    """The agent had fetched and prepared, but applied no change, so the workspace is not locked.
+    The order is still not started again under its number.
     """
     hold(server, "tasks/1/10/source/")
     plan = {"digest": "0" * 64, "size": 0, "facts": {}, "has_file": False}

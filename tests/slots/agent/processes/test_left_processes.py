@@ -39,7 +39,7 @@ def hidden(proof: Path, foreground: str) -> str:
 def test_unmarked_orphan_process_is_ended_with_its_task(
     server: Server, start_agent: Callable[..., Agent], tmp_path: Path, how: str
 ) -> None:
-    """Red where nobody adopts what a task lets go of."""
+    """Red where the agent does not adopt orphans of a task."""
     proof, other = tmp_path / "pid", tmp_path / "other"
     start_agent()
     server.order(2, 2, slot=2, commands={"plan": hidden(other, "sleep 300")})
@@ -100,7 +100,7 @@ def test_slot_is_not_reported_free_before_its_last_process_ended(
 
 
 def test_unkillable_process_blocks_no_other_task() -> None:
-    """Red where whatever is left counts for whoever ends next: one disk that does not answer
+    """Red where a left process counts for the next task that ends: one disk that does not answer
     would take all slots of its agent.
     """
     children = process_table.Children()

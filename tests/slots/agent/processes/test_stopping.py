@@ -164,7 +164,7 @@ def test_second_signal_ends_the_running_tasks(
     assert agent.process.wait(20) == 0
     assert {"claim": 1, "generation": 10, "step": "plan", "status": "lost"} in server.hellos[-1][
         "runs"
-    ]  # not cancelled: nobody asked for that
+    ]  # not cancelled: no cancellation was ordered
     assert (1, 10) not in server.results and server.goodbyes == 1
     assert list_marked(mark(agent)) == []
 

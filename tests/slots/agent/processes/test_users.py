@@ -1,5 +1,5 @@
-"""Where the agent is root, tasks run as other users, who can reach neither its token nor each
-other.
+"""Where the agent is root, each task runs as its own user and can reach neither the token of the
+agent nor another task.
 """
 
 import os
@@ -187,7 +187,7 @@ def test_invalid_task_user_option_is_refused(option: str) -> None:
 
 @needs_root
 def test_world_readable_token_is_refused(server: Server, start_agent: Callable[..., Agent]) -> None:
-    folder = Path(tempfile.mkdtemp())  # unlike pytest's own, below folders that everybody may enter
+    folder = Path(tempfile.mkdtemp())  # unlike pytest's own, below folders that all users may enter
     try:
         folder.chmod(0o755)
         agent = start_agent("--task-user", "auto", folder=folder)

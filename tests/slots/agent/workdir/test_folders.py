@@ -1,6 +1,4 @@
-"""Task folders are handed over and removed whatever a task put there, and no file beside them is
-touched.
-"""
+"""Task folders of any content are handed over and removed, and no file beside them is touched."""
 
 import os
 import shutil
@@ -58,7 +56,7 @@ def test_unwritable_folders_are_removed_and_link_targets_stay(tmp_path: Path) ->
     (top / "a/b").chmod(0o100)
     top.chmod(0)
     child = os.fork()
-    if child == 0:  # as one whom rights keep out
+    if child == 0:  # as a user without rights on the folder
         code = 1
         try:
             if os.geteuid() == 0:
