@@ -1,8 +1,8 @@
 """`-p tests.boot`: a PostgreSQL and a Valkey for the test run, started before pytest-django reads
 the settings.
 
-Each worker of pytest-xdist has its own: what may be read of the log depends on every transaction in
-the server, whatever its database. DATABASE_URL and REDIS_URL, where given, replace them; then run
+Each worker of pytest-xdist has a server: the readable end of the log depends on all transactions of
+a server, in every database. DATABASE_URL and REDIS_URL, where given, replace them; then run
 without -n.
 """
 
@@ -117,8 +117,8 @@ def end_left(folder: Path) -> None:
 
 
 def find_fast(folder: Path) -> Path:
-    """In memory where there is room: after each test all tables are made anew as files, and a
-    disk takes twice as long for that.
+    """A folder in memory if there is room: after each test all tables are written as new files,
+    and a disk takes twice as long for that.
     """
     if (
         not MEMORY.is_dir()

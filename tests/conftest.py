@@ -58,7 +58,7 @@ def serve_web(port: int = 0, /, **more: str) -> Iterator[str]:
         **os.environ,
         "DATABASE_URL": at._replace(path=f"/{connection.settings_dict['NAME']}").geturl(),
     }
-    # Whoever has one meanwhile.
+    # A kubeconfig of the developer must not reach the tests.
     environment |= dict.fromkeys(
         ("BERTH_KUBECONFIG", "KUBECONFIG"), str(ROOT / "tests" / "no-kubeconfig")
     )
@@ -87,7 +87,7 @@ def browser() -> Iterator[Any]:
     # Half a second, which other tests need not pay.
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
-    # Its event loop runs in this thread from here on, though nothing of ours is in it.
+    # From here on Playwright's event loop runs in this thread, without code of the tests.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -108,8 +108,8 @@ def windows(browser: Any, web_process: str) -> Iterator[tuple[Window, Window]]:
 
 @pytest.fixture
 def page(windows: tuple[Window, Window], site: str) -> Iterator[Any]:
-    """A window on the site, cleared. Whatever it complains of, our content policy included, fails
-    the test.
+    """A clean window on the site. Any complaint of the browser, such as a violation of the content
+    policy, fails the test.
     """
     with windows[0].use() as page:
         yield page
@@ -118,8 +118,8 @@ def page(windows: tuple[Window, Window], site: str) -> Iterator[Any]:
 
 @pytest.fixture
 def other(windows: tuple[Window, Window], site: str) -> Iterator[Any]:
-    """A second window, of somebody else. It may complain: a browser writes each response of 4xx
-    into its console.
+    """A second window, of another user. It may complain: a browser writes each 4xx response into
+    its console.
     """
     with windows[1].use() as page:
         yield page

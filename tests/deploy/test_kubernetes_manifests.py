@@ -119,7 +119,7 @@ def home(real_kube: KubeWorld) -> Iterator[Space]:
 
 @pytest.fixture
 def elsewhere(real_kube: KubeWorld) -> Iterator[Space]:
-    """Somebody else's namespace, with a pod."""
+    """A namespace that Berth does not own, with a pod."""
     space = Space(real_kube).make()
     space.create_pod("theirs")
     yield space
@@ -298,7 +298,7 @@ def documented() -> set[tuple[str, str]]:
 
 
 def rules_of(world: KubeWorld, namespace: str, user: str) -> set[tuple[str, str]]:
-    """All that the server says it may there, besides asking about itself, as everybody may."""
+    """All rights of the user there, without the reviews of its own rights that each user has."""
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",

@@ -21,7 +21,7 @@ from tests.end_to_end.stack import READY, Stack, wait_gone
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """In a home that nobody else may enter, as a new user has it."""
+    """In a private home folder, as new users have it."""
     private = tmp_path_factory.mktemp("home")
     private.chmod(0o700)
     stack = Stack(private / "state", free_port())
@@ -179,8 +179,8 @@ def test_ctrl_c_stops_all_within_five_seconds(stack: Stack) -> None:
     os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes somebody else"
 )
 def test_an_ordinary_user_can_run_the_stack(tmp_path: Path) -> None:
-    """May read everything, because this Python may lie in root's private home; owns nothing but
-    its own folder.
+    """The user may read everything, because this Python may lie in root's private home, and owns
+    only its own folder.
     """
     for parent in (tmp_path, *tmp_path.parents[:2]):
         parent.chmod(0o711)

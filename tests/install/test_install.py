@@ -146,7 +146,7 @@ def test_install_killed_at_any_step_heals_by_itself(checkout: Path) -> None:
 
 @pytest.fixture
 def blocked(checkout: Path) -> Path:
-    """An environment that looks installed, whose python does nothing until it is let go."""
+    """An environment that looks installed, whose python waits until the test opens the gate."""
     gate = checkout / "gate"
     os.mkfifo(gate)
     python = checkout / ".venv" / "bin" / "python"

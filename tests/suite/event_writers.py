@@ -93,7 +93,7 @@ def default_values(arguments: ast.arguments) -> dict[str, str]:
 
 
 def left_out(keywords: dict[str, ast.expr], scope: ast.FunctionDef | None) -> frozenset[str]:
-    """The ids that are handed on from a parameter whose default is None."""
+    """The ids that come from a parameter with the default None."""
     defaults = {} if scope is None else default_values(scope.args)
     return frozenset(
         name
@@ -132,7 +132,7 @@ class Code:
         sinks = {RECORD: Sink(0, "verb", "{}", frozenset())}
         sinks |= {ENDING: Sink(2, "verb", "{}", self.parameters["give_back"], "release")}
         grown = True
-        while grown:  # a function that hands its parameter on is another one
+        while grown:  # a function that passes its parameter on is a sink too
             grown = False
             for module in self.modules.values():
                 for key, sink in self._hands_on(module, sinks):

@@ -4,8 +4,8 @@ Chromium enforces it.
 `wait_for_function("expression")` is evaluated by the page itself whenever the first look finds it
 false, so the policy refuses it on a slow machine and lets it pass on a fast one. `add_script_tag`
 is refused always. A function that the DevTools protocol compiles and calls at once
-(`page.evaluate("() => ...")`) needs nothing from the policy. An expression is refused as well: it
-reads the page once, where a locator or `expect` waits.
+(`page.evaluate("() => ...")`) needs no permission of the policy. An expression is refused as well:
+it reads the page once, where a locator or `expect` waits.
 """
 
 import ast

@@ -31,7 +31,7 @@ def test_pass(): pass
 
 
 def test_tests_that_need_opentofu_are_selected_by_its_name(tmp_path: Path) -> None:
-    """`.ci/run` runs them after the build of OpenTofu, and all others beside it."""
+    """`.ci/run` runs them after the build of OpenTofu, and all other tests during it."""
     (tmp_path / "test_it.py").write_text("def test_apply(tofu): pass\ndef test_plan(): pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "tests.tofu"]

@@ -1,5 +1,5 @@
 """Migrations upgrade the data of earlier versions, reverse completely, and give up on a lock
-instead of blocking others.
+instead of blocking other sessions.
 """
 
 import re
@@ -130,8 +130,8 @@ def test_dump_of_all_tables_is_restored(scratch: BaseDatabaseWrapper, tmp_path: 
 
 
 def test_migrations_do_not_queue_behind_a_lock_for_long(scratch: BaseDatabaseWrapper) -> None:
-    """Whoever came after them would queue behind them. The command itself, in a process
-    of its own.
+    """Later sessions would queue behind the waiting migration. The test runs the command itself,
+    in a new process.
     """
     migrate(scratch)
     name = str(scratch.settings_dict["NAME"])
