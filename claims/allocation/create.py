@@ -82,8 +82,8 @@ def _create(request: ClaimRequest) -> ClaimView:
         try:
             # The configuration of the pool decides which work may run, and no statement checks
             # it again. Parts depend on the route only, which is checked.
-            is_judged = request.work is not None and not request.parts
-            route = find_route(request, fresh=turn > 0 or is_judged)
+            needs_fresh_pool = request.work is not None and not request.parts
+            route = find_route(request, fresh=turn > 0 or needs_fresh_pool)
             if is_work_missing(request, route.pools[0]):  # a new pool may have the name by now
                 route = find_route(request, fresh=True)
             work = prepare_work(request, route.pools[0])

@@ -10,9 +10,10 @@ from datetime import datetime
 from math import ceil
 from typing import NamedTuple
 
-from claims.allocation.requests.policy import Refusal, SlotDemand, format_seconds
+from claims.allocation.requests.policy import Refusal, SlotDemand
 from pools.config.label_selector import describe_selector
 from pools.scaling import MemberLimits
+from project.kernel.ui.formatting import duration
 
 PLAIN_LANES = ("slot", "node", "port")
 MOST_NAMED = 3
@@ -164,7 +165,7 @@ def _reserved(s: WaitContext) -> str:
     if s.kept < SHOWN_FROM:
         return "reserved"
     longest = "the longest " if s.places.reserved > 1 else ""
-    return f"reserved ({longest}for {format_seconds(s.kept)})"
+    return f"reserved ({longest}for {duration(s.kept)})"
 
 
 def _describe_not_enough(s: WaitContext) -> WaitMessage:
@@ -355,7 +356,7 @@ def describe_blocked(
         return "workspace_busy", WaitMessage(text, [way])
     if back_off is not None and back_off > 0:
         return "back_off", WaitMessage(
-            f"Berth retries in {format_seconds(back_off)}", ["The waiting time ends"]
+            f"Berth retries in {duration(round(back_off))}", ["The waiting time ends"]
         )
     return "unblocking", WaitMessage("Nothing blocks the claim", ["It is queued within a second"])
 

@@ -56,7 +56,7 @@ from project.kernel.ui.formatting import rfc3339
 
 SAMPLE = 1000  # holders read for an estimate
 RECENT = 200  # hold times read for an estimate
-NAMED = 4
+MOST_NAMED = 4  # members and claims that a message names
 COST_SHARE = 20.0  # a read is cached for this multiple of the time that it took
 WORTH_KEEPING = 0.02  # seconds; faster reads are not cached
 MOST_CACHED = 1000
@@ -274,7 +274,9 @@ class _ReadCache:
         places = _slot_counts.get(
             (pool.id, labels), lambda: claims_sql.count_places(pool=pool.id, labels=labels)
         )
-        unwilling = claims_sql.unwilling_members(NAMED, pool=pool.id, lanes=lanes, labels=labels)
+        unwilling = claims_sql.unwilling_members(
+            MOST_NAMED, pool=pool.id, lanes=lanes, labels=labels
+        )
         offer = self.offers.get(pool, kind, with_members=True)
         selector = context.wanted.selector
         context = replace(
@@ -318,7 +320,7 @@ class _ReadCache:
         )
         return replace(
             context,
-            undecided=tuple(row.id for row in kept[:NAMED]),
+            undecided=tuple(row.id for row in kept[:MOST_NAMED]),
             kept=kept[0].waited or 0.0 if kept else 0.0,
             holders=len(ids),
             one_holder=ids[0] if len(ids) == 1 else None,

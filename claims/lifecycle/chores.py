@@ -13,7 +13,6 @@ from functools import partial
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation.requests.policy import format_seconds
 from claims.lifecycle import tasks_sql
 from claims.lifecycle.deadline_notices import notify_deadline
 from claims.lifecycle.drain import evict_claims
@@ -34,6 +33,7 @@ from project.kernel.controllers.periodic import chore, is_unavailable, run_each
 from project.kernel.db.after_commit import after_commit
 from project.kernel.events.notify import publish
 from project.kernel.events.retention import delete_old, retention_rule
+from project.kernel.ui.formatting import duration
 from slots.members import members_sql
 from slots.members.chores import register_pool_use_check
 
@@ -132,7 +132,7 @@ def _check_pending(row: claims_sql.LockDueClaimRow) -> None:
     if look.action == "expire":
         _expire(row)
     elif look.action == "park":
-        why = f"its pool keeps a slot for {format_seconds(approval.hold or 0.0)} at most"
+        why = f"its pool keeps a slot for {duration(approval.hold or 0.0)} at most"
         release_slots(row.id, row.generation, Ending("parked", "", "park", why, is_clean=True))
     elif look.action in ("seek", "stop_seeking"):
         if look.action == "seek":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from claims.allocation.requests.policy import format_seconds
+from project.kernel.ui.formatting import duration
 
 Outcome = Literal["", "unacknowledged", "silent", "expired", "lost"]
 
@@ -45,7 +45,7 @@ def check_deadlines(timed: TimedClaim) -> DeadlineCheck:
         if limit is None:
             continue
         if passed >= limit:
-            reason = text.format(format_seconds(passed), format_seconds(limit))
+            reason = text.format(duration(passed), duration(limit))
             return DeadlineCheck(outcome, None, reason)
         ahead.append(limit - passed)
     return DeadlineCheck("", min(ahead, default=None))
@@ -135,7 +135,7 @@ def fate_of_lost(
         if attempts + 1 >= MOST_ATTEMPTS:
             return Fate("ended", "lost", f"{what}, {attempts + 1} times in a row")
         wait = back_off(attempts + 1)
-        reason = f"{what}, it is tried again in {format_seconds(wait)}"
+        reason = f"{what}, it is tried again in {duration(wait)}"
         return Fate("blocked", "", reason, wait=wait)
     if is_retried:
         return Fate("waiting", "", f"{what}, it is tried again")

@@ -101,8 +101,8 @@ class Watcher(Controller):
         """
         self._follow()
         self._sweep_gone()
-        is_any = self._begin()
-        return self._finish() or is_any
+        has_looked = self._begin()
+        return self._finish() or has_looked
 
     def close(self) -> None:
         self._is_over.set()

@@ -374,18 +374,3 @@ def choose_heads(heads: Sequence[QueueHead], most: int) -> list[QueueHead]:
     first, rest = in_turn[: most // 2], in_turn[most // 2 :]
     longest_ago = sorted(rest, key=lambda h: float("-inf") if h.tried is None else -h.tried)
     return sorted([*first, *longest_ago[: most - len(first)]], key=lambda h: h.turn)
-
-
-def format_seconds(seconds: float) -> str:
-    """A duration as pages show it: 31 s, 2 min 4 s, 2 h 46 min, 3 d 4 h."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    parts = [
-        ("d", whole // 86400),
-        ("h", whole // 3600 % 24),
-        ("min", whole // 60 % 60),
-        ("s", whole % 60),
-    ]
-    first = next(i for i, (_, count) in enumerate(parts) if count)
-    return " ".join(f"{count} {unit}" for unit, count in parts[first : first + 2] if count)

@@ -231,8 +231,8 @@ class ScalingAll(Endpoint):
     )
     def get(self, request: Request) -> Response:
         """Members, last decision and orders of every pool with scaling or with outdated members."""
-        lines = list_scaling_rows(list_pools(self.identity.visible_pools()), timezone.now())
-        return Response({"results": [show_line(line) for line in lines]})
+        rows = list_scaling_rows(list_pools(self.identity.visible_pools()), timezone.now())
+        return Response({"results": [show_pool_row(row) for row in rows]})
 
 
 class ScalingFreezes(Endpoint):
@@ -311,24 +311,24 @@ def show_outcome(outcome: ReplayResult) -> dict[str, object]:
     return {**figures_of(outcome), "points": points}
 
 
-def show_line(line: PoolScalingRow) -> dict[str, object]:
-    card = line.card
+def show_pool_row(row: PoolScalingRow) -> dict[str, object]:
+    card = row.card
     return {
-        "pool": line.pool.name,
-        "policy": line.policy or None,
-        "members": line.members.there,
-        "min": line.low,
-        "max": line.high,
-        "window": line.window,
+        "pool": row.pool.name,
+        "policy": row.policy or None,
+        "members": row.members.there,
+        "min": row.low,
+        "max": row.high,
+        "window": row.window,
         "verdict": None if card is None else card.verdict,
         "words": "" if card is None else card.words,
         "reason": "" if card is None else card.reason,
         "since": None if card is None else card.at,
         "times": 0 if card is None else card.times,
-        "created_in_an_hour": line.grown,
-        "removed_in_an_hour": line.shrunk,
-        "needs_look": line.needs_look,
-        "orders": show_orders(line.pool, line.outdated),
+        "created_in_an_hour": row.grown,
+        "removed_in_an_hour": row.shrunk,
+        "needs_look": row.needs_look,
+        "orders": show_orders(row.pool, row.outdated),
     }
 
 

@@ -1,6 +1,7 @@
 """Errors of AWS as the types that decide when Berth retries.
 
-botocore is imported by now where one of its errors exists.
+An error is recognised by its code or by the name of its class, because this module does not import
+botocore (see `account.py`).
 """
 
 from collections.abc import Mapping

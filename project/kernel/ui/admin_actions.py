@@ -36,7 +36,7 @@ class Number:
     most: int
 
 
-Do = Callable[..., object]
+RowAction = Callable[..., object]
 
 
 def service_action(
@@ -45,12 +45,12 @@ def service_action(
     effect: str,
     numbers: Mapping[str, Number] | None = None,
     is_typed: bool = False,
-) -> Callable[[Do], Do]:
+) -> Callable[[RowAction], RowAction]:
     """Makes an admin action of `do(self, obj, reason=..., **numbers)`, which calls the service and
     may return a message. `is_typed`: the person must type the id or the number of rows.
     """
 
-    def decorate(do: Do) -> Do:
+    def decorate(do: RowAction) -> RowAction:
         @wraps(do)
         def action(
             self: ModelAdmin,
@@ -83,7 +83,7 @@ def service_action(
             _perform(self, request, do, label, rows, {"reason": form.reason, **form.values})
             return HttpResponseRedirect(back)
 
-        return cast(Do, admin_action(action, description=label, url_path=do.__name__))
+        return cast(RowAction, admin_action(action, description=label, url_path=do.__name__))
 
     return decorate
 
@@ -131,7 +131,7 @@ class _Form:
 def _perform(
     self: ModelAdmin,
     request: HttpRequest,
-    do: Do,
+    do: RowAction,
     label: str,
     rows: list[Model],
     values: dict[str, str | int],

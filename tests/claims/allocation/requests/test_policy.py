@@ -15,7 +15,6 @@ from claims.allocation.requests.policy import (
     choose_passings,
     find_reason,
     find_refusal,
-    format_seconds,
     is_passable,
     longest_run,
 )
@@ -245,19 +244,3 @@ def test_limited_tries_mix_the_first_turns_with_the_longest_untried_queues() -> 
     assert [h.shape for h in choose_heads(heads, 4)] == [0, 1, 8, 9]
     never = QueueHead(Turn(100, 5), shape=5, is_simple=False, tried=None)
     assert [h.shape for h in choose_heads([*heads[:5], never, *heads[6:]], 3)] == [0, 5, 9]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (31.4, "31 s"),
-        (60, "1 min"),
-        (124, "2 min 4 s"),
-        (3600, "1 h"),
-        (9960, "2 h 46 min"),
-        (3 * 86400 + 4 * 3600 + 59, "3 d 4 h"),
-    ],
-)
-def test_a_duration_is_worded_with_its_units(seconds: float, words: str) -> None:
-    assert format_seconds(seconds) == words
