@@ -35,7 +35,7 @@ urlpatterns = [
     path("claims/<id:claim_id>/release/", claim_dialogs.release, name="claim-release"),
     path("claims/<id:claim_id>/force-release/", claim_dialogs.force, name="claim-force"),
     path("claims/<id:claim_id>/cancel/", claim_dialogs.cancel, name="claim-cancel"),
-    path("claims/<id:claim_id>/backend/", backend_dialog.set_it, name="claim-backend"),
+    path("claims/<id:claim_id>/backend/", backend_dialog.set_claim_backend, name="claim-backend"),
     path("claims/<id:claim_id>/prioritise/", claim_dialogs.prioritise, name="claim-prioritise"),
     path(
         "claims/<id:claim_id>/plan/<id:plan_id>/changes/",

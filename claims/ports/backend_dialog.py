@@ -12,7 +12,7 @@ from project.kernel.ui.confirm import ConfirmInput, Done, Field, Question
 
 
 @signed_in
-def set_it(request: PageRequest, claim_id: int) -> HttpResponse:
+def set_claim_backend(request: PageRequest, claim_id: int) -> HttpResponse:
     claim = claim_for(request, claim_id)
     backend = claim.backend
     question = Question(

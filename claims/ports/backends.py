@@ -66,9 +66,9 @@ def _set(claim_id: int, generation: int, request: BackendRequest | None, reason:
         pools = find_pools_by_id({slot.pool_id for slot in slots})
         if any(pool.spec.layout.ports is None for pool in pools.values()):
             raise Conflict(
-                f"Claim {claim_id} holds slots that are no ports.",
+                f"Claim {claim_id} holds slots that are not ports.",
                 code="no_ports",
-                way_out="Set backends of claims in pools of ports.",
+                way_out="Set backends only of claims in pools of ports.",
             )
         backend = None if request is None else _resolve(request, slots, pools)
         text = None if backend is None else backend.as_json()
@@ -81,14 +81,14 @@ def _set(claim_id: int, generation: int, request: BackendRequest | None, reason:
         ports_sql.drop_targets(claim=claim_id)
         if backend is not None:
             _take(claim_id, backend, slots)
-        told = None if backend is None else {"ip": backend.ip, "ports": list(backend.asked)}
+        data = None if backend is None else {"ip": backend.ip, "ports": list(backend.asked)}
         record(
             "drop_backend" if backend is None else "set_backend",
             pool_id=claim.pool_id,
             claim_id=claim_id,
             generation=generation,
             reason=reason,
-            data=told,
+            data=data,
         )
         _sync_members(claim_id, generation, slots)
     return True

@@ -2,7 +2,7 @@
 
 A port is programmed once its listener exists outside and sends traffic to the backend of the claim;
 ready once its health check has passed, or, without a health check, as soon as it is programmed with
-a backend. `READY` in claims/allocation/api/long_poll.py says the same in SQL.
+a backend. `READY` in claims/allocation/api/long_poll.py is the same rule in SQL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class PortConditions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """A held port: what its claim wants, and what the provider has seen since it holds it."""
+    """A held port: the wish of its claim, and what the provider has seen during the hold."""
 
     held_since: datetime | None
     target: str = ""  # wanted; empty: the claim has no backend
@@ -58,7 +58,7 @@ def judge_port(facts: PortFacts) -> PortConditions:
 def _programmed(facts: PortFacts) -> Condition:
     seen = facts.observed
     if seen is None:
-        return Condition(False, facts.held_since, "The listener is being made")
+        return Condition(False, facts.held_since, "The listener is being created")
     since = _latest(*(_since(facts, name) for name in ("presence", "problem", "target")))
     if problem := seen.get("problem"):
         return Condition(False, since, str(problem), is_failed=True)

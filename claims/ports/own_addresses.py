@@ -12,7 +12,7 @@ from django.conf import settings
 from pools.config.backend_spec import IP
 
 KEPT = 60.0  # seconds until names are resolved again
-LOCAL_IPV4 = Path("/proc/net/fib_trie")  # of Linux: an address, and below it what it is
+LOCAL_IPV4 = Path("/proc/net/fib_trie")  # Linux; below each address is its kind
 LOCAL_IPV6 = Path("/proc/net/if_inet6")
 
 
@@ -51,7 +51,7 @@ def _names() -> set[str]:
 def _resolve(name: str) -> Iterator[IP]:
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError:  # the name means nothing on this machine
+    except OSError:  # this machine cannot resolve the name
         return
     for *_, address in found:
         yield ipaddress.ip_address(str(address[0]).partition("%")[0])

@@ -96,7 +96,7 @@ def _count_slots(ports: PortList, names: Sequence[str]) -> list[int]:
 
 def _check_claim(claim: NewClaim, faults: Faults) -> None:
     """Each port has a kind, a size and conditions of its own."""
-    way_out = "Leave it out: each port says what it needs."
+    way_out = "Leave it out: each port has its own kind and number."
     for name, is_given in (
         ("kind", bool(claim.kind)),
         ("size", claim.size != 1),
@@ -106,7 +106,7 @@ def _check_claim(claim: NewClaim, faults: Faults) -> None:
         ("slot", claim.slot is not None),
     ):
         if is_given:
-            faults.add(name, "A claim with `ports` has no such field.", way_out)
+            faults.add(name, f"A claim with `ports` has no field {name}.", way_out)
     if claim.task or claim.workspace:
         where = "task" if claim.task else "workspace"
         text = "A claim with `ports` runs no task."

@@ -203,7 +203,7 @@ def _check_apart(ports: Sequence[PortRequest], faults: Faults) -> None:
         twice = next((key for key in keys if key in seen), None)
         if twice is not None:
             first = seen[twice]
-            text = f"Port {each.port} has {twice[1]} already, as {first.where}."
+            text = f"Port {each.port}/{twice[1]} is named already, in {first.where}."
             faults.add(each.where, text, "Name each port once for each protocol and pool.")
         for key in keys:
             seen.setdefault(key, each)

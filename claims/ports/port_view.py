@@ -109,7 +109,7 @@ def _facts_of(claim: ShownClaim, row: ports_sql.ShownPortsRow, pool: PoolFacts |
     if row.ip is not None and row.port is not None:
         target = write_target(row.ip, row.port)
         if row.other is not None:
-            withheld = f"{target} is the backend of claim {row.other} too"
+            withheld = f"{target} is also the backend of claim {row.other}"
         elif pool is not None:
             withheld = explain_withheld(row.ip, row.port, pool)
     observed = json.loads(row.observed)

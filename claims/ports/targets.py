@@ -16,7 +16,7 @@ class Backend:
     ip: str
     asked: tuple[int, ...]  # a port for each part, or for each number of a claim without parts
     ports: tuple[int, ...]
-    keys: tuple[tuple[str, ...], ...]  # what only one live claim of a pool may have
+    keys: tuple[tuple[str, ...], ...]  # at most one live claim of a pool has each key
 
     def as_json(self) -> str:
         targets = [write_target(self.ip, port) for port in self.ports]

@@ -1,4 +1,4 @@
-"""Tells the sync of a member what the claims want of its listeners."""
+"""Reads for the sync of a member which listeners and targets the claims want."""
 
 from collections.abc import Collection, Mapping
 

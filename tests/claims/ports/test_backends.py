@@ -299,7 +299,7 @@ def test_target_of_another_live_claim_is_not_registered_until_that_claim_leaves_
     assert targets() == {("tcp", 30000): PortTarget("10.0.0.7", 80), ("tcp", 30001): None}
     ready = again(second).conditions[-1]
     assert ready["is_failed"]
-    assert f"10.0.0.7:80 is the backend of claim {first.id} too" in ready["reason"]
+    assert f"10.0.0.7:80 is also the backend of claim {first.id}" in ready["reason"]
     settle_conflicts()
     assert verbs(second)[-1] != "free_backend"
     release_claim(claim_id=first.id, generation=first.generation)

@@ -58,7 +58,7 @@ SEEN: dict[str, object] = {"presence": "present", "target": TARGET}
 @pytest.mark.parametrize(
     ("given", "programmed", "ready"),
     [
-        (facts(None), "The listener is being made", "The listener is being made"),
+        (facts(None), "The listener is being created", "The listener is being created"),
         (
             facts({"presence": "missing"}),
             "The listener is missing outside",
@@ -97,7 +97,7 @@ def test_port_is_judged_by_what_its_provider_sees(
     [
         facts({**SEEN, "health": "healthy", "problem": "no certificate"}),
         facts({"presence": "foreign"}),
-        facts({"presence": "present"}, withheld="10.0.0.7:80 is the backend of claim 5 too"),
+        facts({"presence": "present"}, withheld="10.0.0.7:80 is also the backend of claim 5"),
     ],
 )
 def test_port_that_cannot_work_has_failed(given: PortFacts) -> None:
@@ -166,7 +166,7 @@ def test_conditions_follow_the_listeners_of_the_claim() -> None:
     pool = make_quay()
     world = QuayProvider.world
     claim = ask("lb", ports="80/TCP,53/UDP")
-    making = "80/TCP on lb0 30000: The listener is being made, and 1 more"
+    making = "80/TCP on lb0 30000: The listener is being created, and 1 more"
     assert conditions(claim) == {
         "allocated": (True, ""),
         "programmed": (False, making),
