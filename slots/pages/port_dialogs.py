@@ -61,18 +61,18 @@ def sweep(request: PageRequest, name: str) -> HttpResponse:
         facts = [("Last look", f"{formatting.coarse(age)} ago")]
     if pool.provider_error_since is not None:
         failed = f"{pool.provider_error}. Berth tries again within a minute, also with this order."
-        facts.append(("It failed", failed))
+        facts.append(("Last failure", failed))
     question = Question(
         title=f"Sweep {pool.name}",
         verb="Sweep now",
         intro=(
-            "Berth looks at all objects of the pool outside now, instead of at the next turn. "
+            "Berth looks at all objects of the pool outside now, not only at the next look. "
             "It records the differences, removes objects of members that are gone, and touches "
             "no foreign object."
         ),
         facts=facts,
         reason="optional",
-        note="The result is here within seconds.",
+        note="The page shows the result within seconds.",
     )
 
     def perform(given: ConfirmInput) -> Done:

@@ -52,7 +52,7 @@ class PortCell:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the key for the next place in need stops here."""
+        """Whether the key that jumps to the next finding stops here."""
         return bool(self.id) and self.name in FINDINGS
 
 
@@ -84,7 +84,7 @@ class PortMember:
     used: int = 0  # listeners, with foreign ones
     quota: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    foreign: frozenset[int] = frozenset()  # ports of the configuration that others use
+    foreign: frozenset[int] = frozenset()  # ports that the configuration lists as foreign
     lines: list[PortLine] = field(default_factory=list)
 
     @property

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 EVERY = 300.0  # seconds
 FOR = timedelta(days=7)
-MOST = 50  # pools at a time, the last that went
+MOST = 50  # pools at a time, the latest deletions
 
 
 def list_deleted_pools() -> list[PoolSnapshot]:

@@ -7,7 +7,7 @@ from slots.sync.watch_threads import ChangedPools, ProviderFollowers
 
 
 class Slow(Follower):
-    """Ends only if the other one is asked to end, too, before it has."""
+    """A follower that ends only after the other follower was asked to end."""
 
     both = threading.Barrier(2, timeout=30)
 
