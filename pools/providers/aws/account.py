@@ -67,7 +67,7 @@ class Account:
     def __init__(
         self, region: str, endpoints: Mapping[str, str], pacer: Pacer, pace: float = 1.0
     ) -> None:
-        """`endpoints`: by service; AWS's of the region for the others. `pace`: a factor of all
+        """`endpoints`: by service; other services use the region's. `pace`: a factor of all
         rates.
         """
         self.region, self._endpoints = region, endpoints

@@ -135,7 +135,7 @@ def find_balancer_fault(arn: str, region: str, account: str = "") -> ArnFault | 
     if match[2] != region:
         return ArnFault(
             f"{arn} is in the region {match[2]}, and the pool is in {region}.",
-            f"Name a load balancer in {region}, or make a pool for {match[2]}.",
+            f"Name a load balancer in {region}, or create a pool for {match[2]}.",
         )
     if account and match[3] != account:
         return ArnFault(

@@ -124,10 +124,10 @@ FIELDS = Fields(
             is_required=True,
         ),
         "endpoint": Option(
-            EndpointUrl(), "Address of the API of load balancers. Empty: AWS's of the region."
+            EndpointUrl(), "Address of the load balancer API. Empty: that of the region."
         ),
-        "endpoint_sts": Option(EndpointUrl(), "Address of STS. Empty: AWS's of the region."),
-        "endpoint_ec2": Option(EndpointUrl(), "Address of EC2. Empty: AWS's of the region."),
+        "endpoint_sts": Option(EndpointUrl(), "Address of STS. Empty: that of the region."),
+        "endpoint_ec2": Option(EndpointUrl(), "Address of EC2. Empty: that of the region."),
         "scheme": Option(
             Choice(("internet-facing", "internal")),
             "Which addresses new load balancers have.",
@@ -164,17 +164,17 @@ FIELDS = Fields(
                 f"Use up to {LONGEST_PREFIX} letters, digits and dashes.",
                 "a prefix",
             ),
-            "Begin of the names of new load balancers and target groups.",
+            "Prefix of the names of new load balancers and target groups.",
             DEFAULT_PREFIX,
         ),
         **{f"health_check.{name}": each for name, each in HEALTH_FIELDS.items()},
         "deregistration_delay": Option(
             Duration(0, LONGEST_DELAY),
             "How long a replaced target keeps its connections. Set: one more call for each new "
-            "listener. Empty: AWS's 5m.",
+            "listener. Empty: 5m, the default of AWS.",
         ),
         "certificate": Option(
-            Text(500), "ARN of the certificate of TLS ports whose claims name none."
+            Text(500), "ARN of the certificate of TLS ports, for claims that name none."
         ),
     }
 )
@@ -226,7 +226,7 @@ def check_layout(layout: Layout, faults: Faults) -> None:
     if not is_shared:
         faults.add(
             "slots.protocols",
-            "A network load balancer has one listener for each number, whatever the protocol.",
+            "A network load balancer has one listener for each number, in TCP and UDP together.",
             "Replace protocols by shared: true; a claim for tcp_udp then takes one number.",
         )
     if layout.ports.segment > 1:
@@ -258,7 +258,7 @@ class AwsOptions:
     """The options of a pool, with defaults."""
 
     region: str
-    # By service, as botocore names it. Empty: AWS's of the region.
+    # By service, as botocore names it. A missing service uses the address of the region.
     endpoints: Mapping[str, str] = field(default_factory=dict)
     scheme: str = "internet-facing"
     subnets: tuple[str, ...] = ()

@@ -85,4 +85,4 @@ def _check_members(account: Account, pool: PoolSnapshot) -> Iterator[FieldError]
             yield FieldError(where, message, "Name a network load balancer that exists.")
             continue
         if not read_balancers(answer["LoadBalancers"]):
-            yield FieldError(where, f"{arn} is no network load balancer.", "Name one that is.")
+            yield FieldError(where, f"{arn} is of another type.", "Name a network load balancer.")

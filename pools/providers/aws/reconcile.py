@@ -46,8 +46,8 @@ DELETING = 5.0
 
 
 class BalancerGone(NotFoundOutside):
-    """The load balancer does not exist. Other objects that are missing raise no such error: they
-    would pass for the load balancer.
+    """The load balancer does not exist. Other missing objects raise another error, so that their
+    member does not count as gone.
     """
 
 
@@ -58,9 +58,9 @@ def check_place(account: Account, pool: PoolSnapshot) -> None:
     if pool.place and pool.place != account.place:
         raise Misconfigured(
             f"Berth's credentials lead to {account.place}, and the load balancers of {pool.name} "
-            f"are in {pool.place}. Berth calls none gone and creates none. Give Berth credentials "
-            f"of that account; if it is gone for good, run: manage.py confirm_place {pool.name} "
-            "--reason …"
+            f"are in {pool.place}. Berth treats none as gone and creates none. Give Berth "
+            "credentials of that account; if it is gone for good, run: manage.py confirm_place "
+            f"{pool.name} --reason …"
         )
 
 
@@ -177,7 +177,7 @@ def _remove_member(account: Account, pool: PoolSnapshot, member: MemberSnapshot)
 
 
 def remove_strays(account: Account, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
-    """Delete what carries the tags of these members."""
+    """Delete the objects with the tags of these members."""
     check_place(account, pool)
     balancers = list_balancers(account)
     tags = account.read_tags(each.arn for each in balancers)

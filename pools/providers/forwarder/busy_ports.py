@@ -1,5 +1,5 @@
-"""Ports of this machine that programs use, from the tables of the kernel. Elsewhere than on Linux
-they are not known before a forwarder tries to open them.
+"""Ports of this machine that programs use, from the tables of the kernel. On other systems
+than Linux, they show only when a forwarder tries to open them.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ TABLES = (("tcp", "tcp", LISTENS), ("tcp", "tcp6", LISTENS),
 
 
 def list_busy(bind: Collection[str]) -> dict[tuple[str, int], str]:
-    """Lane and port with the address, of all sockets on these addresses, also the own ones."""
+    """Lane and port with the address, of all sockets on these addresses, the own ones included."""
     found = {}
     for lane, table, state in TABLES:
         with suppress(FileNotFoundError):  # a kernel without IPv6

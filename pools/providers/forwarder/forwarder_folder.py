@@ -24,7 +24,7 @@ STARTS = "starts.json"
 LOG = "forwarder.log"
 MOST_STARTS = 10
 PATIENCE = 5.0  # seconds between asking a forwarder to end and killing it
-SILENT = 30.0  # seconds without an answer after which a forwarder is taken for stuck
+SILENT = 30.0  # seconds without an answer after which a forwarder counts as stuck
 RECENT = 600.0  # seconds in which starts count, and in which a delayed worker is recognised
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before each further start among recent ones
 # Variables that a forwarder gets from Berth's environment. It needs no secret.
@@ -119,7 +119,7 @@ def _was_asked(folder: Path, process: Process) -> bool:
 
 
 def record_answer(folder: Path, *, answered: bool) -> bool:
-    """Keep since when a forwarder has not answered. True: it is taken for stuck."""
+    """Keep since when a forwarder has not answered. True: it counts as stuck."""
     file = folder / "silent"
     if answered:
         file.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""What the forwarder of a member is to do, from its rows; and what its answer says about the slots
-of the member. Pure.
+"""The plan of a member's forwarder, from the rows of the member; and the state of its slots, from
+the forwarder's answer. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

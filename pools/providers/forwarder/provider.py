@@ -80,8 +80,7 @@ def _machine_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise ProviderError(
-            f"This machine does not let Berth look after its forwarders: {error}. Berth tries "
-            "again."
+            f"Berth cannot manage the forwarders of this machine: {error}. Berth tries again."
         ) from error
 
 
@@ -364,7 +363,7 @@ def _see_slots(
 
 
 def _report_down(folder: Path, member: MemberSnapshot) -> MemberReport:
-    """Nothing forwards without a process: all draining slots are empty."""
+    """Without a process no traffic is forwarded: all draining slots are empty."""
     why = why_ended(folder, detached.read(folder))
     pause = pause_before_start(folder) + TICK
     if member.state == "creating":

@@ -91,8 +91,8 @@ class ClbClient:
         if pool.place and pool.place != self.place:
             raise Misconfigured(
                 f"The credentials of the workers have changed, and Berth has not seen all load "
-                f"balancers of {pool.name} in {self.region} with them. Berth calls no load "
-                f"balancer gone and creates none. Give the workers credentials of the old account; "
+                f"balancers of {pool.name} in {self.region} with them. Berth treats none "
+                f"as gone and creates none. Give the workers credentials of the old account; "
                 f"if that is gone for good, run: manage.py confirm_place {pool.name} --reason …"
             )
 

@@ -70,13 +70,13 @@ def _find_or_create(
     if found := find_tagged(client, pool, member):
         _delete_doubles(client, pool, found[1:])
         return found[0]
-    client.check_place(pool)  # before an account that holds none of the others gets one
+    client.check_place(pool)  # else another account could get the new load balancer
     task = client.create_load_balancer(create_request(pool, member))
     ids = task.ids
     if not ids:  # the cloud may name the load balancer later
         _, _, ids = client.task_status(task.id)
     if not ids:
-        return _waiting("Tencent Cloud has accepted the order of a load balancer.", "")
+        return _waiting("Tencent Cloud has accepted the order for a load balancer.", "")
     listed = _describe(client, ids[0])
     return listed or _waiting(f"Tencent Cloud provisions {ids[0]}.", ids[0])
 

@@ -88,18 +88,19 @@ LOAD_BALANCER_FIELDS = Fields(
             "Network of the load balancers.",
             OPEN,
         ),
-        "name": Option(Text(40), "Prefix of their names. Empty: berth- and the pool’s name."),
+        "name": Option(Text(40), "Prefix of names. Empty: berth- and the pool’s name."),
         "vpc_id": Option(_id("vpc", "the id of a VPC"), "VPC of the targets."),
         "subnet_id": Option(
             _id("subnet", "the id of a subnet"),
             "Subnet of the addresses, for INTERNAL and IPv6FullChain.",
         ),
         "zone_id": Option(
-            Pattern(ZONE, "Write it like ap-guangzhou-1.", "a zone"), "Zone of public IPv4 ones."
+            Pattern(ZONE, "Write it like ap-guangzhou-1.", "a zone"),
+            "Zone of public IPv4 load balancers.",
         ),
         "master_zone_id": Option(
             Pattern(ZONE, "Write it like ap-guangzhou-1.", "a zone"),
-            "Main zone of public IPv4 ones that survive the loss of a zone.",
+            "Main zone of public IPv4 load balancers that survive the loss of a zone.",
         ),
         "address_ip_version": Option(
             Choice(
@@ -109,17 +110,17 @@ LOAD_BALANCER_FIELDS = Fields(
                     FULL_CHAIN: "IPv6FullChain: IPv6 targets",
                 }
             ),
-            "Version of their addresses.",
+            "IP version of the addresses.",
             IPV4,
         ),
         "vip_isp": Option(
             Choice(
                 {"BGP": "BGP", "CMCC": "China Mobile", "CTCC": "China Telecom", "CUCC": "Unicom"}
             ),
-            f"Line of public ones. A line forces internet.charge_type {PACKAGE}.",
+            f"Line of public load balancers. A line forces internet.charge_type {PACKAGE}.",
         ),
         "bandwidth_package_id": Option(
-            _id("bwp", "the id of a bandwidth package"), "Bandwidth package that pays traffic."
+            _id("bwp", "the id of a bandwidth package"), "Bandwidth package of the traffic."
         ),
         "internet.charge_type": Option(
             Choice(
@@ -132,7 +133,9 @@ LOAD_BALANCER_FIELDS = Fields(
             ),
             "How traffic is paid.",
         ),
-        "internet.max_bandwidth_out": Option(Integer(1, MOST_BANDWIDTH), "Mbps to the internet."),
+        "internet.max_bandwidth_out": Option(
+            Integer(1, MOST_BANDWIDTH), "Mbps towards the internet."
+        ),
         "internet.package_sub_type": Option(
             Pattern(SLA, "Write it like SINGLEISP or BGP.", "a type of bandwidth packages"),
             "Type of the bandwidth package.",
@@ -142,21 +145,21 @@ LOAD_BALANCER_FIELDS = Fields(
             "Whether the security group of a load balancer alone decides. IPv6 has no such option.",
             True,
         ),
-        "dynamic_vip": Option(Flag(), "Whether they have a domain in place of an IP.", False),
+        "dynamic_vip": Option(Flag(), "Whether the address is a domain, not an IP.", False),
         "vip": Option(
             Pattern(ADDRESS, "Write an IP address.", "an IP address"),
             "The address of the only load balancer of a pool.",
         ),
-        "project_id": Option(Integer(0, 2**31 - 1), "Project that pays for them."),
+        "project_id": Option(Integer(0, 2**31 - 1), "Project that pays."),
         "sla_type": Option(
             Pattern(SLA, "Write it like clb.c2.medium.", "a specification"),
-            "Specification of LCU-supported ones.",
+            "Specification of LCU-supported load balancers.",
         ),
         "charge_type": Option(
             Choice(
                 {
                     "POSTPAID_BY_HOUR": "POSTPAID_BY_HOUR",
-                    "PREPAID": "PREPAID: the API does not delete these",
+                    "PREPAID": "PREPAID: the API cannot delete them",
                 }
             ),
             "How load balancers are paid.",
@@ -170,7 +173,7 @@ LOAD_BALANCER_FIELDS = Fields(
                 Text(LONGEST_TAG, False),
                 _fault_of_tag,
             ),
-            "Tags of the load balancers, beside those of Berth.",
+            "Tags of the load balancers, besides those of Berth.",
         ),
     }
 )

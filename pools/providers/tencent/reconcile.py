@@ -52,7 +52,7 @@ from project.kernel.outbox.operations import (
     Unauthorised,
 )
 
-# Errors of which the other items of a call would die, too.
+# Errors that would also fail the other items of a call.
 STOPPING = (Throttled, Unauthorised, NoAnswer, LoadBalancerMissing)
 LISTENER_QUOTA = "TOTAL_LISTENER_QUOTA"
 # Seconds until the next call: for a running write, after a failed item, for a lasting problem.

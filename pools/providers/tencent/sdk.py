@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 SERVICE, VERSION = "clb", "2018-03-17"
 CONNECTIONS = 64
 TIMEOUT = 10  # seconds until a connection stands, and between two parts of an answer
-METADATA_TIMEOUT = 1.0  # seconds; outside of the cloud nothing answers there
+METADATA_TIMEOUT = 1.0  # seconds; outside of the cloud no server answers
 TKE_ROLE = "TKE_ROLE_ARN"
 MISSING = (
     "The workers have no credentials of Tencent Cloud. Set TENCENTCLOUD_SECRET_ID and "

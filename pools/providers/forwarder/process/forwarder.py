@@ -65,7 +65,7 @@ class Forwarder:
         self._fence: dict[Place, tuple[int, int, float]] = {}
 
     async def load(self) -> None:
-        """Serve at once what the process before served."""
+        """Serve the plan of the former process at once."""
         try:
             plan = read_plan(read_file(self.folder))
         except FileNotFoundError:

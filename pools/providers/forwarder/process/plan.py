@@ -1,5 +1,5 @@
-"""What a forwarder is to do, as Berth sends it and as its state file keeps it: JSON to frozen
-objects and back. Pure.
+"""The plan of a forwarder, as Berth sends it and as the state file keeps it: JSON to frozen objects
+and back. Pure.
 """
 
 import ipaddress

@@ -42,7 +42,7 @@ class TokenBucket:
 
 
 def make_buckets(now: float, scale: float = 1.0) -> dict[str, TokenBucket]:
-    """The reads are AWS's; the other two are what the AWS Load Balancer Controller keeps to."""
+    """AWS publishes the rate of reads; the others are those of the AWS Load Balancer Controller."""
     rates = {"read": (10, 40), "write": (3, 20), "register": (4, 20)}
     return {
         name: TokenBucket(rate * scale, burst, burst, now) for name, (rate, burst) in rates.items()
@@ -271,7 +271,7 @@ class Cloud:
         return "unhealthy" if place in self.sick else "healthy"
 
     def forget_drained(self, group: FakeGroup) -> None:
-        """Remove targets that are through with draining. An unused group drains at once."""
+        """Remove targets that have drained. An unused group drains at once."""
         is_used = bool(self.balancers_of(group.arn))
         for place, target in list(group.targets.items()):
             over = not is_used or self.now >= target.since + group.delay

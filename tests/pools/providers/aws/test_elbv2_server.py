@@ -109,7 +109,7 @@ def test_other_settings_under_one_name_or_port_are_refused(elb: Any) -> None:
     assert refused(elb.create_target_group, **params) == "DuplicateTargetGroupName"
 
 
-def test_one_listener_per_port_whatever_the_protocol(elb: Any) -> None:
+def test_port_has_one_listener_for_all_protocols(elb: Any) -> None:
     balancer = make_balancer(elb)
     make_listener(elb, balancer, make_group(elb))
     udp = make_group(elb, "udp", "UDP")

@@ -1,4 +1,4 @@
-"""What a sync makes of the ports of a load balancer."""
+"""A sync makes listeners, target groups and targets equal to the rows."""
 
 from dataclasses import replace
 

@@ -64,7 +64,7 @@ def test_health_follows_the_target() -> None:
 
 
 def test_unhealthy_target_still_gets_connections() -> None:
-    """It is the only one: a check that is wrong must not cut a game off."""
+    """The port has no other target: a wrong check must not cut off a game."""
     port = free_ports(2)
     start(slot(port, (LOCALHOST, port + 1)), options=CHECKED | {"health": {"interval": "5m"}})
     wait_until(lambda: counts_of(port)["health"] == "unhealthy")

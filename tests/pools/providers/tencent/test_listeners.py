@@ -142,7 +142,7 @@ def test_encrypted_listener_blocks_the_plain_one_before_and_after_a_restart(
     second = scene.use_existing(balancer, 2)
     scene.sync(member, [slot(lane, 30000, use=use)])
     before = scene.shapes(balancer.id)
-    for _ in range(2):  # each call reads the cloud anew, as a restarted worker does
+    for _ in range(2):  # each call reads the cloud again, as a restarted worker does
         report = other.sync(second, [slot(lane, 30000, use=PortUse(lane))])
         seen = seen_at(report.slots, lane, 30000)
         assert seen.is_foreign
