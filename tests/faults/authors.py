@@ -49,7 +49,7 @@ class Diary:
             )
 
     def wait_reached(self, what: str, since: float, timeout: float) -> bool:
-        """Until a claim that was asked for after this has come to this moment."""
+        """Waits until a claim that was created after `since` reaches this moment."""
         with self.change:
             return self.change.wait_for(
                 lambda: (
@@ -63,7 +63,7 @@ class Diary:
             )
 
     def wait_whole(self, since: float, timeout: float) -> bool:
-        """Until a claim that was asked for after this has been applied."""
+        """Waits until a claim that was created after `since` is applied."""
         with self.change:
             return self.change.wait_for(lambda: self.is_whole(since) or bool(self.broken), timeout)
 

@@ -1,4 +1,4 @@
-"""What must hold after any fault: rows, promises, the outside, and what applies have written.
+"""Rules that hold after any fault: on rows, promises, the outside, and the output of applies.
 Each check raises an AssertionError that names what is wrong.
 """
 

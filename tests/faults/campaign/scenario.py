@@ -1,4 +1,4 @@
-"""What a scenario is, and the registry of all scenarios."""
+"""The base class of scenarios, and their registry."""
 
 import random
 from abc import ABC, abstractmethod

@@ -220,7 +220,7 @@ class Site:
 
 
 def collect(checks: Sequence[Callable[[], None]]) -> list[str]:
-    """What the failed checks say."""
+    """The texts of the failed checks."""
     found = []
     for check in checks:
         try:

@@ -88,7 +88,7 @@ class Cluster(Scenario):
         raise NotImplementedError
 
     def mend(self) -> None:
-        """What the product cannot mend by itself. Refusals end with their number."""
+        """Ends faults that do not end by themselves. A refusal ends after its number of calls."""
 
     def count_met(self) -> int:
         return self.world.faults.met

@@ -1,4 +1,4 @@
-"""The database and Valkey die, restart, forget, and stand still."""
+"""The database and Valkey die, restart, lose their data, or freeze."""
 
 import os
 import random
