@@ -10,6 +10,7 @@ GUIDES = sorted(
     [
         ROOT / "CONTRIBUTING.md",
         ROOT / "docs/architecture.md",
+        ROOT / "docs/claim-path.md",
         ROOT / "docs/map.md",
         *(ROOT / "docs/howto").glob("*.md"),
     ]
@@ -25,6 +26,10 @@ DOCUMENTS = sorted(
 FOLDERS = "claims|deploy|docs|examples|pools|project|slots|templates|tests"
 FILE = re.compile(rf"`((?:(?:{FOLDERS})/[\w./-]*|pyproject\.toml|Makefile|\.ci/[\w-]+))`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+# A step of claim-path.md: a file, then the functions to read there, up to a colon.
+STEP = re.compile(r"^\d+\. `([\w./-]+)`(.*?): ", re.M | re.S)
+NAME = re.compile(r"`(\w+\.)?(\w+)`")
+MOST_STEPS = 24  # with the page itself, a reader opens 25 files
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -66,6 +71,28 @@ def test_the_map_names_one_file_or_more_on_each_line() -> None:
     lines = [line for line in (ROOT / "docs/map.md").read_text().splitlines() if line[:2] == "- "]
     assert len(lines) >= 60
     assert [line for line in lines if not FILE.search(line)] == []
+
+
+def missing_names(text: str) -> list[str]:
+    return [
+        f"{path}: {name}"
+        for path, names in STEP.findall(text)
+        for _, name in NAME.findall(names)
+        if not re.search(rf"\b{name}\b", (ROOT / path).read_text())
+    ]
+
+
+def test_the_path_of_a_claim_names_functions_of_its_files() -> None:
+    text = (ROOT / "docs/claim-path.md").read_text()
+    steps = re.findall(r"^(\d+)\. ", text, re.M)
+    assert [path for path, _ in STEP.findall(text)] == re.findall(r"^\d+\. `([^`]+)`", text, re.M)
+    assert len(steps) == len(STEP.findall(text)) <= MOST_STEPS
+    assert missing_names(text) == []
+
+
+def test_a_missing_function_is_found() -> None:
+    text = "1. `pools/scaling/victims.py`, `choose` and `Scaling.nowhere`: the members to remove. "
+    assert missing_names(text) == ["pools/scaling/victims.py: nowhere"]
 
 
 def test_a_missing_file_is_found() -> None:
