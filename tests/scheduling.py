@@ -69,7 +69,7 @@ def mix(modules: list[str]) -> Iterator[str]:
 
 
 def wants_browser(item: pytest.Item) -> bool:
-    """It takes the fixture `page`, which is not a parameter of the same name."""
+    """Whether the test takes the fixture `page`; a parameter of that name does not count."""
     chosen = getattr(getattr(item, "callspec", None), "params", {})
     return "page" in getattr(item, "fixturenames", ()) and "page" not in chosen
 

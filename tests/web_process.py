@@ -18,7 +18,7 @@ def run_web(
     port: int = 0,
     preexec_fn: Callable[[], None] | None = None,
 ) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Its address and the process, once it serves."""
+    """Yields address and process of a web process, once it serves."""
     ready, told = os.pipe()
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

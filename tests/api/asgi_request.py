@@ -46,7 +46,7 @@ async def ask(
 
 
 async def close(http: Http) -> None:
-    """Its threads end, and the connections that they kept."""
+    """Ends the threads of the handler and closes their connections."""
     await asyncio.get_running_loop().run_in_executor(http.threads, connections.close_all)
     http.threads.shutdown()
 

@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass
 class Caller:
-    """One program with one token (or none)."""
+    """A program with a token, or without any."""
 
     secret: str = ""
     client: Client = field(default_factory=lambda: Client(raise_request_exception=False))

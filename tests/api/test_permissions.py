@@ -348,7 +348,7 @@ def check(endpoint: str, row: Row, role: str, where: str, answer: Answer) -> Non
 
 
 def test_a_token_cannot_exceed_its_own_limits(world: World) -> None:
-    """Its user may everything; the token reads, or knows another pool only."""
+    """A superuser's token with the role viewer only, or limited to another pool."""
     for name, limits in {"roles": {"roles": ["viewer"]}, "pools": {"pools": [world.other]}}.items():
         user, caller = a_caller(f"ana-{name}", **limits)
         User.objects.filter(pk=user.pk).update(is_superuser=True)

@@ -78,7 +78,7 @@ CHAINS = {
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
-    """With its own links only, none that Schemathesis infers, and with the ids that they give."""
+    """The schema with its own links only, without links that Schemathesis infers."""
     schema = schemathesis.openapi.from_dict(unlinked.raw_schema)
     schema.app = unlinked.app
     schema.config.phases.stateful.inference.algorithms = []

@@ -83,7 +83,7 @@ def sql(text: str, *values: Any) -> list[Any]:
 
 
 def age(claim: ClaimView, seconds: float) -> None:
-    """It was made so long ago."""
+    """Moves the creation of a claim into the past."""
     sql(
         "UPDATE claims_claim SET created_at = created_at - make_interval(secs => %s) WHERE id = %s",
         seconds,
@@ -92,7 +92,7 @@ def age(claim: ClaimView, seconds: float) -> None:
 
 
 def elapse(claim: ClaimView, seconds: float) -> None:
-    """So much time passes for a claim that is bound or has a timer."""
+    """Moves the timers of a claim into the past, as if the time had passed."""
     sql(
         """UPDATE claims_claim SET bound_at = bound_at - make_interval(secs => %s),
            due_at = due_at - make_interval(secs => %s),

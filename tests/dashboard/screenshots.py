@@ -14,7 +14,7 @@ def shoot(page: Any, name: str, *, is_whole: bool = True) -> None:
 
 
 def shoot_all(page: Any, name: str, *, is_whole: bool = True) -> None:
-    """In both themes and both widths; the narrow one always down to its end."""
+    """Shoots a page in both themes and widths; the narrow width down to the end of the page."""
     if not SHOTS:
         return
     for theme in ("light", "dark"):

@@ -49,7 +49,7 @@ class Table:
 
 @dataclass
 class Desk:
-    """One thread's place."""
+    """The state of one thread."""
 
     table: Table
     k: int

@@ -146,7 +146,7 @@ def add_shape(c: Connection, shape: int, *, pool: int, size: int = 1, kind: str 
 
 
 def sqlstate(error: BaseException) -> str:
-    """Of a psycopg error, or of the Django error around it."""
+    """The SQLSTATE of a psycopg error, or of the Django error around it."""
     found = error if isinstance(error, psycopg.Error) else error.__cause__
     return (
         str(getattr(found, "sqlstate", None) or "")

@@ -166,7 +166,7 @@ def test_rivals_are_found_by_waiting_claims_not_by_all_queues(name: str, c: Conn
 
 
 def test_hot_statements_would_scan_where_scans_are_allowed(c: Connection) -> None:
-    """So the option is needed, and the test above can fail."""
+    """Proves that the option is needed and that the test above can fail."""
     c.execute("SET enable_seqscan = on")
     assert any(scans(plan(c, FILES[file].text(name, 50))) for file, name in HOT)
 
@@ -179,6 +179,6 @@ def test_no_scan_option_is_set_on_every_connection(c: Connection) -> None:
 
 
 def test_limit_is_never_a_parameter() -> None:
-    """It would spoil the plan: the planner would guess a tenth of the table."""
+    """The planner would guess a tenth of the table for a parameter."""
     for file, name in HOT:
         assert not re.search(r"LIMIT\s+%\(", FILES[file].texts[name]), f"{file}: {name}"

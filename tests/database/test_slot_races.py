@@ -120,7 +120,7 @@ def is_closed(c: Connection) -> bool:
 
 
 def one_has_the_target(o: Outcome) -> bool:
-    """One has moved; the other was refused, for the slot was no longer free."""
+    """One transaction has moved; the other was refused, because the slot was taken."""
     return "1" in o.answers and bool(o.answers & {"BR001", "BR002"})
 
 

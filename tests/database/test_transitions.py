@@ -196,7 +196,7 @@ def test_every_declared_constraint_and_index_exists(c: Connection) -> None:
 
 
 def test_doctor_knows_every_rule(c: Connection) -> None:
-    """Those that no model declares, because Django knows no triggers: I6 looks for them."""
+    """I6 looks for rules that no model declares, because Django knows no triggers."""
     rows = c.execute(
         "SELECT tgrelid::regclass::text, tgname FROM pg_trigger WHERE NOT tgisinternal "
         "AND tgenabled = 'O'"

@@ -190,7 +190,7 @@ class KubeWorld(ABC):
 
 
 class FakeKube(KubeWorld):
-    """In this process, with two addresses: one for `gated`, one for all other contexts."""
+    """A fake in this process with two addresses: for `gated`, and for all other contexts."""
 
     name = "fake"
 

@@ -158,7 +158,7 @@ class Kubelet:
             self.spawn(self.end, running, float(meta.get("deletionGracePeriodSeconds") or 0))
 
     def forget(self, uid: str) -> None:
-        """Its record is gone, with force or not: its processes end."""
+        """Ends the processes of a pod whose record is gone."""
         with self.lock:
             running = self.running.get(uid)
         if running is not None and running.name not in self.lost:
@@ -202,7 +202,7 @@ class Kubelet:
         self.spawn(self.attend, running)
 
     def refuse(self, pod: Thing, why: str) -> None:
-        """It has a node, and waits there for its image."""
+        """Marks a pod that waits on its node for its image."""
         container = pod["spec"]["containers"][0]
         waits = {
             "name": container["name"],

@@ -26,7 +26,7 @@ class Space:
         self.world.must("DELETE", f"/api/v1/namespaces/{self.name}")
 
     def remove(self) -> None:
-        """With all that is in it, as the controllers of a whole cluster would."""
+        """Removes the namespace with its content, as the controllers of a whole cluster would."""
         status, _ = self.world.ask("DELETE", f"/api/v1/namespaces/{self.name}")
         for plural in ("pods", "secrets", "configmaps"):
             for thing in self.things(plural):
@@ -130,7 +130,7 @@ class Space:
         )
 
     def finish(self, name: str, code: int = 1, reason: str = "Error") -> Thing:
-        """Its container has ended by itself."""
+        """Marks a pod whose container has ended by itself."""
         pod = self.pod(name)
         ended = {"terminated": {"exitCode": code, "reason": reason if code else "Completed"}}
         container = {
@@ -169,7 +169,7 @@ class Space:
         )
 
     def lose_node(self, name: str) -> None:
-        """Its node does not answer for long: the pod is marked and its deletion begun, and no
+        """The node of a pod is silent for long: the pod is marked and its deletion begun, and no
         kubelet confirms it.
         """
         unready = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}

@@ -89,7 +89,7 @@ def test_four_allocators_bind_every_claim_that_fits_once() -> None:
 
 
 def test_a_claim_is_either_cancelled_or_bound() -> None:
-    """Of the two one wins, and the other is told. Red without the state in the UPDATE of
+    """Bind or cancel wins, and the loser is told. Red without the state in the UPDATE of
     end_unheld: a bound claim was ended under its slots (23514: it named no generation)."""
     make_pool(slots=100, members=[], most=1)
     claims = [c for c in create_claims([wish() for _ in range(200)]) if isinstance(c, ClaimView)]

@@ -90,7 +90,7 @@ def test_a_wait_for_one_member_counts_only_members_with_its_labels() -> None:
     "how", [{"on_one_member": True}, {"contiguous": True}], ids=["together", "in a row"]
 )
 def test_room_that_appeared_since_the_last_try_is_reported(how: dict[str, bool]) -> None:
-    """Else it would read: no member has 2 open slots; the most is 2."""
+    """A stale reason would read: no member has 2 open slots; the most is 2."""
     make_pool(slots={"ports": "30000-30002", "shared": True})
     first = [ask() for _ in range(3)]
     claim, behind = ask(size=2, **how), ask(size=2, **how)

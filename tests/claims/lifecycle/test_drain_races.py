@@ -281,5 +281,5 @@ def test_each_drain_race_fails_without_its_guard(
 
 @pytest.fixture(scope="module")
 def red() -> dict[str, list[str]]:
-    """Of each race, the orders in which it went wrong."""
+    """The orders in which each race went wrong."""
     return {}

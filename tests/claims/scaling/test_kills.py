@@ -182,7 +182,7 @@ def kill_at(nursery: Nursery, pool: Pool, moment: str) -> None:
 
 
 def kill_after(nursery: Nursery, pool: Pool) -> None:
-    """One that has committed, and will never see what becomes of it."""
+    """Kills a scaler after its commit, before it acts outside."""
     pid = nursery.start(pool)
     assert nursery.hear() == "done"
     nursery.kill(pid)

@@ -40,12 +40,12 @@ def _worlds(settings: Any) -> Iterator[None]:
 
 
 def minute(hours: float) -> datetime:
-    """So many hours from the one in which the test began: also when that is over by now."""
+    """The time so many hours from the hour in which the test began."""
     return BEGAN[0] + timedelta(hours=hours)
 
 
 def window(first: float, last: float, name: str = "release") -> dict[str, str]:
-    """By the clock of UTC, on each day, so many hours from now."""
+    """A daily window in UTC, in hours from now."""
     return {"from": f"{minute(first):%H:%M}", "to": f"{minute(last):%H:%M}", "name": name}
 
 

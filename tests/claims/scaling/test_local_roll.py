@@ -60,7 +60,7 @@ def turn(pool: Pool) -> None:
 
 
 def agents() -> dict[str, Process]:
-    """Those that run, by the names of their members."""
+    """The running agents, by the names of their members."""
     return {
         name.removeprefix("lab-"): process
         for name, process in agents_in(Path(settings.BERTH_HOME)).items()

@@ -34,7 +34,7 @@ WIDE = MemberLimits(1, 12)
 
 
 def moments(*wanted: int, members: int = 2, each: int = 3) -> list[DemandSample]:
-    """So much is wanted, minute by minute, and so many members were there."""
+    """Recorded demand, minute by minute, with a fixed number of members."""
     slots = members * each
     return [
         DemandSample(START + 60 * i, members, slots, min(n, slots), 0, max(0, n - slots))

@@ -71,7 +71,7 @@ def make(**more: Any) -> Pool:
 
 
 def turn(pool: Pool) -> str:
-    """One decision; what it needs outside is done, and a minute passes."""
+    """Makes a decision, performs its operations, and lets a minute pass."""
     scale_pools([pool.pk])
     with connection.cursor() as cursor:
         cursor.execute("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")

@@ -64,7 +64,7 @@ def make(name: str = "lab", **more: Any) -> Pool:
 
 
 def scale(pool: Pool) -> Decision:
-    """One decision, as it is kept; what it needs outside is done."""
+    """Makes a decision and performs its operations; the stored decision."""
     scale_pools([pool.pk])
     work()
     observe_pool(pool)
@@ -88,7 +88,7 @@ def names(pool: Pool) -> list[str]:
 
 
 def old(pool: Pool, seconds: float) -> None:
-    """So much time has passed for the pool and all that is idle in it."""
+    """Moves the pool and its idle slots into the past."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE slots_slot SET changed_at = changed_at - make_interval(secs => %s) "
@@ -237,7 +237,7 @@ def test_a_failed_create_keeps_its_member_and_makes_no_second_one() -> None:
 
 
 def fixed(count: int) -> Pool:
-    """So many members, on demand: all idle for long."""
+    """A pool on demand with this number of members, all idle for long."""
     pool = make(low=count)
     scale(pool)
     update_pool("lab", config(high=8))

@@ -66,7 +66,7 @@ class Nullability:
         self.null_parameters = null_parameters | frozenset(self._find_null_parameters())
 
     def columns(self) -> list[bool]:
-        """For each result column, whether it may be NULL."""
+        """Whether each result column may be NULL."""
         scope = Scope(self.query)
         count = len(_outputs(self.query))
         return [self._output_is_null(scope, number) for number in range(1, count + 1)]

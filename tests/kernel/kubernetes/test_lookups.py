@@ -21,7 +21,7 @@ LOCAL = (socket.AF_INET, ("127.0.0.1", 443))
 
 
 class Server:
-    """In the place of the system's resolver."""
+    """Stands in for the system's resolver."""
 
     def __init__(self) -> None:
         self.asked = list[str]()

@@ -86,7 +86,7 @@ def reach(
 
 @pytest.fixture
 def elsewhere(real_kube: RealKube, plain: Proxy) -> dict[str, str]:
-    """For the kubeconfig: a name that only the proxy knows."""
+    """Fields of a kubeconfig with a server name that only the proxy knows."""
     host, _, port = address(real_kube).partition(":")
     plain.leads["api.inside.example:6443"] = (host, int(port))
     return {"server": "https://api.inside.example:6443", "tls-server-name": "127.0.0.1"}

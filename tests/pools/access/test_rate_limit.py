@@ -68,7 +68,7 @@ def test_bulk_call_counts_as_one_request(caller: Callers, settings: Any) -> None
 
 
 def test_unknown_caller_has_no_bucket(caller: Callers) -> None:
-    """Or random tokens would fill the memory."""
+    """Otherwise random tokens would fill the memory."""
     from_nobody = caller("viewer")
     from_nobody.secret = "berth_" + "y" * 43
     assert from_nobody.get("me/").status == 401

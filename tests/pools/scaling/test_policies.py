@@ -27,7 +27,7 @@ S8_IDLE = Utilisation(idle_members=True)
 
 
 def used(percent: float, *, members: int = 10, low: int = 0, **more: Any) -> Snapshot:
-    """So much in use, of members with 100 slots each; the last ones are idle."""
+    """A snapshot with this use, of members with 100 slots each; the last members are idle."""
     left, made = round(percent * members), []
     for i in range(1, members + 1):
         made.append(member(i, min(100, left), slots=100))

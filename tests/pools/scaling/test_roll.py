@@ -304,7 +304,7 @@ def test_members_are_rebuilt_in_place_where_surge_is_not_allowed() -> None:
 )
 @pytest.mark.parametrize("state", ["creating", "ready"])
 def test_surge_member_is_not_removed_by_the_policy(policy: Policy, state: str) -> None:
-    """Else what the roll makes the policy takes away, and so on without an end."""
+    """Otherwise roll and policy would create and remove the member without an end."""
     s = snapshot(
         old(1),
         old(2),

@@ -28,7 +28,7 @@ def named_uid() -> int | None:
 
 
 def options() -> dict[str, Any]:
-    """For Popen: root becomes the ordinary user; another user stays."""
+    """Options of Popen: root becomes the ordinary user; another user stays."""
     return {"user": UID, "group": UID, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
@@ -49,7 +49,7 @@ def python() -> str:
 
 @cache
 def has_namespaces() -> bool:
-    """By the system's own tool, not by the code under test."""
+    """Whether namespaces work, by the system's own tool instead of the code under test."""
     with suppress(OSError):
         return (
             subprocess.run(

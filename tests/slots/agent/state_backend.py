@@ -55,7 +55,7 @@ class StateServer(ThreadingHTTPServer):
         ).start()
 
     def block(self, name: str) -> str:
-        """Of a module whose state is kept here."""
+        """The backend block of a module whose state this server keeps."""
         address = f"http://127.0.0.1:{self.server_address[1]}/{name}"
         lines = [f'{part} = "{address}"' for part in ("address", "lock_address", "unlock_address")]
         return 'backend "http" {\n    ' + "\n    ".join([*lines, "retry_max = 0"]) + "\n  }"

@@ -101,7 +101,7 @@ def test_member_without_liveness_settings_never_goes_offline() -> None:
 
 
 def pass_time(seconds: float) -> None:
-    """By moving all timers into the past: the clock is the database's."""
+    """Moves all timers into the past, because the clock is the database's."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE pools_member SET due_at = due_at - make_interval(secs => %s)", [seconds]

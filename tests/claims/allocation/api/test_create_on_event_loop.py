@@ -105,7 +105,7 @@ async def ask() -> AsyncIterator[Asker]:
 
 
 def end_threads(http: Http) -> None:
-    """And the connection of each."""
+    """Ends the threads of the handler with their connections."""
     everybody = threading.Barrier(settings.BERTH_WEB_THREADS)
 
     def leave() -> None:
@@ -341,7 +341,7 @@ async def test_creates_succeed_after_the_database_ended_its_sessions(ask: Asker)
 
 
 def end_sessions(http: Http) -> None:
-    """Of its threads."""
+    """Terminates the database sessions of the handler's threads."""
     everybody = threading.Barrier(settings.BERTH_WEB_THREADS)
 
     def session() -> int:

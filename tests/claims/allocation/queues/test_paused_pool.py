@@ -102,7 +102,7 @@ def take_gates(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_large_pool_binds_no_claim_from_the_start_of_its_pause(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And red without the gate in each of the statements that hand slots over."""
+    """Red without the gate in each of the statements that hand slots over."""
     pool = big()
     assert pause(pool).unaligned_at is not None
     assert 0 < open_now() < MEMBERS * EACH

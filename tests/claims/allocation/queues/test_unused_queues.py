@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 def walk() -> int:
-    """One whole walk, and what it found."""
+    """Walks over all queues once; the number of deleted queues."""
     mine, gone = UnusedQueueCursor(), 0
     for _ in range(10_000):
         gone += mine.step()

@@ -165,7 +165,7 @@ def test_a_valid_token_works_from_an_address_that_sent_unknown_ones(
     caller: Any,  # noqa: F811
     member: Member,
 ) -> None:
-    """Neither of them was seen by this process before."""
+    """This process has cached neither token."""
     secret = issue_token(member_id=member.pk)
     valid = caller("viewer")
     rate_limit.buckets()._levels.clear()

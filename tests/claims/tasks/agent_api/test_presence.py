@@ -182,7 +182,7 @@ def test_a_run_that_hello_reports_as_lost_ends_as_lost(agent: Agent, pool: Pool)
 def test_a_second_machine_with_the_token_is_refused_until_the_first_is_silent(
     agent: Agent, pool: Pool
 ) -> None:
-    """It would lose what the first one runs, and free its slots meanwhile."""
+    """A second agent would lose the tasks of the first and free their slots."""
     assert agent.post("hello/", HELLO).status == 200
     claim = make_claim(pool)
     second = HELLO | {"host": "other", "boot": "b9"}

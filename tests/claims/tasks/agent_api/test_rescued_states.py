@@ -29,7 +29,7 @@ STATE = b'{"serial": 7, "password": "hunter2"}'
 
 @pytest.fixture
 def claim(pool: Pool) -> ClaimView:
-    """Its apply runs on the agent."""
+    """A claim whose apply runs on the agent."""
     made = make_claim(pool, "plan_and_apply")
     Run.objects.filter(claim_id=made.id).update(step="apply")
     return made

@@ -58,7 +58,7 @@ def age(files: Path, hours: float) -> None:
 
 
 def full_claim(pool: Pool) -> Any:
-    """With all that a task may leave behind."""
+    """A claim with every kind of row and file that a task may leave."""
     source = store_files([("a", "text")], made_by="ana")
     claim = make_claim(pool, "plan_and_apply", source_id=source.id)
     name = save_file("plan", f"{claim.id}-{claim.generation}", b"a plan")

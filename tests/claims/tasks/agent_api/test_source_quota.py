@@ -19,7 +19,7 @@ from tests.claims.tasks.agent_api.test_sources import tar_of, upload
 
 
 def noise(number: int) -> bytes:
-    """Of 64 kB, which no packing makes smaller."""
+    """64 kB that no compression makes smaller."""
     return b"".join(hash_of(number, part) for part in range(2048))
 
 

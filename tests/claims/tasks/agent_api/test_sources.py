@@ -195,7 +195,7 @@ def with_header(kind: bytes, body: bytes) -> bytes:
     [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE],
 )
 def test_a_tar_with_a_long_header_is_refused(kind: bytes) -> None:
-    """It is read into memory as a whole, several times over."""
+    """Python reads such a header into memory as a whole, several times."""
     body = b"20000 comment="
     with pytest.raises(Refused, match="too long"):
         repack(with_header(kind, body + b"x" * (20_000 - len(body) - 1) + b"\n"))

@@ -209,7 +209,7 @@ def events(verb: str) -> list[Event]:
 
 
 def pass_time(claim: ClaimView, seconds: float) -> None:
-    """So much time passes for a claim that waits for a person."""
+    """Moves the timers of a waiting plan into the past, as if the time had passed."""
     sql(
         """UPDATE claims_claim
            SET due_at = now(), expires_at = expires_at - make_interval(secs => %s),

@@ -217,7 +217,7 @@ def deactivate(claim: ClaimView) -> str:
 
 
 def approved() -> ClaimView:
-    """Its apply has not started."""
+    """An approved claim whose apply has not started."""
     claim = waits()()
     yes(claim)
     return again(claim)
@@ -571,7 +571,7 @@ def take_away(
 
 
 def see_red(race: Race, order: str, red: dict[str, list[str]]) -> None:
-    """In one order at least."""
+    """Plays a race without its guard, and notes the order if it goes wrong."""
     try:
         race.play(order)
     except Exception as error:
@@ -597,12 +597,12 @@ def test_each_race_fails_without_its_guard(
 
 @pytest.fixture(scope="module")
 def red() -> dict[str, list[str]]:
-    """Of each race, the orders in which it went wrong."""
+    """The orders in which each race went wrong."""
     return {}
 
 
 def test_a_reported_plan_is_reserved_and_locks_no_workspace() -> None:
-    """Not a race: the kit's words and the claim's agree."""
+    """No race: the states of the helpers and of the claim agree."""
     claim = runs()
     report(claim)
     assert (short(view_claim(claim.id)), workspace().locked_at) == ("reserved", None)

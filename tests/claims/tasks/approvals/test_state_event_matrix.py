@@ -156,7 +156,7 @@ def looks(claim: ClaimView) -> str:
 
 
 def refusal(say: Callable[[ClaimView], Any], claim: ClaimView) -> str:
-    """Its way out; empty: it was not refused."""
+    """The way out of a refusal; empty without a refusal."""
     try:
         say(claim)
     except BerthError as error:

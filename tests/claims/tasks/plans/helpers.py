@@ -170,7 +170,7 @@ def resource(
 
 
 def network_plan() -> dict[str, Any]:
-    """One replaced, two changed, two made."""
+    """A plan that replaces one resource, changes two and creates two."""
     before = {
         "id": "nat-0d44",
         "subnet_id": "subnet-07c1",

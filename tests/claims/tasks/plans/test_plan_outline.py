@@ -54,7 +54,7 @@ def test_broken_json_is_refused_wherever_it_breaks(text: str) -> None:
 
 
 def test_a_repeated_top_level_key_is_refused() -> None:
-    """One reader would show the first of them, another the last."""
+    """JSON readers differ: some take the first value, some the last."""
     with pytest.raises(NotAPlan, match="names resource_changes twice"):
         answer_outline(b'{"resource_changes": [], "resource_changes": []}')
 

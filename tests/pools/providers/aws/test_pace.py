@@ -169,7 +169,7 @@ def test_throttling_within_a_sync_keeps_what_is_done(scene: AwsScene, cloud: Clo
 def test_reads_of_a_postponed_sync_are_not_repeated_and_those_of_a_whole_one_are(
     scene: AwsScene, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else workers that share the budget would all read their first targets again and again."""
+    """Workers that share the budget would otherwise all read their first targets repeatedly."""
     monkeypatch.setattr("pools.providers.aws.provider.SYNC_PATIENCE", 0.0)
     member = scene.declare(*(make_port(30000 + i) for i in range(40)))
     scene.sync(member)

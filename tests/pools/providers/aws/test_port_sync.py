@@ -185,7 +185,7 @@ def test_group_of_an_earlier_attempt_with_other_settings_is_adopted(
 
 
 def test_equal_group_of_another_owner_is_not_used(scene: AwsScene, cloud: Cloud) -> None:
-    """Its create succeeds, which proves no ownership."""
+    """The create of an equal group succeeds, which proves no ownership."""
     member = scene.declare(make_port(30000))
     scene.sync(member)
     scene.sync(replace(member, slots=(make_port(30000, "draining"),)))

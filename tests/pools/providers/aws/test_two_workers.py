@@ -67,7 +67,7 @@ def test_both_create_the_load_balancer_and_there_is_one(
 def test_worker_with_old_rows_is_corrected_by_the_next_sync(
     scene: AwsScene, meeting: dict[str, Barrier]
 ) -> None:
-    """It registers the backend of the former claim at the same time."""
+    """The late worker registers the backend of the former claim at the same time."""
     old = scene.declare(make_port(30000))
     new = replace(old, slots=(make_port(30000, target="10.0.0.20:80"),))
     meeting |= {"RegisterTargets": Barrier(2)}

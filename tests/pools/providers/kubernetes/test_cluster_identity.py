@@ -178,7 +178,7 @@ def test_pool_reports_another_place_until_confirmed_or_led_back(
 def test_empty_pool_moves_by_configuration_without_confirmation(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
-    """It has no members then; the first one need not wait for a look."""
+    """A new pool has no members; the first member need not wait for a look."""
     config: dict[str, Any] = {
         "name": "lab",
         "provider": {"kind": "kubernetes", **bench.good_options},

@@ -220,7 +220,7 @@ def test_pod_lives_longer_than_an_apply_that_is_ended_needs(
 
 
 def test_stored_pool_with_a_short_grace_is_still_read() -> None:
-    """It was taken before this was looked at."""
+    """Earlier versions accepted the configuration without this check."""
     stored = {
         "name": "lab",
         "provider": {"kind": "kubernetes", "template": {**TEMPLATE, "grace": 5}},

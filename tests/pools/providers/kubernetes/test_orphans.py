@@ -24,7 +24,7 @@ def is_going(bench: KubeHarness, name: str) -> bool:
 
 
 def end_pool(pool: Pool, member: Member) -> None:
-    """Its cluster can't be asked, so a person says that its member is gone."""
+    """The cluster is unreachable, so a person declares the member gone."""
     update_pool(pool.name, {**config_of(pool), "members": {"max": 3, "list": []}})
     assert forget_member(member_id=member.pk, reason="the cluster is gone")
     Pool.objects.filter(pk=pool.pk).update(state="deleting")

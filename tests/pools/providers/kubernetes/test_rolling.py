@@ -82,7 +82,7 @@ class Fleet:
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pods()}
 
     def images(self) -> dict[str, str]:
-        """Of the one pod of each member."""
+        """Images of the pods, by the names of their members."""
         names = dict(Member.objects.exclude(state="gone").values_list("id", "name"))
         found = {
             names[int(p["metadata"]["labels"]["berth.dev/member"])]: p["spec"]["containers"][0][
@@ -94,7 +94,7 @@ class Fleet:
         return dict(sorted(found.items()))
 
     def turn(self, seconds: float = 60.0) -> str:
-        """One decision; what it needs outside is done, the kubelet has its time, and a
+        """Makes a decision and performs its operations; the kubelet works, and a
         minute passes.
         """
         scale_pools([self.pool.pk])
@@ -153,7 +153,7 @@ def fleet(request: pytest.FixtureRequest, settings: Any) -> Iterator[Fleet]:
 
 
 def reserve(claim: int, generation: int) -> int:
-    """Its plan is in and waits for a person."""
+    """Reserves the slot, as for a plan that waits for approval."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE claims_claim SET step = 'plan' WHERE id = %s", [claim])
         cursor.execute(
@@ -165,7 +165,7 @@ def reserve(claim: int, generation: int) -> int:
 
 
 def end(claim: int, slot: int, generation: int) -> None:
-    """Its agent has ended it and cleaned up behind it."""
+    """Ends a claim and confirms that its slot is clean."""
     give_back(claim, generation)
     assert clean_slot(slot_id=slot, generation=Slot.objects.get(pk=slot).generation)
 

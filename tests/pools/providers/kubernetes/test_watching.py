@@ -361,7 +361,7 @@ def test_hanging_cluster_delays_no_other_pool(bench: KubeHarness, watcher: Watch
 def test_person_can_forget_a_member_whose_deletion_is_unconfirmed(
     bench: KubeHarness, watcher: Watcher
 ) -> None:
-    """Its cluster was switched off for good: the pool could not be deleted."""
+    """The cluster was switched off for good, so the pool could not be deleted."""
     pool, member = ready(bench, watcher)
     with pytest.raises(CommandError, match="Remove it first"):
         call_command("forget_member", "lab/a", reason="the cluster is gone")

@@ -93,7 +93,7 @@ def pool(bench: KubeHarness) -> Iterator[Pool]:
 
 
 def start(pool: Pool, bench: KubeHarness) -> Member:
-    """Its only member, whose pod was created and does not run yet."""
+    """The only member of the pool, whose pod was created and does not run yet."""
     observe_pool(pool)
     perform_due("kubernetes")
     member = Member.objects.get(pool=pool)

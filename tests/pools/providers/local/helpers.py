@@ -49,7 +49,7 @@ def is_up(number: int = 1) -> int:
 
 
 def agents_in(home: Path) -> dict[str, detached.Process]:
-    """Those that are up, by pool and member."""
+    """Agents that are up, by pool and member."""
     found = {
         place.name.rpartition(".")[0]: detached.read(place)
         for place in sorted((home / agent_folder.FOLDER).glob("*"))

@@ -28,7 +28,7 @@ def up_with(pool: str, home: Path, **environment: str) -> Iterator[Stack]:
 
 
 def folders(stack: Stack) -> list[Path]:
-    """Of its agents here."""
+    """Folders of the stack's agents on this machine."""
     return sorted((stack.home / agent_folder.FOLDER).glob("*"))
 
 

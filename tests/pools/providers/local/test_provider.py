@@ -45,7 +45,7 @@ def provider() -> LocalProvider:
 
 
 def start(provider: LocalProvider, **more: Any) -> int:
-    """It is up: the number of its process."""
+    """Starts an agent and waits until it is up; its process id."""
     provider.sync(POOL, member(**more))
     return int(wait_until(is_up, "it does not come up"))
 

@@ -41,7 +41,7 @@ def log_of(stack: Stack, token: str, claim: Any) -> str:
 
 
 def wait_begun(stack: Stack) -> None:
-    """Its agent has said so."""
+    """Waits until the agent reports that the task has begun."""
     stack.wait_rows("select 1 from claims_run where outcome = ''", bool, 20)
 
 

@@ -70,7 +70,7 @@ def test_plan_command_ends_with_its_outcome_and_code(
 
 
 def test_plan_digest_covers_saved_plan_output_and_json(server: Server, agent: Agent) -> None:
-    """Of the saved plan where there is one; of source, output and JSON where not."""
+    """The digest covers the saved plan if there is one, else source, output and JSON."""
     found = []
     for number, plan in enumerate(
         [

@@ -26,7 +26,7 @@ def mask(pieces: list[bytes], secrets: list[bytes]) -> bytes:
 
 
 def naive(data: bytes, secrets: list[bytes]) -> bytes:
-    """By definition: each byte of each occurrence, overlapping ones too."""
+    """Masking by its definition: each byte of each occurrence, overlaps included."""
     covered = [
         any(
             data[at : at + len(one)] == one

@@ -152,7 +152,7 @@ def isolated(machine: Machine, *more: str) -> list[str]:
 
 
 def attack(server: Server, machine: Machine) -> dict[str, str]:
-    """By which ways a task saw the secret. Another task's folder is there beside it."""
+    """The ways by which a task saw the secret, beside the folder of another task."""
     server.order(1, 10, commands={"plan": f"echo {SECRET} > theirs; echo there; sleep 300"})
     server.wait(lambda: "there" in server.log(1, 10))
     command = f"{ordinary_user.python()} attack.py {machine.home} {machine.code} {machine.victim}"
