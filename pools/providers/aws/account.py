@@ -92,7 +92,7 @@ class Account:
         return CallBudget(f"aws {self.id} {self.region} {bucket}", rate * self._pace, burst)
 
     def call(self, operation: str, **params: object) -> Answer:
-        """One call. Raises Postponed before it if the bucket is empty, and ProviderError."""
+        """Make one call. Raises ProviderError, and Postponed instead if the bucket is empty."""
         self._pacer.take(self.budget_of(CALLS[operation]))
         return self._send("elbv2", operation, params)
 

@@ -210,7 +210,7 @@ def read_targets(account: Account, group: str) -> tuple[SeenTarget, ...]:
 
 
 def normalise_ip(ip: str) -> str:
-    """One spelling of an address; IPv6 has several."""
+    """The usual spelling of an address; IPv6 has several."""
     try:
         return str(ip_address(ip))
     except ValueError:

@@ -62,7 +62,7 @@ TOGETHER = 10  # ports that are created together
 
 
 class PortSync:
-    """One sync of one load balancer. Not used twice."""
+    """One sync of one load balancer; each sync makes a new object."""
 
     def __init__(
         self,
@@ -399,7 +399,7 @@ class PortSync:
             yield from self.targets.get(number, ())
 
     def _known_targets(self, number: int) -> tuple[SeenTarget, ...] | None:
-        """None: the sync ended before it read them."""
+        """The targets of a group; None: the sync ended before it read them."""
         listener = self.listeners[number]
         return self.targets.get(number, None if listener.group in self.groups else ())
 

@@ -102,7 +102,7 @@ class ClbClient:
         return self._transport.call(action, parameters)
 
     def describe_load_balancers(self, ids: Sequence[str]) -> list[LoadBalancer]:
-        """Those that exist."""
+        """The load balancers with these ids that exist."""
         found: list[LoadBalancer] = []
         for some in batched(ids, BALANCERS_BY_ID):
             try:

@@ -155,7 +155,7 @@ def delete_member(client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot)
 def _remove(
     client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot, found: LoadBalancer
 ) -> MemberReport | None:
-    """None: no object of this member is left on this load balancer. Raises if one cannot go."""
+    """Remove the member's objects. None: all are gone from this load balancer. Raises if not."""
     if not found.is_active and member.is_owned:
         return _waiting(f"Tencent Cloud provisions {found.id}, then Berth deletes it.", found.id)
     work = ListenerSync(client, pool, member, found.id)

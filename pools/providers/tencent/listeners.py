@@ -164,7 +164,7 @@ def explain_blocker(blocker: Listener, wanted: ListenerSpec) -> str:
 
 
 def _want(pool: PoolSnapshot, member: MemberSnapshot, slot: SlotSnapshot) -> ListenerSpec | None:
-    """None: no listener. Raises Unservable."""
+    """The listener of a slot; None: it needs none. Raises Unservable."""
     if member.state == "deleting" or slot.lane not in ("tcp", "udp"):
         return None
     use = slot.use if slot.state in ("held", "reserved") else None

@@ -50,7 +50,7 @@ def client_token(pool: PoolSnapshot, member: MemberSnapshot) -> str:
 
 
 def load_balancer_name(pool: PoolSnapshot, member: MemberSnapshot, prefix: str) -> str:
-    """For people. Characters that CLB refuses become hyphens."""
+    """The name for people. Characters that CLB refuses become hyphens."""
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{prefix or PREFIX + pool.name}-{member.name}")
     return words[:LONGEST].strip("-") or "berth"
 

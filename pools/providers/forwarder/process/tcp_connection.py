@@ -17,7 +17,9 @@ HALF_CLOSED = 300.0  # quiet seconds after which a connection with one closed di
 
 
 class TcpPipe(asyncio.BufferedProtocol):
-    """One end. Its data goes to the other end; it stops reading while the other end cannot send."""
+    """One end of a connection. Its data goes to the other end; it stops reading while that end
+    cannot send.
+    """
 
     peer: "TcpPipe"
     transport: asyncio.Transport
