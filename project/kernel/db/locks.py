@@ -8,6 +8,7 @@ locks end, PostgreSQL ends a session with a lock that was not used for LOST_AFTE
 uses the sessions of a living process, also during long outside calls.
 """
 
+import os
 import threading
 import time
 import zlib
@@ -116,6 +117,14 @@ def _use(session: psycopg.Connection[Any]) -> None:
 
 
 _in_use = _SessionsInUse()
+
+
+def _renew_sessions() -> None:
+    global _in_use
+    _in_use = _SessionsInUse()
+
+
+os.register_at_fork(after_in_child=_renew_sessions)  # the sessions and the thread are the parent's
 
 
 def lock_in_transaction(space: int, name: str) -> None:

@@ -204,3 +204,13 @@ def _tried_space(name: str) -> bool:
 @pytest.mark.parametrize("name", ["", "a", "member:17", "x" * 300, "ü"])
 def test_lock_key_fits_postgresql_advisory_lock_range(name):
     assert -(1 << 31) <= key_of(name) < 1 << 31
+
+
+def test_forked_process_uses_its_own_locked_sessions_only():
+    with try_lock(LANE, "lb-7") as got:
+        assert got
+        child = os.fork()
+        if child == 0:
+            are_own = not locks._in_use._sessions and locks._in_use._thread is None
+            os._exit(0 if are_own else 1)
+        assert os.waitpid(child, 0)[1] == 0
