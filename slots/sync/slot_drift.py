@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from django.db import transaction
 
+from pools.config.layout import SHARED
 from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, SeenSlot
 from project.kernel.events.log import record
 from project.kernel.ui import formatting
@@ -121,7 +122,7 @@ def _record(
     now: datetime | None = None
     changed: dict[int, list[tuple[Slot, Observed]]] = defaultdict(list)
     for row in rows:
-        found = places[row.member_id].get((row.lane, row.number))
+        found = find_object(places[row.member_id], row.lane, row.number)
         judged = judge_slot(row.state, found, is_precreated=pool.is_precreated)
         judged = keep_unread(row, judged)
         if is_known(row, judged):
@@ -132,6 +133,13 @@ def _record(
             changed[row.member_id].append((row, judged))
     for member_id, slots in changed.items():
         _record_change(pool.id, member_id, slots)
+
+
+def find_object(places: Mapping[Place, SeenSlot], lane: str, number: int) -> SeenSlot | None:
+    """The object in the place of a slot. A listener of a number, whatever the protocol, is that of
+    the number's slot in any lane: pre-created listeners have a lane for each protocol.
+    """
+    return places.get((lane, number)) or places.get((SHARED, number))
 
 
 def keep_unread(row: Slot, judged: dict[str, object]) -> dict[str, object]:

@@ -16,7 +16,7 @@ from slots.members.chores import finish_leaving_members
 from slots.members.services import remove_member
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
-from tests.claims.helpers import ask
+from tests.claims.helpers import again, ask
 from tests.pools.providers.aws.conftest import cloud, scene
 from tests.pools.providers.aws.elbv2_cloud import Cloud
 from tests.pools.providers.aws.harness import (
@@ -59,11 +59,14 @@ def perform_until(read: Callable[[], object]) -> None:
     wait_until(step, lambda: list(Operation.objects.values("error", "attempts")))
 
 
-def claim_with_backend(**body: Any) -> ClaimView:
+def claim_with_backend(*, port: int | None = None, **body: Any) -> ClaimView:
     claim = ask("games", **body)
-    return set_backend(
-        claim_id=claim.id, generation=claim.generation, backend=BackendRequest("10.0.1.7")
-    )
+    backend = BackendRequest("10.0.1.7", port=port)
+    return set_backend(claim_id=claim.id, generation=claim.generation, backend=backend)
+
+
+def is_ready(claim: ClaimView) -> bool:
+    return all(each["is_met"] for each in again(claim).conditions)
 
 
 def our_ports(cloud: Cloud, arn: str, foreign: set[str]) -> set[tuple[int, str]]:
@@ -129,6 +132,21 @@ def test_member_takes_its_precreated_listeners_along(scene: AwsScene, cloud: Clo
     perform_until(lambda: our_ports(cloud, arn, set()) == {(30000, "TCP"), (30001, "UDP")})
     leave(member)
     assert cloud.outside() == before
+
+
+def test_claim_of_a_precreated_listener_becomes_ready_and_sees_a_foreign_one(
+    scene: AwsScene, cloud: Cloud
+) -> None:
+    """The slots have a lane for each protocol, and the load balancer a listener for each number."""
+    member = make_games(scene, "one", precreate={"tcp": 1, "udp": 1})
+    claim = claim_with_backend(kind="udp", port=9999)
+    perform_until(lambda: is_ready(claim))
+    (listener,) = (each for each in cloud.listeners.values() if each.protocol == "UDP")
+    del cloud.listeners[listener.arn]
+    put_foreign_listener(cloud, member.external_id, listener.port)
+    observe_pool(member.pool)
+    assert not is_ready(claim)
+    assert Slot.objects.get(lane="udp").observed["presence"] == "foreign"
 
 
 def test_port_becomes_ready_by_itself_once_its_target_is_healthy(
