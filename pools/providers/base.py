@@ -203,6 +203,9 @@ class Provider(ABC):
     # A running agent can receive a new token: `needs_token` returns True for a ready member with
     # a due token.
     rotates: ClassVar[bool] = False
+    # Kinds of claims that its members cannot serve though the layout has their lane, each with the
+    # reason. Such a claim is refused.
+    unserved_kinds: ClassVar[Mapping[str, str]] = {}
     # Seconds between two full looks; lower where a look is cheap.
     look_every: ClassVar[float] = 30.0
     # Texts of the pages, and the options that the form of a pool asks for.

@@ -43,6 +43,7 @@ class Offer:
     segment: int = 1
     quota: int | None = None  # None: the slots are not ports
     span: tuple[int, int] | None = None
+    unserved: str = ""  # why the provider cannot serve the kind
 
     @property
     def most(self) -> int:
@@ -136,6 +137,9 @@ def _refusal_of(wanted: SlotDemand, offer: Offer) -> Refusal | None:
             f"Pool {pool} serves several kinds of claims, and none is named.",
             _one_of(offer.kinds),
         )
+    if offer.unserved:
+        text = f"Pool {pool} serves no {offer.kind}: {offer.unserved}."
+        return Refusal("kind_not_offered", text, _one_of(offer.kinds))
     if not offer.lanes:
         return Refusal(
             "kind_not_offered", f"Pool {pool} has no slots for {offer.kind}.", _one_of(offer.kinds)

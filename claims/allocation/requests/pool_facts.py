@@ -22,6 +22,7 @@ from pools.config.layout_spec import read_own_slots
 from pools.config.parsing import Faults
 from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import read_stored
+from pools.providers.base import known_providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,12 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
                 if own
                 else (each, run)
             ] * row.count
+    provider = known_providers().get(pool.provider)
+    unserved = {} if provider is None else provider.unserved_kinds
     return Offer(
         pool=pool.name,
         kind=kind,
-        kinds=tuple(kinds(layout)),
+        kinds=tuple(each for each in kinds(layout) if each not in unserved),
         lanes=tuple(pool.lanes_for(kind)),
         each=each,
         run=run,
@@ -140,6 +143,7 @@ def offer_of(pool: PoolFacts, kind: str, *, with_members: bool) -> Offer:
         segment=step_of(layout),
         quota=layout.ports.quota if layout.ports else None,
         span=ports_of(layout),
+        unserved=unserved.get(kind, ""),
     )
 
 

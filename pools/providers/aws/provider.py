@@ -57,6 +57,9 @@ class AwsProvider(Provider):
         "health_check.unhealthy",
         "deregistration_delay",
     )
+    unserved_kinds: ClassVar[Mapping[str, str]] = {
+        "quic": "a network load balancer has one QUIC listener, and none beside UDP"
+    }
     texts: ClassVar[ProviderTexts] = display.TEXTS
     form: ClassVar[OptionForm | None] = display.FORM
     # The buckets of calls, and a factor of their rates.

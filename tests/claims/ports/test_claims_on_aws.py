@@ -7,9 +7,11 @@ import pytest
 
 from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.release import release_claim
+from claims.models import Claim
 from claims.ports.backends import BackendRequest, set_backend
 from pools.lifecycle.services import create_pool
 from pools.models import Member
+from project.kernel.errors import Refused
 from project.kernel.models import Operation
 from project.kernel.outbox.operations import perform_due
 from slots.members.chores import finish_leaving_members
@@ -25,7 +27,7 @@ from tests.pools.providers.aws.harness import (
     put_balancer,
     put_foreign_listener,
 )
-from tests.pools.providers.aws.scene import AwsScene
+from tests.pools.providers.aws.scene import CERTIFICATE, AwsScene
 from tests.waiting import wait_until
 
 __all__ = ["cloud", "scene"]  # fixtures
@@ -147,6 +149,21 @@ def test_claim_of_a_precreated_listener_becomes_ready_and_sees_a_foreign_one(
     observe_pool(member.pool)
     assert not is_ready(claim)
     assert Slot.objects.get(lane="udp").observed["presence"] == "foreign"
+
+
+def test_quic_is_refused_at_its_port_and_holds_nothing(scene: AwsScene) -> None:
+    make_games(scene, "one")
+    quic = {"port": 443, "protocol": "QUIC", "certificate": CERTIFICATE}
+    with pytest.raises(Refused) as caught:
+        ask("games", ports=[{"port": 80, "protocol": "TCP"}, quic])
+    (fault,) = caught.value.fields
+    assert (fault.field, caught.value.code) == ("ports[1]", "kind_not_offered")
+    assert "Pool games serves no quic: a network load balancer" in fault.message
+    assert "quic" not in fault.way_out
+    with pytest.raises(Refused, match="serves no quic"):
+        ask("games", kind="quic")
+    assert not Claim.objects.exists()
+    assert not Slot.objects.exclude(state="idle").exists()
 
 
 def test_port_becomes_ready_by_itself_once_its_target_is_healthy(
