@@ -135,6 +135,22 @@ class Budget(models.Model):
         return self.key
 
 
+class PendingCall(models.Model):
+    """A call to an outside object whose effect may still appear: it runs, or got no answer."""
+
+    key = models.CharField(max_length=80)
+    task = models.CharField(
+        max_length=64, blank=True, db_default="", help_text="Its number outside, if it is known."
+    )
+    until = models.DateTimeField(help_text="A call without a number has ended by then.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["key"], name="pending_call_key")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Beat(models.Model):
     """The heartbeat of a controller's loop in one process. An old `at` means a stuck or
     dead loop.

@@ -27,10 +27,10 @@ SLOTS, CLAIMS, KERNEL = members_sql.statements, claims_sql.statements, outbox_sq
 Connection = psycopg.Connection[Any]
 
 TABLES = """
-    claims_approval, claims_plan, claims_lease, claims_logchunk, claims_claim, claims_claimset, claims_shape,
+    claims_backendconflict, claims_backendtarget, claims_claimpart, claims_approval, claims_plan, claims_lease, claims_logchunk, claims_claim, claims_claimset, claims_shape,
     claims_workspaceshare, claims_workspace,
     slots_slot, pools_heartbeat, pools_member, pools_decision, pools_sample, pools_secret, pools_grant, pools_pool,
-    kernel_event, kernel_operation, kernel_budget, kernel_beat"""  # noqa: E501
+    kernel_event, kernel_operation, kernel_pendingcall, kernel_budget, kernel_beat"""  # noqa: E501
 
 # Rules that hold independently of the constraints, read from the rows alone.
 AUDIT = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pools.providers.base import PoolSnapshot
+from pools.providers.call_journal import CallJournal
 from pools.providers.pacing import Pacer
 from pools.providers.tencent.clients import Transport
 from pools.providers.tencent.errors import LoadBalancerMissing, NoAnswer
@@ -71,9 +72,15 @@ class RegisteredTarget:
 
 class ClbClient:
     def __init__(
-        self, transport: Transport, pacer: Pacer, pool: PoolSnapshot, patience: float
+        self,
+        transport: Transport,
+        pacer: Pacer,
+        journal: CallJournal,
+        pool: PoolSnapshot,
+        patience: float,
     ) -> None:
         """`patience`: seconds that a call waits for its turn before Postponed is raised."""
+        self.journal = journal
         self.region = str(pool.options.get("region") or "")
         self.account = transport.account
         self._host = endpoint_of(pool.options)[1]

@@ -127,7 +127,7 @@ def _describe_oddity(member: MemberSnapshot, found: LoadBalancer, doubles: Seque
         return f"Tencent Cloud blocks the address of {found.id}, which is under attack."
     if doubles:
         return f"{', '.join(doubles)} has the tags of this member, too. Delete it."
-    # The next sync finds the running task in this text.
+    # The next sync says whether the task still runs.
     return member.outside if find_task(member.outside) else ""
 
 

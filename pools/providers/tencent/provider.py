@@ -17,6 +17,7 @@ from pools.providers.base import (
     PoolSnapshot,
     Provider,
 )
+from pools.providers.call_journal import CallJournal, SharedJournal
 from pools.providers.display import OptionForm, ProviderTexts
 from pools.providers.pacing import Pacer, SharedPacer
 from pools.providers.tencent import display, dry_run, lifecycle, listing
@@ -41,6 +42,7 @@ class TencentProvider(Provider):
     texts: ClassVar[ProviderTexts] = display.TEXTS
     form: ClassVar[OptionForm | None] = display.FORM
     pacer: ClassVar[Pacer] = SharedPacer()
+    journal: ClassVar[CallJournal] = SharedJournal()
 
     @classmethod
     def read_options(
@@ -92,4 +94,4 @@ class TencentProvider(Provider):
             raise Throttled("The call budget is used up.", retry_after=error.seconds) from error
 
     def _client(self, pool: PoolSnapshot, patience: float) -> ClbClient:
-        return ClbClient(transport_for(pool), self.pacer, pool, patience)
+        return ClbClient(transport_for(pool), self.pacer, self.journal, pool, patience)

@@ -6,7 +6,6 @@ that the next pass does not find. A refusal of one item does not stop the other 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, SeenSlot, SlotSnapshot
@@ -42,7 +41,6 @@ from pools.providers.tencent.writes import (
     CloudTaskFailed,
     LoadBalancerWriter,
     StillRunning,
-    find_task,
 )
 from project.kernel.outbox.operations import (
     ConflictError,
@@ -78,12 +76,13 @@ class ListenerSync:
         self._emptied: set[Place] = set()  # places whose listener or targets this pass removed
         self._errors: list[ProviderError] = []
         self._has_changed = False  # this pass achieved a change
+        self._is_uncertain = False  # a write without an answer may still have its effect
         self._waits = ""  # what the rest of the work waits for
 
     def run(self) -> None:
         """Raises if all of the work is impossible now."""
         try:
-            self._resume()
+            self._writer.resume()
             self._read()
             self._delete()
             self._create()
@@ -93,6 +92,7 @@ class ListenerSync:
         if not hasattr(self, "plan"):
             self._read()
         self._read_health()
+        self._is_uncertain = self._writer.is_uncertain
 
     @property
     def is_complete(self) -> bool:
@@ -131,16 +131,9 @@ class ListenerSync:
         if problems := list(self.plan.problems.values()):
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             return f"{problems[0]}{more}", MUCH_LATER
-        if self._writer.is_uncertain:
+        if self._is_uncertain:
             return "Berth waits until a call without an answer has ended.", LATER
         return "", None
-
-    def _resume(self) -> None:
-        """Wait for the write that the last pass left running; its effect would show later."""
-        if task := find_task(self._member.outside):
-            # After a failure the plan says what is missing.
-            with suppress(CloudTaskFailed, RequestRejected):
-                self._writer.wait(task, "waits for its last change")
 
     def _read(self) -> None:
         listeners = self._client.describe_listeners(self._id)
@@ -361,7 +354,7 @@ class ListenerSync:
         place = (slot.lane, slot.number)
         if place in self._emptied:
             return True
-        if self._waits or self._writer.is_uncertain:
+        if self._waits or self._is_uncertain:
             return False  # a running write may create the listener, or bind a target
         if place in {each.place for each in self.plan.delete}:
             return False

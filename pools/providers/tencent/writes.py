@@ -1,18 +1,21 @@
 """Writes on one load balancer, which takes one at a time and performs each as a task.
 
 A worker waits a few seconds for a task. If the task runs longer, StillRunning ends the call, its
-text becomes the reason on the member, and the next call finds the number of the task in it.
+text becomes the reason on the member, and the next call waits for the task.
+
+The journal knows of each write before it begins, so that another worker, also after this one has
+died, does not take a listener for gone that may still appear.
 """
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pools.providers.tencent.client import DONE, FAILED, ClbClient, CloudTask
-from pools.providers.tencent.errors import LoadBalancerBusy, NoAnswer
+from pools.providers.tencent.errors import LoadBalancerBusy, NoAnswer, RequestRejected
 from project.kernel.outbox.operations import Postponed, ProviderError, Throttled
 
 logger = logging.getLogger(__name__)
@@ -63,11 +66,8 @@ class TaskTimes:
         self.early = min(self.early * max(0.0, 1 - FORGET * self.successes), elapsed)
 
 
-# Load balancers with a write that got no answer, until when its effect may appear.
-_uncertain: dict[str, float] = {}
 # By account and kind of write. Threads share the entries: a lost update only costs a poll.
 _task_times: dict[tuple[str, str], TaskTimes] = {}
-_lock = threading.Lock()
 
 
 class StillRunning(Exception):
@@ -81,25 +81,42 @@ class CloudTaskFailed(ProviderError):
 class LoadBalancerWriter:
     def __init__(self, client: ClbClient, load_balancer: str) -> None:
         self._client, self._id = client, load_balancer
+        self._journal = client.journal
+        self._key = f"tencent {client.account} {client.region} {load_balancer}"
         self._until = time.monotonic() + LIMIT
 
     def write(self, what: str, call: Callable[[], CloudTask]) -> CloudTask:
         """Begin a write and wait until it is done. `what`: like "creates 3 listeners"."""
         if time.monotonic() >= self._until:
             raise StillRunning(f"Berth {what} with its next calls.")
+        earlier = self._journal.begin(self._key, UNCERTAIN)
         try:
             task = call()
         except LoadBalancerBusy as error:
+            self._restore(earlier or "")  # the write that runs may be an earlier one of Berth
             text = f"Another change of {self._id} runs; Berth {what} after that."
             raise StillRunning(text) from error
         except NoAnswer:
-            with _lock:
-                _uncertain[self._id] = time.monotonic() + UNCERTAIN
+            raise  # the journal keeps the write
+        except (ProviderError, Postponed):
+            self._restore(earlier)
             raise
-        with _lock:  # the load balancer has accepted a write, so that earlier ones have ended
-            _uncertain.pop(self._id, None)
-        self.wait(task.id, what)
+        self.wait(task.id, what)  # the load balancer has accepted it, so earlier writes have ended
         return task
+
+    def _restore(self, earlier: str | None) -> None:
+        """The journal is as it was before a write that had no effect."""
+        if earlier is None:
+            self._journal.end(self._key)
+        else:
+            self._journal.set_task(self._key, earlier)
+
+    def resume(self) -> None:
+        """Wait for a write that an earlier call left running; its effect would show later."""
+        if task := self._journal.find(self._key):
+            # After a failure the plan says what is missing.
+            with suppress(CloudTaskFailed):
+                self.wait(task, "waits for its last change")
 
     def wait(self, task: str, what: str) -> None:
         """Raises StillRunning or CloudTaskFailed."""
@@ -113,8 +130,14 @@ class LoadBalancerWriter:
             elapsed = time.monotonic() - begun
             try:
                 status, message, _ = self._client.task_status(task)
+            except RequestRejected:
+                self._journal.end(self._key)  # the cloud knows no such task any more
+                return
             except (Postponed, Throttled, NoAnswer):
-                raise running from None  # the number of the task must not be lost
+                self._journal.set_task(self._key, task)
+                raise running from None
+            if status in (DONE, FAILED):
+                self._journal.end(self._key)
             if status == DONE:
                 # The call may have waited for its turn.
                 times.record_done(time.monotonic() - begun)
@@ -128,13 +151,13 @@ class LoadBalancerWriter:
             times.record_early(elapsed)
             pause = min(times.next_poll(elapsed, FIRST_POLL / 4), LONGEST_POLL)
             if elapsed + pause > WAIT:
+                self._journal.set_task(self._key, task)
                 raise running
 
     @property
     def is_uncertain(self) -> bool:
-        """A write got no answer a moment ago, so a missing listener may still appear."""
-        with _lock:
-            return _uncertain.get(self._id, 0.0) > time.monotonic()
+        """The effect of a write may still appear: a listener that is missing, for example."""
+        return self._journal.find(self._key) is not None
 
 
 def find_task(outside: str) -> str:

@@ -74,6 +74,11 @@ DELETE FROM kernel_beat WHERE id IN (
   SELECT id FROM kernel_beat WHERE at < now() - make_interval(secs => %(days)s * 86400)
     LIMIT %(chunk)s)"""
 
+DELETE_PENDING_CALLS = """
+DELETE FROM kernel_pendingcall WHERE id IN (
+  SELECT id FROM kernel_pendingcall WHERE until < now() - make_interval(secs => %(days)s * 86400)
+    LIMIT %(chunk)s)"""
+
 
 @retention_rule("events", days=90)
 def delete_old_events(days: float, chunk: int) -> int:
@@ -92,3 +97,4 @@ def _execute(statement: str, days: float, chunk: int) -> int:
 
 retention_rule("done operations", days=7)(partial(_execute, DELETE_DONE))
 retention_rule("beats", days=1)(partial(_execute, DELETE_BEATS))
+retention_rule("pending calls", days=7)(partial(_execute, DELETE_PENDING_CALLS))

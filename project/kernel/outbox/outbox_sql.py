@@ -177,3 +177,31 @@ def open_by_lane(*, lanes: list[str]) -> list[OpenByLaneRow]:
     throttled.
     """
     return statements.fetch_rows("open_by_lane", OpenByLaneRow, {"lanes": lanes})
+
+
+class BeginCallRow(NamedTuple):
+    earlier: str | None
+
+
+def begin_call(*, key: str, seconds: float) -> BeginCallRow | None:
+    """Records that a call to an outside object begins, whose effect may appear until then."""
+    return statements.fetch_one("begin_call", BeginCallRow, {"key": key, "seconds": seconds})
+
+
+def set_call_task(*, task: str, key: str) -> None:
+    """Records the number of the task that performs a call."""
+    statements.execute("set_call_task", {"task": task, "key": key})
+
+
+def end_call(*, key: str) -> None:
+    """Records that the calls to an outside object have ended."""
+    statements.execute("end_call", {"key": key})
+
+
+class PendingCallRow(NamedTuple):
+    task: str
+
+
+def pending_call(*, key: str) -> PendingCallRow | None:
+    """The call whose effect may still appear."""
+    return statements.fetch_one("pending_call", PendingCallRow, {"key": key})

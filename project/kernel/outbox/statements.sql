@@ -89,3 +89,20 @@ SELECT lane, count(*)::int AS n, count(*) FILTER (WHERE due_at <= clock_timestam
   count(*) FILTER (WHERE error_code = 'throttled')::int AS throttled, count(*) FILTER (WHERE error_code <> '')::int AS failed,
   min(due_at) AS next_at
 FROM kernel_operation WHERE lane = ANY (%(lanes)s::varchar[]) AND done_at IS NULL GROUP BY lane
+
+-- begin_call^: records that a call to an outside object begins, whose effect may appear until then. Returns the task of an earlier call
+-- that may still have an effect, empty if its number is not known.
+-- @null earlier
+WITH earlier AS (SELECT task FROM kernel_pendingcall WHERE key = %(key)s AND (task <> '' OR until > clock_timestamp()))
+INSERT INTO kernel_pendingcall AS c (key, until) VALUES (%(key)s, clock_timestamp() + make_interval(secs => %(seconds)s))
+ON CONFLICT (key) DO UPDATE SET until = EXCLUDED.until, task = ''
+RETURNING (SELECT task FROM earlier) AS earlier
+
+-- set_call_task: records the number of the task that performs a call.
+UPDATE kernel_pendingcall SET task = %(task)s WHERE key = %(key)s
+
+-- end_call: records that the calls to an outside object have ended.
+DELETE FROM kernel_pendingcall WHERE key = %(key)s
+
+-- pending_call^: the call whose effect may still appear.
+SELECT task FROM kernel_pendingcall WHERE key = %(key)s AND (task <> '' OR until > clock_timestamp())

@@ -15,6 +15,7 @@ from pools.providers.tencent.provider import TencentProvider
 from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import Postponed, ProviderError, QuotaExceeded, Throttled
 from tests.pools.providers.harness import STATES, Harness
+from tests.pools.providers.memory_journal import MemoryJournal
 from tests.pools.providers.tencent.clb_server import ClbServer
 from tests.pools.providers.tencent.clb_world import ClbWorld, Fault
 
@@ -49,14 +50,16 @@ def serve(world: ClbWorld) -> Iterator[ClbServer]:
     (secret_id, key), *_ = world.secrets.items()
     told = {"TENCENTCLOUD_SECRET_ID": secret_id, "TENCENTCLOUD_SECRET_KEY": key}
     before = {name: os.environ.get(name) for name in told}
-    pacer, poll = TencentProvider.pacer, writes.FIRST_POLL
+    pacer, journal, poll = TencentProvider.pacer, TencentProvider.journal, writes.FIRST_POLL
     forget_all()
     os.environ.update(told)
-    TencentProvider.pacer, writes.FIRST_POLL = FreePacer(), FAST_POLL
+    TencentProvider.pacer, TencentProvider.journal = FreePacer(), MemoryJournal()
+    writes.FIRST_POLL = FAST_POLL
     try:
         yield server
     finally:
-        TencentProvider.pacer, writes.FIRST_POLL = pacer, poll
+        TencentProvider.pacer, TencentProvider.journal = pacer, journal
+        writes.FIRST_POLL = poll
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -66,10 +69,15 @@ def serve(world: ClbWorld) -> Iterator[ClbServer]:
         server.close()
 
 
+def journal_of_test() -> MemoryJournal:
+    assert isinstance(TencentProvider.journal, MemoryJournal)
+    return TencentProvider.journal
+
+
 def forget_all() -> None:
     """All that a process remembers between two calls; a new worker knows none of it."""
     clients.forget()
-    writes._uncertain.clear()
+    writes._task_times.clear()
 
 
 class ClbHarness(Harness):

@@ -17,6 +17,7 @@ from pools.providers.base import (
 from pools.providers.tencent.client import ClbClient
 from pools.providers.tencent.clients import transport_for
 from pools.providers.tencent.provider import TencentProvider
+from tests.pools.providers.memory_journal import MemoryJournal
 from tests.pools.providers.tencent.clb_server import ClbServer
 from tests.pools.providers.tencent.clb_world import ClbWorld, FakeBalancer
 from tests.pools.providers.tencent.harness import FreePacer
@@ -95,7 +96,7 @@ class Scene:
 
     def client(self) -> ClbClient:
         pool = self.pool()
-        return ClbClient(transport_for(pool), FreePacer(), pool, 0.0)
+        return ClbClient(transport_for(pool), FreePacer(), MemoryJournal(), pool, 0.0)
 
     def remove_strays(self, members: Sequence[int], *there: MemberSnapshot) -> None:
         TencentProvider().remove_strays(self.pool(*there), members)

@@ -13,7 +13,7 @@ from pools.providers.base import MemberSnapshot, PortTarget, PortUse, SlotSnapsh
 from project.kernel.outbox.operations import ProviderError
 from tests.pools.providers.tencent.clb_server import ClbServer
 from tests.pools.providers.tencent.clb_world import ClbWorld, Fault
-from tests.pools.providers.tencent.harness import forget_all, serve
+from tests.pools.providers.tencent.harness import forget_all, journal_of_test, serve
 from tests.pools.providers.tencent.scene import Scene, Shape, slot, tcp, udp
 from tests.pools.providers.tencent.worker import KillableWorker
 
@@ -92,6 +92,7 @@ class Trial:
         """Berth's further calls, until what is confirmed satisfies `is_done`."""
         clean: set[int] = set()
         for _ in range(10):
+            journal_of_test().pass_time()
             report = self.scene.sync(member)
             clean |= report.clean
             is_over = report.is_gone if member.state == "deleting" else report.is_ready
@@ -111,6 +112,7 @@ def run_trials(
         world = ClbWorld()
         server.show(world)
         forget_all()
+        journal_of_test().tasks.clear()
         theirs = world.add_balancer({"berth-installation": "other", "berth-pool": "games"})
         world.add_listener(theirs.id, "TCP", 30000)
         before = world.state()

@@ -2,14 +2,16 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pools.providers.tencent import writes
+from pools.providers.tencent.client import ClbClient
 from pools.providers.tencent.provider import TencentProvider
 from project.kernel.outbox.operations import ProviderError
 from tests.pools.providers.tencent.clb_world import Fault
-from tests.pools.providers.tencent.harness import forget_all
+from tests.pools.providers.tencent.harness import forget_all, journal_of_test
 from tests.pools.providers.tencent.scene import Scene, seen_at, slot, tcp
 
 
@@ -72,6 +74,78 @@ def test_port_released_after_a_creation_without_answer_is_not_clean_at_once(
     scene.world.release_tasks()
     assert scene.sync(member, [draining]).clean == {draining.id}
     assert scene.shapes(member.external_id) == []
+
+
+class Killed(BaseException):
+    """The worker dies: no handler of an Exception runs."""
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["unanswered", "killed"])
+def test_another_worker_knows_of_a_creation_whose_answer_is_lost(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    """Red while each process remembered its own writes: the port was clean, and the listener came
+    later.
+    """
+    member = scene.add_member()
+    scene.world.is_holding = True
+    with monkeypatch.context() as patch:
+        if is_killed:
+            create = ClbClient.create_listeners
+
+            def die(*given: Any) -> None:
+                create(*given)
+                raise Killed
+
+            patch.setattr(ClbClient, "create_listeners", die)
+        else:
+            scene.world.faults.append(Fault("CreateListener", is_after=True))
+        with pytest.raises(Killed if is_killed else ProviderError):
+            scene.sync(member, [slot("tcp", 30000, use=tcp())])
+    forget_all()  # the next calls run in another worker
+    draining = slot("tcp", 30000, "draining")
+    report = scene.sync(member, [draining])
+    assert (report.clean, report.again is not None) == (frozenset(), True)
+    scene.world.release_tasks()
+    assert scene.sync(member, [draining]).clean == {draining.id}
+    assert scene.shapes(member.external_id) == []
+
+
+def test_creation_that_never_arrived_keeps_its_port_for_a_while_only(scene: Scene) -> None:
+    member = scene.add_member()
+    scene.world.faults.append(Fault("CreateListener"))
+    with pytest.raises(ProviderError):
+        scene.sync(member, [slot("tcp", 30000, use=tcp())])
+    draining = slot("tcp", 30000, "draining")
+    assert scene.sync(member, [draining]).clean == frozenset()
+    journal_of_test().pass_time()
+    assert scene.sync(member, [draining]).clean == {draining.id}
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError"])
+def test_failed_call_does_not_lose_the_number_of_a_running_task(scene: Scene, code: str) -> None:
+    """Red while the number was in the reason of the member only, which the error replaces."""
+    member = scene.add_member()
+    scene.world.is_holding = True
+    scene.sync(member, [slot("tcp", 30000, use=tcp())])
+    scene.world.faults.append(Fault("DescribeListeners", code))
+    draining = slot("tcp", 30000, "draining")
+    with pytest.raises(ProviderError):
+        scene.sync(member, [draining])
+    journal_of_test().pass_time()
+    forget_all()
+    assert scene.sync(member, [draining]).clean == frozenset()
+    scene.world.release_tasks()
+    assert scene.sync(member, [draining]).clean == {draining.id}
+    assert scene.shapes(member.external_id) == []
+
+
+def test_refused_write_leaves_no_doubt(scene: Scene) -> None:
+    member = scene.add_member()
+    scene.world.faults.append(Fault("CreateListener", "LimitExceeded"))
+    scene.sync(member, [slot("tcp", 30000, use=tcp())])
+    draining = slot("tcp", 30000, "draining")
+    assert scene.sync(member, [draining]).clean == {draining.id}
 
 
 def test_write_of_another_program_is_waited_for_without_an_error(scene: Scene) -> None:

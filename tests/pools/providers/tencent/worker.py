@@ -20,6 +20,7 @@ import django
 from pools.providers.base import MemberSnapshot, PoolSnapshot
 from pools.providers.tencent import writes
 from pools.providers.tencent.provider import TencentProvider
+from tests.pools.providers.memory_journal import MemoryJournal
 from tests.pools.providers.tencent.harness import FAST_POLL, FreePacer
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -69,7 +70,7 @@ class KillableWorker:
 def main() -> None:
     django.setup()
     import_module("pools.providers.tencent.sdk")  # once, for all children
-    TencentProvider.pacer = FreePacer()
+    TencentProvider.pacer, TencentProvider.journal = FreePacer(), MemoryJournal()
     writes.FIRST_POLL = FAST_POLL
     for line in sys.stdin:
         order = json.loads(line)
