@@ -110,6 +110,7 @@ HARNESSES = {
         makes_things=True,
         failures=[ProviderError("too many open files")],
         sees_slots=True,
+        has_ports=True,
         options=set(FIELDS),
         free_options=FREE,
     )

@@ -95,6 +95,7 @@ class ClbHarness(Harness):
             TencentProvider,
             makes_things=True,
             sees_slots=True,
+            has_ports=True,
             options={"region", "endpoint", "health_check", "load_balancer"},
         )
         self.settings = settings
