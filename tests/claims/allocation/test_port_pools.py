@@ -7,7 +7,7 @@ import pytest
 from claims.models import Claim
 from pools.models import Pool
 from project.kernel.errors import Refused
-from tests.claims.helpers import again, ask, is_sound, let_go, make_pool, places, serve
+from tests.claims.helpers import again, ask, held, is_sound, let_go, make_pool, places, serve
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -48,6 +48,8 @@ def test_26th_claim_of_25_precreated_listeners_waits_and_gets_no_other_port() ->
 @pytest.mark.parametrize(
     ("slots", "kind"),
     [
+        ({"protocols": ["tcp"]}, "udp"),
+        ({"protocols": ["tcp"]}, "tcp_udp"),
         ({"precreate": {"tcp": 3}, "protocols": ["tcp", "udp"]}, "udp"),
         ({"precreate": {"tcp": 3, "udp": 3}}, "tcp_ssl"),
         ({"precreate": {"tcp": 3, "udp": 3}}, "quic"),
@@ -55,7 +57,7 @@ def test_26th_claim_of_25_precreated_listeners_waits_and_gets_no_other_port() ->
         ({"precreate": {"tcp": 3, "udp": 3}, "shared": True}, "port"),
     ],
 )
-def test_protocol_that_is_not_precreated_is_refused_and_holds_nothing(
+def test_protocol_without_listeners_is_refused_and_holds_nothing(
     slots: dict[str, Any], kind: str
 ) -> None:
     make_ports(**slots)
@@ -63,6 +65,18 @@ def test_protocol_that_is_not_precreated_is_refused_and_holds_nothing(
         ask("clb", kind=kind)
     assert caught.value.code == "kind_not_offered"
     assert not Claim.objects.exists()
+
+
+@pytest.mark.parametrize("slots", [{"protocols": ["tcp"]}, {"precreate": {"tcp": 25}}])
+def test_claim_of_several_ports_is_refused_for_one_that_no_listener_serves(
+    slots: dict[str, Any],
+) -> None:
+    make_ports(**slots)
+    with pytest.raises(Refused) as caught:
+        ask("clb", ports="80/TCP,53/UDP")
+    assert [fault.field for fault in caught.value.fields] == ["ports[1]"]
+    assert not Claim.objects.exists()
+    assert held() == 0
 
 
 def test_precreated_listeners_of_both_protocols_have_numbers_of_their_own_where_shared() -> None:
