@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(world.latency)
         try:
             answer = _answer(world, self.headers, self.path, body, request)
-        except _Dropped:
+        except Dropped:
             self.close_connection = True
             return
         text = json.dumps({"Response": {**answer, "RequestId": request}}).encode()
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
 
-class _Dropped(Exception):
+class Dropped(Exception):
     """The connection closes without an answer."""
 
 
@@ -122,7 +122,6 @@ def _answer(
     world: ClbWorld, headers: Message, path: str, body: bytes, request: str
 ) -> dict[str, Any]:
     action = headers.get("X-TC-Action", "")
-    parameters: Any = {}
     with world.lock:
         call = LoggedCall(action, {}, time.monotonic())
         world.log.append(call)
@@ -130,26 +129,33 @@ def _answer(
             account = verify(world, headers, path, body)
             parameters = json.loads(body)
             call.parameters = parameters if isinstance(parameters, dict) else {}
-            fault = _next_fault(world, action)
-            if fault is not None and not fault.is_after:
-                _strike(fault)
-            _check_rate(world, account, action)
-            if world.allowed is not None and action not in world.allowed:
-                raise Refusal("UnauthorizedOperation", f"not authorized to perform {action}")
-            check_parameters(action, parameters)
-            world.settle()
-            if action in READS:
-                answer = READS[action](world, parameters)
-            else:
-                answer = WRITES[action](world, parameters, request)
-            if fault is not None and fault.is_after:
-                _strike(fault)
+            return perform(world, account, action, parameters, request)
         except Refusal as refusal:
             call.code = refusal.code
             return {"Error": {"Code": refusal.code, "Message": refusal.message}}
-        except _Dropped:
+        except Dropped:
             call.code = "dropped"
             raise
+
+
+def perform(
+    world: ClbWorld, account: str, action: str, parameters: Any, request: str
+) -> dict[str, Any]:
+    """The answer to a verified call. Raises Refusal or Dropped. The caller has locked the world."""
+    fault = _next_fault(world, action)
+    if fault is not None and not fault.is_after:
+        _strike(fault)
+    _check_rate(world, account, action)
+    if world.allowed is not None and action not in world.allowed:
+        raise Refusal("UnauthorizedOperation", f"not authorized to perform {action}")
+    check_parameters(action, parameters)
+    world.settle()
+    if action in READS:
+        answer = READS[action](world, parameters)
+    else:
+        answer = WRITES[action](world, parameters, request)
+    if fault is not None and fault.is_after:
+        _strike(fault)
     return answer
 
 
@@ -171,7 +177,7 @@ def _strike(fault: Fault) -> None:
     if fault.run is not None:
         fault.run()
     if fault.code == "":
-        raise _Dropped
+        raise Dropped
     if fault.code is not None:
         raise Refusal(fault.code, fault.message)
 
