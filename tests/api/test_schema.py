@@ -85,25 +85,33 @@ def one_connection() -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
-@pytest.fixture
-def somebody(world: World, one_connection: None) -> None:
-    """A caller with every role, so that each call passes the checks of roles."""
-    # A busy machine needs more than 10 s to make the edges of a pool.
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-    user = User.objects.create_user("root", is_superuser=True)
-    for role in ROLES:
-        create_grant(role=role, user=user)
-    SECRET["is"] = create_token(user=user, name="schema")[1]
-    pool = make_agents("schema-agents")
-    claim = make_claim(pool, "plan_and_apply")
-    SECRET["agent"] = issue_token(member_id=claim.slots[0].member_id)
+@pytest.fixture(scope="module")
+def callers(standing: World, django_db_blocker: Any) -> None:
+    """A user with every role, so that each call passes the checks of roles, and an agent with a
+    task.
+    """
+    with django_db_blocker.unblock():
+        # A busy machine needs more than 10 s to make the edges of a pool.
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        user = User.objects.create_user("root", is_superuser=True)
+        for role in ROLES:
+            create_grant(role=role, user=user)
+        SECRET["is"] = create_token(user=user, name="schema")[1]
+        pool = make_agents("schema-agents")
+        claim = make_claim(pool, "plan_and_apply")
+        SECRET["agent"] = issue_token(member_id=claim.slots[0].member_id)
     AGENT_IDS.update(claim_id=claim.id, generation=claim.generation)
     IDS.update(
-        claim_id=world.claim, member_id=world.member, slot_id=world.slot, token_id=world.token,
-        grant_id=world.grant, pool_name="one", workspace="one/team/net", secret_name="PASSWORD",
-        generation=world.generation,
+        claim_id=standing.claim, member_id=standing.member, slot_id=standing.slot,
+        token_id=standing.token, grant_id=standing.grant, pool_name="one",
+        workspace="one/team/net", secret_name="PASSWORD", generation=standing.generation,
     )  # fmt: skip
+
+
+@pytest.fixture
+def somebody(callers: None, world: World, one_connection: None) -> None:
+    """The callers, on the world of this test."""
 
 
 @pytest.mark.parametrize("label", OPERATIONS)

@@ -15,11 +15,11 @@ from schemathesis.specs.openapi.stateful import OpenAPIStateMachine
 from project.schema_links import PARAMETER
 from tests import random_steps
 from tests.api.conftest import Answer, Callers
-from tests.api.test_schema import CONFORM, SECRET, one_connection, somebody
+from tests.api.test_schema import CONFORM, SECRET, callers, one_connection, somebody
 from tests.api.test_schema import schema as unlinked
 from tests.api.world import World
 
-__all__ = ["one_connection", "somebody"]
+__all__ = ["callers", "one_connection", "somebody"]
 
 # Bodies that the API accepts, for three of the four calls that create rows.
 ACCEPTED: dict[str, Callable[[int], dict[str, Any]]] = {
