@@ -14,8 +14,8 @@ FILE ?=
 SCENARIO ?=
 # Tests start many processes: compiled modules halve the CPU time of each start.
 COMPILED := unset PYTHONDONTWRITEBYTECODE; PYTHONPYCACHEPREFIX="$${PYTHONPYCACHEPREFIX:-$(CURDIR)/$(VENV)/pyc}"
-# Four workers on two cores: a worker often waits for agents, pods and browsers.
-WHOLE := -n 4 --dist loadscope --no-loadscope-reorder --durations=20
+# Six workers on two cores: a worker often waits for agents, pods and browsers.
+WHOLE := -n 6 --dist loadscope --no-loadscope-reorder --durations=20
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev up test faults lint format types contracts house check bench snapshot doctor dump restore chromium tofu kube statements agent lock ci clean
