@@ -11,6 +11,8 @@ import pytest
 from tests.left_out import CHROMIUM, KUBE, OPENTOFU, describe, find_group
 
 TESTS = Path(__file__).resolve().parents[1]
+# To import the plugins of all installed packages takes longer than these runs.
+FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 SKIPS = f"""
 import pytest
 
@@ -34,9 +36,9 @@ def test_tests_that_need_opentofu_are_selected_by_its_name(tmp_path: Path) -> No
     """`.ci/run` runs them after the build of OpenTofu, and all other tests during it."""
     (tmp_path / "test_it.py").write_text("def test_apply(tofu): pass\ndef test_plan(): pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "tests.tofu"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.tofu"]
     command += ["--collect-only", "-q", "--rootdir", str(tmp_path)]
-    env = {**os.environ, "PYTEST_ADDOPTS": ""}
+    env = {**os.environ, **FEW_PLUGINS, "PYTEST_ADDOPTS": ""}
     command += ["-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py"), "-k"]
     for words, selected in (("tofu or kube", "test_apply"), ("not tofu and not kube", "test_plan")):
         done = subprocess.run(
@@ -58,7 +60,7 @@ def test_left_out_tests_are_grouped_last_and_fail_ci(
         "-m",
         "pytest",
         "-p",
-        "no:django",
+        "xdist",
         "-p",
         "tests.left_out",
         "-ra",
@@ -71,7 +73,7 @@ def test_left_out_tests_are_grouped_last_and_fail_ci(
         cwd=TESTS.parent,
         capture_output=True,
         text=True,
-        env={**{name: value for name, value in os.environ.items() if name != "CI"}, **ci},
+        env={name: value for name, value in os.environ.items() if name != "CI"} | FEW_PLUGINS | ci,
     )
     lines = done.stdout.splitlines()
     assert done.returncode == len(ci), done.stdout + done.stderr

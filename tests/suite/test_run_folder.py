@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.suite.test_left_out import FEW_PLUGINS
+
 TESTS = Path(__file__).resolve().parents[1]
 MESSY = """
 import os, subprocess, tempfile
@@ -31,13 +33,14 @@ def test_leftover_files_and_processes_end_with_the_run(tmp_path: Path, workers: 
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
-    environment |= {**NOWHERE, "TMPDIR": str(temporary), "PYTHONPATH": str(TESTS.parent)}
+    environment |= {**NOWHERE, **FEW_PLUGINS}
+    environment |= {"TMPDIR": str(temporary), "PYTHONPATH": str(TESTS.parent)}
     command = [
         sys.executable,
         "-m",
         "pytest",
         "-p",
-        "no:django",
+        "xdist",
         "-p",
         "no:cacheprovider",
         "-p",
