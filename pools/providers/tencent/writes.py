@@ -26,6 +26,8 @@ LIMIT = 8.0  # seconds after which a call begins no further write
 UNCERTAIN = 20.0
 FIRST_POLL, LONGEST_POLL = 0.2, 1.5
 CLOSE = 1.15  # ratio of the bounds of a duration from which on no poll tries to come closer
+# While no duration is known: ratio of the time of a poll to that of the last poll of any task.
+APART = 1.25
 # By which the lower bound sinks with each task, more and more: tasks may become faster.
 FORGET = 0.001
 TASK = re.compile(r"\btask ([0-9A-Za-z-]{8,64}):")
@@ -42,6 +44,20 @@ class TaskTimes:
     early: float = 0.0  # seconds after which a task was still running
     done: float = 0.0  # seconds after which a task was done; 0: not known yet
     successes: int = 0  # tasks in a row that the first poll found done
+    # While no duration is known: seconds after which a task was polled last, and until when polls
+    # of tasks that are no older wait for it.
+    probed: float = 0.0
+    quiet_until: float = 0.0
+
+    def is_quiet(self, elapsed: float, now: float, pause: float) -> bool:
+        """True: a task of this age was polled a moment ago and runs, and its duration will be known
+        soon. Many load balancers change at once when a pool starts, and polls have a limit.
+        `pause`: seconds until this task would be polled again.
+        """
+        if not self.done and now < self.quiet_until and elapsed < self.probed * APART:
+            return True
+        self.probed, self.quiet_until = elapsed, now + pause
+        return False
 
     def first_poll(self, unknown: float, longest: float) -> float:
         """Seconds until the first poll."""
@@ -124,10 +140,21 @@ class LoadBalancerWriter:
         kind = (self._client.account, what.partition(" ")[0])
         times = _task_times.setdefault(kind, TaskTimes())
         running = StillRunning(f"Tencent Cloud performs task {task}: Berth {what}.")
-        pause = times.first_poll(FIRST_POLL, LONGEST_POLL)
+        pause, is_held = times.first_poll(FIRST_POLL, LONGEST_POLL), False
         while True:
             time.sleep(pause)
-            elapsed = time.monotonic() - begun
+            now = time.monotonic()
+            elapsed = now - begun
+            again = times.next_poll(elapsed, FIRST_POLL / 4)
+            is_quiet = times.is_quiet(elapsed, now, again)
+            # A poll that was held back may come too early by what is known now.
+            early = times.first_poll(FIRST_POLL, LONGEST_POLL) - elapsed if is_held else 0.0
+            is_held = is_quiet
+            if is_quiet or early > 0:
+                pause = FIRST_POLL / 4 if is_quiet else early
+                if elapsed + pause > WAIT:
+                    raise running
+                continue
             try:
                 status, message, _ = self._client.task_status(task)
             except RequestRejected:

@@ -40,3 +40,23 @@ def test_first_task_is_polled_more_and_more_rarely() -> None:
     polls, elapsed = follow(TaskTimes(), 3.0)
     assert polls <= 8
     assert elapsed < 1.6 * 3.0
+
+
+def test_of_tasks_that_begin_together_one_is_polled_while_no_duration_is_known() -> None:
+    times, polls = TaskTimes(), 0
+    now = 0.0
+    while now < 1.0:
+        for _ in range(50):
+            if now >= FIRST_POLL and not times.is_quiet(now, now, times.next_poll(now, 0.05)):
+                times.record_early(now)
+                polls += 1
+        now += 0.01
+    assert polls < 10
+
+
+def test_polls_go_on_after_a_task_whose_worker_ended() -> None:
+    """It was polled last after 3 seconds; a younger task waits for its next poll only."""
+    times = TaskTimes()
+    assert not times.is_quiet(3.0, now=3.0, pause=1.5)
+    assert times.is_quiet(0.2, now=4.0, pause=0.2)
+    assert not times.is_quiet(0.8, now=4.6, pause=0.4)
