@@ -36,6 +36,11 @@ class Pacer(ABC):
         """Around all calls of one sync or look."""
         yield
 
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Calls in this block do not wait for their bucket: Postponed is raised at once."""
+        yield
+
 
 class SharedPacer(Pacer):
     """The buckets of the installation."""
@@ -80,6 +85,14 @@ class PatientPacer(Pacer):
                     raise
                 self._left -= postponed.seconds
                 self._sleep(postponed.seconds)
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        left, self._left = self._left, 0.0
+        try:
+            yield
+        finally:
+            self._left = left
 
     @contextmanager
     def session(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pools.providers.aws.errors import translate
@@ -95,6 +96,10 @@ class Account:
         """Make one call. Raises ProviderError, and Postponed instead if the bucket is empty."""
         self._pacer.take(self.budget_of(CALLS[operation]))
         return self._send("elbv2", operation, params)
+
+    def impatient(self) -> AbstractContextManager[None]:
+        """Calls in this block raise Postponed where they would wait for their bucket."""
+        return self._pacer.impatient()
 
     def pages(self, operation: str, result: str, **params: object) -> Iterator[Answer]:
         """All items of all pages."""

@@ -179,9 +179,12 @@ def _groups_of(action: Answer) -> list[str]:
     return [str(arn) for arn in found if arn]
 
 
-def list_groups(account: Account) -> list[PortGroup]:
-    """All target groups of the region with a name that Berth writes."""
-    answers = account.pages("DescribeTargetGroups", "TargetGroups")
+def list_groups(account: Account, balancer: str = "") -> list[PortGroup]:
+    """All target groups of the region, or those that listeners of a load balancer use, with a name
+    that Berth writes.
+    """
+    where = {"LoadBalancerArn": balancer} if balancer else {}
+    answers = account.pages("DescribeTargetGroups", "TargetGroups", **where)
     found = (read_group(each) for each in answers)
     return [each for each in found if each is not None]
 
@@ -219,6 +222,11 @@ def normalise_ip(ip: str) -> str:
 
 def is_leaving(seen: SeenTarget) -> bool:
     return HEALTH.get(seen.state) == "draining"
+
+
+def is_checking(seen: SeenTarget) -> bool:
+    """The first health checks are not through."""
+    return HEALTH.get(seen.state) == "initial"
 
 
 def show_target(target: PortTarget) -> str:

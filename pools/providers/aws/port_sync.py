@@ -10,7 +10,7 @@ complete in itself: the next sync goes on behind it and repeats no write.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from pools.config.layout import SHARED
@@ -21,8 +21,8 @@ from pools.providers.aws.inventory import (
     PortGroup,
     PortListener,
     SeenTarget,
+    is_checking,
     is_leaving,
-    list_groups,
     list_listeners,
     mark_ours,
     read_group,
@@ -30,9 +30,18 @@ from pools.providers.aws.inventory import (
     read_targets,
     see_slot,
 )
-from pools.providers.aws.names import GroupKey, is_named_for, member_in, owner_of
+from pools.providers.aws.loose_groups import GroupLister
+from pools.providers.aws.names import GroupKey, member_in, owner_of
 from pools.providers.aws.options import MOST_LISTENERS, AwsOptions
 from pools.providers.aws.plan import WantedPort, plan_ports
+from pools.providers.aws.port_calls import (
+    delete_group,
+    delete_listener,
+    forward_to,
+    write_certificate,
+    write_tags,
+    write_target,
+)
 from pools.providers.aws.unfinished_reads import UNFINISHED
 from pools.providers.base import (
     MemberReport,
@@ -45,14 +54,12 @@ from pools.providers.pacing import PartlySynced
 from project.kernel.outbox.operations import (
     ConflictError,
     Misconfigured,
-    NotFoundOutside,
     Postponed,
     ProviderError,
     QuotaExceeded,
     Unauthorised,
 )
 
-SSL_POLICY = "ELBSecurityPolicy-TLS13-1-2-2021-06"
 SOON = 5.0  # seconds until the next sync while ports drain
 SETTLING = 10.0  # seconds until the next sync while targets are checked for the first time
 # Errors that concern one port: the sync goes on with the others. A throttled account, an exhausted
@@ -75,12 +82,15 @@ class PortSync:
         self.account, self.pool, self.member = account, pool, member
         self.balancer, self.options = balancer, options
         self.owner = owner_of(pool, member)
+        self.lister = GroupLister(account, self.owner, balancer.arn)
         self.plan = plan_ports(pool, member.slots, options)
         self.draining = {slot.number: slot for slot in member.slots if slot.state == "draining"}
         self.listeners: dict[int, PortListener] = {}  # all of the load balancer
         self.groups: dict[str, PortGroup] = {}  # of this member
         self.new_groups: set[str] = set()  # that this sync created, so they had no targets
         self.targets: dict[int, tuple[SeenTarget, ...]] = {}
+        self.settled: set[int] = set()  # ports whose target was read and has passed its checks
+        self.reads_early = True
         self.problems: dict[int, str] = dict(self.plan.problems)
         self.failures: list[ProviderError] = []
         self.full: QuotaExceeded | None = None  # no more listeners fit
@@ -96,7 +106,9 @@ class PortSync:
             self._align_targets()
             self._remove_groups()  # those that listeners no longer use
         except Postponed as postponed:
+            self._keep_groups()
             raise PartlySynced(postponed.seconds, self._make_report(again=SOON)) from postponed
+        self._keep_groups()
         return self._report()
 
     # -- read ----------------------------------------------------------------------------------
@@ -107,10 +119,11 @@ class PortSync:
         for each in found:
             owner = member_in(tags[each.arn], self.pool)
             self.listeners[each.number] = mark_ours(each, owner, self.member.id)
-        # Only the list of the whole region has the groups that no listener uses.
-        groups = [each for each in list_groups(self.account) if is_named_for(each.name, self.owner)]
-        tags = self.account.read_tags(each.arn for each in groups)
-        self.groups = {each.arn: each for each in groups if self.owner.owns(tags[each.arn])}
+        # Only the whole list can confirm that a port is clean.
+        self.groups = self.lister.list_ours(is_whole=bool(self.draining))
+
+    def _keep_groups(self) -> None:
+        self.lister.keep(self.groups, {each.group for each in self.listeners.values()})
 
     @contextmanager
     def _guard(self, number: int) -> Iterator[None]:
@@ -151,6 +164,8 @@ class PortSync:
         missing = [want for want in missing if want.number not in self.problems]
         for first in range(0, len(missing), TOGETHER):
             self._create_ports(missing[first : first + TOGETHER])
+            # Those before them: their checks have had some time.
+            self._read_early(missing[max(0, first - TOGETHER) : first])
 
     def _create_ports(self, wants: Sequence[WantedPort]) -> None:
         """A few ports together, because their tags are read in one call."""
@@ -182,13 +197,17 @@ class PortSync:
         that AWS returns counts only with our tags.
         """
         found, returned = dict[int, PortGroup](), dict[int, PortGroup]()
-        for want in wants:
-            if (there := self._find_group(want)) is not None:
-                found[want.number] = there
-                continue
-            with self._guard(want.number):
-                returned[want.number] = self._create_group(want)
-        tags = self.account.read_tags(group.arn for group in returned.values())
+        try:
+            for want in wants:
+                if (there := self._find_group(want)) is not None:
+                    found[want.number] = there
+                    continue
+                with self._guard(want.number):
+                    returned[want.number] = self._create_group(want)
+            tags = self.account.read_tags(group.arn for group in returned.values())
+        except Postponed:  # the next sync knows them, and reads their tags
+            self.groups |= {group.arn: group for group in returned.values()}
+            raise
         for number, group in returned.items():
             with self._guard(number):
                 if not self.owner.owns(tags[group.arn]):
@@ -291,6 +310,29 @@ class PortSync:
 
     # -- targets -------------------------------------------------------------------------------
 
+    def _read_early(self, wants: Sequence[WantedPort]) -> None:
+        """Read the health of new ports between writes, which have a call budget of their own: many
+        load balancers that end with all their reads would wait for the reads. Stops for good at a
+        target whose checks take longer, or if no read is left at once.
+        """
+        with suppress(Postponed), self.account.impatient():
+            for want in wants:
+                listener = self.listeners.get(want.number)
+                is_new = listener is not None and listener.group in self.new_groups
+                if not self.reads_early or listener is None or not is_new or want.target is None:
+                    continue
+                found = read_targets(self.account, listener.group)
+                if [each.target for each in found] != [want.target]:
+                    continue  # the end of the sync corrects it
+                self.targets[want.number] = found
+                if is_checking(found[0]):
+                    self.reads_early = False
+                    continue
+                self.settled.add(want.number)
+                UNFINISHED.keep(listener.group, want, found)
+            return
+        self.reads_early = False
+
     def _align_targets(self) -> None:
         groups = [
             listener.group
@@ -299,6 +341,8 @@ class PortSync:
         ]
         for number, listener in self.listeners.items():
             if not listener.is_ours or listener.group not in self.groups:
+                continue
+            if number in self.settled:
                 continue
             want = self.plan.wanted.get(number)
             if (done := UNFINISHED.find(listener.group, want)) is not None:
@@ -414,35 +458,3 @@ class PortSync:
             if number not in self.listeners
         ]
         return tuple(seen)
-
-
-def delete_listener(account: Account, arn: str) -> None:
-    try:
-        account.call("DeleteListener", ListenerArn=arn)
-    except NotFoundOutside:
-        return  # that was the aim
-
-
-def delete_group(account: Account, arn: str) -> None:
-    try:
-        account.call("DeleteTargetGroup", TargetGroupArn=arn)
-    except NotFoundOutside:
-        return
-
-
-def forward_to(group: str) -> list[dict[str, str]]:
-    return [{"Type": "forward", "TargetGroupArn": group}]
-
-
-def write_certificate(want: WantedPort) -> dict[str, object]:
-    if not want.certificate:
-        return {}
-    return {"Certificates": [{"CertificateArn": want.certificate}], "SslPolicy": SSL_POLICY}
-
-
-def write_target(target: PortTarget) -> dict[str, object]:
-    return {"Id": target.ip, "Port": target.port}
-
-
-def write_tags(tags: dict[str, str]) -> list[dict[str, str]]:
-    return [{"Key": name, "Value": value} for name, value in tags.items()]

@@ -24,13 +24,8 @@ from pools.providers.aws.names import (
     owner_of,
 )
 from pools.providers.aws.options import AwsOptions
-from pools.providers.aws.port_sync import (
-    OF_ONE_PORT,
-    PortSync,
-    delete_group,
-    delete_listener,
-    write_tags,
-)
+from pools.providers.aws.port_calls import delete_group, delete_listener, write_tags
+from pools.providers.aws.port_sync import OF_ONE_PORT, PortSync
 from pools.providers.aws.quotas import explain_quota
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
 from project.kernel.outbox.operations import (

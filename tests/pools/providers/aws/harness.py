@@ -10,6 +10,7 @@ import pytest
 
 from pools.config.parsing import Faults
 from pools.providers.aws import account, look
+from pools.providers.aws.loose_groups import forget_groups
 from pools.providers.aws.options import ENDPOINTS, FIELDS, HEALTH_FIELDS
 from pools.providers.aws.provider import AwsProvider
 from pools.providers.aws.unfinished_reads import UNFINISHED
@@ -57,6 +58,7 @@ def forget_reads() -> None:
 def forget_objects() -> None:
     look.forget_looks()
     UNFINISHED.clear()
+    forget_groups()
 
 
 def name_endpoints(address: str) -> dict[str, str]:
