@@ -3,5 +3,6 @@ scratch database.
 """
 
 from claims.benches import agents, allocation, approve, http, life, live, scale, wake
+from claims.benches.ports import bench as ports
 
-__all__ = ["agents", "allocation", "approve", "http", "life", "live", "scale", "wake"]
+__all__ = ["agents", "allocation", "approve", "http", "life", "live", "ports", "scale", "wake"]

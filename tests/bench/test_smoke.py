@@ -29,6 +29,16 @@ GOALS = {
     "agents": {"cpu_share", "cpu_share_sockets", "log_mb_per_min"},
     "approve": {"p99_ms"},
     "scale": {"cycle_s", "growth", "waiting_ratio"},
+    "ports": {
+        "ratio_to_bare",
+        "ratio_to_pacing",
+        "unthrottled",
+        "slots_ratio",
+        "claim_p99_ms",
+        "waiters_ratio",
+        "contiguous_ms",
+        "three_pools_ms",
+    },
 }
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("bench")]
 

@@ -3,8 +3,10 @@
 import pytest
 
 from claims.benches import allocation, worker_jobs
+from claims.benches.ports import clouds
 from claims.benches.seed import FilledPools, count_waiting, fill_pools, refill
 from project.kernel.bench.registry import BenchRun, NothingMeasured
+from project.kernel.errors import Unavailable
 from tests.bench.test_smoke import run
 from tests.claims.helpers import held, is_sound, serve
 
@@ -61,3 +63,14 @@ def test_a_life_worker_fails_when_its_pools_are_full() -> None:
     assert live() == 2
     with pytest.raises(NothingMeasured, match="0 of 2 claims of pool full0"):
         live()
+
+
+def test_ports_says_where_its_clouds_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation without the tests, such as the image."""
+    monkeypatch.setattr(clouds, "PROGRAM", "tests.pools.providers.absent")
+    with (
+        pytest.raises(Unavailable, match="tests/pools/providers") as caught,
+        clouds.running_clouds(),
+    ):
+        pass
+    assert "checkout" in caught.value.way_out
