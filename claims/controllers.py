@@ -7,6 +7,7 @@ from claims.allocation.queues import unused_queues as unused_queues  # registers
 from claims.allocation.queues.allocator import allocate
 from claims.lifecycle import chores as lifecycle_chores  # noqa: F401  registers them
 from claims.ports import backends as backends  # registers its chore
+from claims.ports.evacuation import mover as mover  # registers its chore
 from claims.scaling import sampling as sampling  # registers its chore
 from claims.scaling.scaler import CHUNK, list_scaled, scale_pools
 from claims.scaling.snapshot import read_wanted

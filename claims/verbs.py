@@ -24,6 +24,7 @@ of_claim("observe", "has a listener that changed", "ready", is_routine=True)
 of_claim("shrink", "shrank and left")
 of_claim("move", "moved to", is_override=True)
 of_claim("leave", "left")
+of_claim("readdress", "has new addresses", "ready")
 of_claim("put_out", "evicted from", "lost")
 
 of_claim("release", "released", "done")

@@ -81,3 +81,36 @@ class UnsavedState(models.Model):
 
     def __str__(self) -> str:
         return f"state of claim {self.claim_id}"
+
+
+class Evacuation(models.Model):
+    """A cordoned member whose claims move to other members, one at a time. The claim that moves
+    leaves slots that serve on until its new ports are ready (`slots_outside`).
+    """
+
+    # Not a foreign key: the row goes before its member.
+    member_id = models.BigIntegerField(primary_key=True)
+    by = models.CharField(max_length=80)
+    reason = models.TextField()
+    stays = models.BooleanField()  # the empty member stays, cordoned; else it is removed
+    was_cordoned = models.BooleanField()  # before the evacuation; it stays so after an undo
+    since = models.DateTimeField(db_default=Now())
+    due_at = models.DateTimeField(db_default=Now())  # the next step
+    moved = models.IntegerField(default=0, db_default=0)  # claims
+    failed_in_row = models.SmallIntegerField(default=0, db_default=0)
+    # The claim that moves: the generation in which it held the slots that it leaves, and since
+    # when it holds others.
+    claim_id = models.BigIntegerField(null=True, blank=True)
+    generation = models.BigIntegerField(null=True, blank=True)
+    moved_at = models.DateTimeField(null=True, blank=True)
+    left_slots = models.JSONField(default=dict)  # its former slots, with the ordinal of each
+    was_ready = models.BooleanField(default=False, db_default=False)  # its ports, before it moved
+    waits_for = models.TextField(blank=True, default="")  # why the next step is not taken yet
+    # The claims that stay for now, by id: code, reason, way out, and the time of a failed move.
+    stuck = models.JSONField(default=dict)
+    wanted = models.JSONField(default=dict)  # slots that are missing elsewhere, by lane
+    is_scattered = models.BooleanField(default=False, db_default=False)  # free ones do not fit
+    planned_at = models.DateTimeField(null=True, blank=True)  # when no claim could move
+
+    def __str__(self) -> str:
+        return f"evacuation of member {self.member_id}"

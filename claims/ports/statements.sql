@@ -16,14 +16,19 @@ LEFT JOIN LATERAL (
   JOIN claims_backendtarget b ON b.pool_id = s.pool_id AND b.target = k.target AND b.claim_id <> c.id
   JOIN claims_claim o ON o.id = b.claim_id AND o.state IN ('bound', 'reserved') LIMIT 1) other ON true
 
--- port_uses: what the claims of these slots want of their listeners.
+-- port_uses: what the claims of these slots want of their listeners. The slots that the moving claim of an evacuation has left serve on
+-- (`slots_outside`), as the ordinals that they had.
 -- @not_null kind, certificate
 SELECT s.id, s.pool_id, s.lane, coalesce(part.kind, sh.kind) AS kind, coalesce(part.options->>'certificate', '') AS certificate,
   c.backend->>'ip' AS ip, (c.backend->'ports'->>s.ordinal::int)::int AS port, other.id AS other
-FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id JOIN claims_shape sh ON sh.id = c.shape_id
+FROM (
+  SELECT s.id, s.pool_id, s.lane, coalesce(s.claim_id, e.claim_id) AS claim_id, coalesce(s.ordinal, (e.left_slots->>s.id::text)::smallint) AS ordinal
+  FROM slots_slot s LEFT JOIN slots_evacuation e
+    ON e.member_id = s.member_id AND s.state = 'draining' AND e.claim_id = s.last_claim_id AND e.generation = s.generation
+  WHERE s.id = ANY (%(slots)s::bigint[]) OFFSET 0) s
+JOIN claims_claim c ON c.id = s.claim_id JOIN claims_shape sh ON sh.id = c.shape_id
 {_part}
 {_other}
-WHERE s.id = ANY (%(slots)s::bigint[])
 
 -- held_ports: the slots of a claim in the order of their ordinals, with the part of each.
 -- @not_null ordinal, kind

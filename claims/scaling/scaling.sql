@@ -135,3 +135,12 @@ UPDATE pools_pool SET roll_stopped_at = now(), roll_stop_reason = %(reason)s, ch
 -- last_number$: the highest number in the names of a pool's members, removed members included.
 SELECT coalesce(max(substr(name, length(%(prefix)s::text) + 1)::int), 0) AS n FROM pools_member
 WHERE pool_id = %(pool)s AND starts_with(name, %(prefix)s::text) AND substr(name, length(%(prefix)s::text) + 1) ~ '^[0-9]{1,8}$'
+
+-- count_evacuated: the slots that claims of evacuated members lack elsewhere in their pool. A member that became ready since the last plan
+-- may have them, and the next plan decides.
+-- @not_null pool_id, lanes, slots
+SELECT m.pool_id, e.is_scattered, array_agg(DISTINCT w.key)::varchar[] AS lanes, sum(w.value::int)::int AS slots
+FROM slots_evacuation e JOIN pools_member m ON m.id = e.member_id CROSS JOIN LATERAL jsonb_each_text(e.wanted) AS w
+WHERE m.pool_id = ANY (%(pools)s::bigint[]) AND m.state <> 'gone'
+  AND NOT EXISTS (SELECT FROM pools_member n WHERE n.pool_id = m.pool_id AND n.state = 'ready' AND n.state_at > e.planned_at)
+GROUP BY e.member_id, m.pool_id

@@ -291,3 +291,15 @@ def stop_roll(*, reason: str, pool: int) -> None:
 def last_number(*, prefix: str, pool: int) -> int:
     """The highest number in the names of a pool's members, removed members included."""
     return statements.fetch_sole_value("last_number", {"prefix": prefix, "pool": pool})
+
+
+class CountEvacuatedRow(NamedTuple):
+    pool_id: int
+    is_scattered: bool
+    lanes: list[str]
+    slots: int
+
+
+def count_evacuated(*, pools: list[int]) -> list[CountEvacuatedRow]:
+    """The slots that claims of evacuated members lack elsewhere in their pool."""
+    return statements.fetch_rows("count_evacuated", CountEvacuatedRow, {"pools": pools})

@@ -86,6 +86,7 @@ class _Demand:
     counts: Mapping[int, scaling_sql.CountLinesRow] = field(default_factory=dict)
     urgent: Mapping[int, int] = field(default_factory=dict)
     seeking: Mapping[int, list[scaling_sql.CountSeekingRow]] = field(default_factory=dict)
+    evacuated: Mapping[int, list[scaling_sql.CountEvacuatedRow]] = field(default_factory=dict)
     free: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     # Pool, labels and lane of which at least one slot is free.
     labelled: frozenset[tuple[int, str, str]] = frozenset()
@@ -97,16 +98,19 @@ def _read_demand(rows: Sequence[PoolRow], wanted: WaitingDemand) -> _Demand:
     seeking: dict[int, list[scaling_sql.CountSeekingRow]] = defaultdict(list)
     for row in scaling_sql.count_seeking(pools=[row.id for row in rows]):
         seeking[row.pool_id].append(row)
+    evacuated: dict[int, list[scaling_sql.CountEvacuatedRow]] = defaultdict(list)
+    for lack in scaling_sql.count_evacuated(pools=[row.id for row in rows]):
+        evacuated[lack.pool_id].append(lack)
     pools = [row.id for row in rows if row.id in seeking or wanted.by_pool.get(row.name)]
     free: dict[int, dict[str, int]] = defaultdict(dict)
     if pools:
         for lane in scaling_sql.free_lanes(pools=pools):
             free[lane.pool_id][lane.lane] = lane.n
     if not shapes:
-        return _Demand(seeking=seeking, free=free)
+        return _Demand(seeking=seeking, evacuated=evacuated, free=free)
     counts = {row.shape: row for row in scaling_sql.count_lines(MOST_COUNTED, shapes=shapes)}
     urgent = {row.shape: row.n for row in scaling_sql.count_urgent(shapes=shapes)}
-    return _Demand(counts, urgent, seeking, free, _read_labelled(rows, wanted))
+    return _Demand(counts, urgent, seeking, evacuated, free, _read_labelled(rows, wanted))
 
 
 def _read_labelled(
@@ -192,6 +196,10 @@ def _queues_of(
     for seeking in demand.seeking.get(row.id, ()):
         if lanes := lanes_for(spec.layout, seeking.kind or default_kind(spec.layout) or ""):
             lines.append(DemandQueue(tuple(lanes), seeking.n, seeking.n, seeking.n))
+    lines += [
+        DemandQueue(tuple(lack.lanes), 1, lack.slots, fits_free=not lack.is_scattered)
+        for lack in demand.evacuated.get(row.id, ())
+    ]
     return lines, hopeless
 
 

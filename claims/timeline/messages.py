@@ -10,6 +10,7 @@ from project.kernel.events.verbs import EventVerb, Subject, find_verb
 CONTROLLERS = frozenset(
     {"allocate", "finalize", "watch", "relay", "scale", "system", "worker", "cron"}
 )
+MOST_PLACES = 2  # addresses in the sentence of a move
 AGENT = "agent:"  # prefix of the actor of an agent
 # Subjects of events that name neither a claim nor a member.
 STANDALONE: tuple[Subject, ...] = ("session", "access", "workspace", "secret", "installation")
@@ -180,6 +181,8 @@ def _claim(row: EventRow, verb: EventVerb, names: DisplayNames, count: int) -> l
         listener = f"{data.get('lane')} {data['number']}"
         of = [TextPart(" of "), place] if place else []
         return [*parts, TextPart(f" has listener {listener}"), *of, TextPart(f" {data['word']}")]
+    if row.verb == "readdress" and data.get("from"):
+        return [*parts, TextPart(f" moved from {_places(data, 'from')} to {_places(data, 'to')}")]
     if row.verb == "approval":
         return [*parts, TextPart(f" approved, {data.get('given', 1)} of {data.get('needed', 1)}")]
     if place is None:
@@ -197,6 +200,14 @@ def _claim(row: EventRow, verb: EventVerb, names: DisplayNames, count: int) -> l
     more = [TextPart(f" and {count - 1} more")] if count > 1 else []
     tail = [TextPart(" drains")] if row.after == "draining" else []
     return [*parts, TextPart(f" {text}{joint}"), place, *more, *tail]
+
+
+def _places(data: Mapping[str, object], name: str) -> str:
+    """Such as "lb-0:30001 and 3 more"."""
+    given = data.get(name)
+    places = [str(each) for each in given] if isinstance(given, list) else []
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    return f"{', '.join(places[:MOST_PLACES])}{more}"
 
 
 def summary_words(summary: Mapping[str, object]) -> str:

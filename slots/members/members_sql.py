@@ -488,6 +488,29 @@ def stuck_drains(n: int, *, over: float) -> list[StuckDrainsRow]:
     return statements.fetch_rows("stuck_drains", StuckDrainsRow, {"over": over}, n=n)
 
 
+class LockEvacuationRow(NamedTuple):
+    member_id: int
+    claim_id: int | None
+    was_cordoned: bool
+    stays: bool
+    reason: str
+
+
+def lock_evacuation(*, member: int) -> LockEvacuationRow | None:
+    """Locks the evacuation of a locked member."""
+    return statements.fetch_one("lock_evacuation", LockEvacuationRow, {"member": member})
+
+
+def is_evacuating(*, member: int) -> bool:
+    """Whether a member is being evacuated."""
+    return statements.fetch_sole_value("is_evacuating", {"member": member})
+
+
+def end_evacuation(*, member: int, limit: float) -> list[IdRow]:
+    """Deletes the evacuation of a member."""
+    return statements.fetch_rows("end_evacuation", IdRow, {"member": member, "limit": limit})
+
+
 class IdentityRow(NamedTuple):
     id: int
     name: str

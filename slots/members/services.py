@@ -168,6 +168,12 @@ def uncordon_member(*, member_id: int, reason: str = "") -> Member:
                 code="draining",
                 way_out="Undrain the member.",
             )
+        if members_sql.is_evacuating(member=member_id):
+            raise Conflict(
+                f"{member.name} is being evacuated: its claims move to other members.",
+                code="evacuating",
+                way_out="Undo the evacuation of the member.",
+            )
         if member.is_cordoned or member.cordon_by:
             change_member(
                 member,

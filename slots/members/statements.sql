@@ -237,10 +237,13 @@ SELECT p.name AS pool, coalesce(o.n, 0)::int AS n FROM pools_pool p LEFT JOIN (
   WHERE due_at IS NOT NULL AND state = 'draining' AND drain_until <= now() GROUP BY pool_id) o ON o.pool_id = p.id
 WHERE p.state <> 'gone'
 
--- slots_outside: the slots of members as a provider gets them: the member, then the fields of SlotSnapshot.
-SELECT member_id, id, lane, number, state, claim_id, last_claim_id, generation,
-  coalesce(state = 'draining' AND drain_until <= now(), false) AS is_overdue
-FROM slots_slot WHERE member_id = ANY (%(members)s::bigint[]) ORDER BY member_id, number, lane
+-- slots_outside: the slots of members as a provider gets them: the member, then the fields of SlotSnapshot. A slot that the moving claim
+-- of an evacuation has left serves on: it is given as held, and has its use as before.
+SELECT s.member_id, s.id, s.lane, s.number, CASE WHEN e.member_id IS NULL THEN s.state ELSE 'held' END AS state, s.claim_id, s.last_claim_id,
+  s.generation, coalesce(s.state = 'draining' AND s.drain_until <= now() AND e.member_id IS NULL, false) AS is_overdue
+FROM slots_slot s LEFT JOIN slots_evacuation e
+  ON e.member_id = s.member_id AND s.state = 'draining' AND e.claim_id = s.last_claim_id AND e.generation = s.generation
+WHERE s.member_id = ANY (%(members)s::bigint[]) ORDER BY s.member_id, s.number, s.lane
 
 -- delete_gone_slots: deletes slots of members that have been gone for `days`. A member is empty before it goes, so no
 -- claim holds these slots.
@@ -291,6 +294,21 @@ FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id CROSS JOIN LATERAL (
   SELECT (count(*) FILTER (WHERE state IN ('held', 'reserved')))::int AS held,
     (count(*) FILTER (WHERE state = 'draining'))::int AS draining FROM slots_slot WHERE member_id = m.id) n
 WHERE m.drain_until <= now() - make_interval(secs => %(over)s::float8) AND m.state <> 'gone' ORDER BY m.drain_until, m.id LIMIT {n}
+
+-- Evacuations.
+
+-- lock_evacuation^: locks the evacuation of a locked member. No row: the member is not being evacuated.
+SELECT member_id, claim_id, was_cordoned, stays, reason FROM slots_evacuation WHERE member_id = %(member)s FOR NO KEY UPDATE
+
+-- is_evacuating$: whether a member is being evacuated.
+SELECT EXISTS (SELECT FROM slots_evacuation WHERE member_id = %(member)s)
+
+-- end_evacuation: deletes the evacuation of a member. Slots that its moving claim has left drain from now on.
+WITH e AS (DELETE FROM slots_evacuation WHERE member_id = %(member)s RETURNING member_id, claim_id, generation)
+UPDATE slots_slot SET drain_until = now() + make_interval(secs => %(limit)s::float8), due_at = now() FROM e
+WHERE slots_slot.member_id = e.member_id AND slots_slot.state = 'draining' AND slots_slot.last_claim_id = e.claim_id
+  AND slots_slot.generation = e.generation
+RETURNING slots_slot.id
 
 -- Tokens of agents.
 

@@ -68,6 +68,7 @@ class ClaimSpec(TypedDict, total=False):
     task: str
     retry: bool
     rank: int  # of a claim that an approval has moved to the head of its queue
+    slot: int  # the slot that it asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,8 @@ class ClaimRequest:
             found["task"] = self.task
         if self.is_retried:
             found["retry"] = True
+        if self.slot is not None:
+            found["slot"] = self.slot
         return json.dumps(found) if found else "{}"
 
 

@@ -1,0 +1,153 @@
+"""Races of an evacuation, with the first side stopped before its commit. A docstring says how its
+test was seen red.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from claims.allocation.claim_view import ClaimView
+from claims.lifecycle.release import release_claim
+from claims.ports.evacuation import evacuation_sql, mover
+from claims.ports.evacuation.mover import step_evacuation, undo_evacuation
+from project.kernel.errors import StaleGeneration
+from slots.members.services import remove_member
+from slots.models import Evacuation, Slot
+from tests.claims.helpers import again, ask, is_sound, member
+from tests.claims.ports.evacuation.helpers import claim_routed, evacuate, members_of, step
+from tests.claims.ports.quay import make_quay, work
+from tests.claims.tasks.approvals.test_races import take_away
+from tests.slots.concurrent_actors import Actor, Gate
+
+pytestmark = pytest.mark.usefixtures("committed_tables")
+
+
+def in_order(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
+    """The outcomes. The second begins when the first has acted and not committed."""
+    gate = Gate()
+
+    def lead() -> Any:
+        with transaction.atomic():
+            found = first()
+            gate.stop_here()
+        return found
+
+    leader = gate.stops(lead)
+    follower = Actor(second).begin()
+    follower.until_blocked_or_done()
+    gate.open()
+    leader.join()
+    follower.join()
+    return leader.outcome, follower.outcome
+
+
+def two_claims() -> tuple[ClaimView, ClaimView, int]:
+    make_quay(members=2)
+    first, second = claim_routed(), claim_routed(ip="10.0.0.8")
+    return first, second, evacuate("lb0")
+
+
+def count_moved(*claims: ClaimView) -> int:
+    return sum(members_of(claim) == ["lb1"] for claim in claims)
+
+
+def race_of_movers() -> tuple[list[Any], int]:
+    first, second, found = two_claims()
+    outcomes = in_order(lambda: step_evacuation(found), lambda: step_evacuation(found))
+    assert is_sound()
+    return list(outcomes), count_moved(first, second)
+
+
+def test_two_movers_move_one_claim() -> None:
+    assert race_of_movers() == (["moved", "nothing"], 1)
+    row = Evacuation.objects.get()
+    assert Slot.objects.get(state="draining").last_claim_id == row.claim_id
+
+
+def test_without_its_lock_the_evacuation_loses_sight_of_a_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The test above, red: without the lock both move a claim, or the second fails."""
+    lock = "FOR NO KEY UPDATE OF e SKIP LOCKED"
+    take_away((("lock_due", lock, ""),), (evacuation_sql.statements,), monkeypatch)
+    outcomes, moved = race_of_movers()
+    assert (outcomes, moved) != (["moved", "nothing"], 1)
+
+
+def test_a_release_that_waits_for_the_move_is_refused_as_stale() -> None:
+    first, _, found = two_claims()
+    release = lambda: release_claim(claim_id=first.id, generation=first.generation)  # noqa: E731
+    outcomes = in_order(lambda: step_evacuation(found), release)
+    assert outcomes[0] == "moved"
+    assert isinstance(outcomes[1], StaleGeneration)
+    assert members_of(first) == ["lb1"] and is_sound()
+
+
+def test_a_move_that_waits_for_the_release_moves_nothing() -> None:
+    """Red without the lock of the claim and the check after it: the move then names an old
+    generation, and the statement itself refuses it.
+    """
+    first, second, found = two_claims()
+    release = lambda: release_claim(claim_id=first.id, generation=first.generation)  # noqa: E731
+    outcomes = in_order(release, lambda: step_evacuation(found))
+    assert outcomes[1] == "waits"
+    assert again(first).state == "ended" and is_sound()
+    assert step(found) == "moved"
+    assert members_of(second) == ["lb1"]
+
+
+def test_an_undo_that_waits_for_the_move_takes_the_claim_back() -> None:
+    first, second, found = two_claims()
+    in_order(lambda: step_evacuation(found), lambda: undo_evacuation(member_id=found))
+    assert count_moved(first, second) == 0
+    assert not Evacuation.objects.exists() and is_sound()
+
+
+def test_a_move_during_the_undo_moves_nothing() -> None:
+    first, second, found = two_claims()
+    outcomes = in_order(lambda: undo_evacuation(member_id=found), lambda: step_evacuation(found))
+    assert outcomes[1] == "nothing"
+    assert count_moved(first, second) == 0 and is_sound()
+
+
+def test_a_target_that_another_claim_takes_is_left_to_it() -> None:
+    first, second, found = two_claims()
+    outcomes = in_order(lambda: ask("lb", kind="tcp"), lambda: step_evacuation(found))
+    assert outcomes[1] in ("moved", "waits")
+    assert members_of(outcomes[0]) == ["lb1"]
+    while step(found) not in ("moved", "waits"):
+        pass
+    assert is_sound() and count_moved(first, second) <= 1
+
+
+def test_a_member_that_leaves_meanwhile_keeps_its_serving_slots() -> None:
+    """The slots that a moving claim has left are not clean: the member stays until they are."""
+    first, _, found = two_claims()
+    step(found)
+    remove_member(member_id=found, reason="sold")
+    assert member("lb0").state == "ready"
+    work()
+    assert step(found) == "arrived"
+    assert members_of(first) == ["lb1"]
+
+
+@pytest.mark.parametrize("place", ["_record_addresses", "_notify"])
+def test_a_mover_that_dies_in_its_step_leaves_all_or_nothing(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the hand-over, and at the end of the step: the transaction takes both back."""
+    first, second, found = two_claims()
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(mover, place, die)
+        with pytest.raises(KeyboardInterrupt):
+            step(found)
+    assert count_moved(first, second) == 0 and is_sound()
+    assert Evacuation.objects.get().claim_id is None
+    assert step(found) == "moved"
+    assert count_moved(first, second) == 1 and is_sound()

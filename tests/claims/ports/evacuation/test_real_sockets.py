@@ -1,0 +1,117 @@
+"""An evacuation over the forwarder provider: players reach a claim at its old address until the new
+one works, and their connections end in peace.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claims.ports.backends import BackendRequest, set_backend
+from claims.ports.evacuation.mover import undo_evacuation
+from pools.lifecycle.services import create_pool
+from pools.models import Pool
+from project.kernel.outbox.operations import perform_due
+from slots.models import Evacuation
+from slots.sync.watcher import observe_pool
+from tests.claims.helpers import again, ask, sql
+from tests.claims.ports.evacuation.helpers import evacuate, step
+from tests.pools.providers.forwarder.helpers import (
+    LOCALHOST,
+    TcpTarget,
+    ask_tcp,
+    call,
+    exchange,
+    free_ports,
+    is_refused,
+    own_home,
+)
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("committed_tables")
+
+
+def make_doors(port: int) -> Pool:
+    pool = create_pool(
+        {
+            "name": "doors",
+            "provider": {"kind": "forwarder", "health": {"enabled": False}, "drain": "30s"},
+            "slots": {"ports": f"{port}-{port + 1}", "protocols": ["tcp"]},
+            "backends": {"networks": [f"{LOCALHOST}/32"], "ports": "1024-65535"},
+            "members": {"list": ["a", "b"]},
+        }
+    )
+    work(pool)
+    return pool
+
+
+def work(pool: Pool) -> None:
+    """All open operations, also those that are due later."""
+    sql("UPDATE kernel_operation SET due_at = now() WHERE done_at IS NULL")
+    perform_due("forwarder")
+    observe_pool(Pool.objects.get(pk=pool.pk))
+
+
+def test_players_keep_their_connections_and_find_the_new_address(
+    settings: Any, tmp_path: Path
+) -> None:
+    with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
+        port = free_ports(2)
+        pool = make_doors(port)
+        claim = ask("doors", ports="80/TCP")
+        backend = BackendRequest(LOCALHOST, port=target.at[1])
+        set_backend(claim_id=claim.id, generation=claim.generation, backend=backend)
+        work(pool)
+        old = again(claim).ports[0]["address"]
+        assert old is not None and again(claim).ports[0]["ready"]
+        old_host, old_port = old.split(":")
+        player = call(old_host, int(old_port))
+        found = evacuate("a", stays=True)
+        assert step(found) == "moved"
+        # The workers of the old load balancer come first: it serves on.
+        assert step(found) == "waits"
+        assert ask_tcp(int(old_port), b"ahoy", old_host).endswith(b"ahoy")
+        work(pool)
+        new = again(claim).ports[0]["address"]
+        assert new is not None and new != old and again(claim).ports[0]["ready"]
+        new_host, new_port = new.split(":")
+        assert ask_tcp(int(new_port), b"ahoy", new_host).endswith(b"ahoy")
+        assert ask_tcp(int(old_port), b"ahoy", old_host).endswith(b"ahoy")
+        assert step(found) == "arrived"
+        work(pool)
+        assert is_refused(int(old_port), old_host)
+        assert exchange(player, b"still here").endswith(b"still here")
+        player.close()
+
+        def is_over() -> bool:
+            work(pool)
+            step(found)
+            return not Evacuation.objects.exists()
+
+        wait_until(is_over)
+        assert ask_tcp(int(new_port), b"ahoy", new_host).endswith(b"ahoy")
+
+
+def test_an_undo_before_the_new_address_works_interrupts_no_player(
+    settings: Any, tmp_path: Path
+) -> None:
+    with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
+        port = free_ports(2)
+        pool = make_doors(port)
+        claim = ask("doors", ports="80/TCP")
+        backend = BackendRequest(LOCALHOST, port=target.at[1])
+        set_backend(claim_id=claim.id, generation=claim.generation, backend=backend)
+        work(pool)
+        before = again(claim).ports[0]["address"]
+        assert before is not None
+        host, number = before.split(":")
+        player = call(host, int(number))
+        found = evacuate("a")
+        step(found)
+        undo_evacuation(member_id=found)
+        work(pool)
+        after = again(claim).ports[0]
+        assert after["address"] == before and after["ready"]
+        assert exchange(player, b"still here").endswith(b"still here")
+        assert ask_tcp(int(number), b"ahoy", host).endswith(b"ahoy")
+        player.close()
