@@ -5,6 +5,7 @@ from django.urls import path, register_converter
 from claims.allocation.api import claims
 from claims.lifecycle.api import actions, bulk, drain, pools
 from claims.ports import api as ports_api
+from claims.ports.evacuation import api as evacuation_api
 from claims.tasks.agent_api import presence, tasks
 from claims.tasks.api import approvals, runs, sources
 from claims.tasks.states import api as states_api
@@ -56,6 +57,16 @@ urlpatterns = [
     path("members/<id:member_id>/drain/", drain.MemberDrain.as_view(), name="api-member-drain"),
     path(
         "members/<id:member_id>/undrain/", drain.MemberUndrain.as_view(), name="api-member-undrain"
+    ),
+    path(
+        "members/<id:member_id>/evacuate/",
+        evacuation_api.MemberEvacuation.as_view(),
+        name="api-member-evacuate",
+    ),
+    path(
+        "members/<id:member_id>/undo-evacuation/",
+        evacuation_api.MemberEvacuationUndo.as_view(),
+        name="api-member-undo-evacuation",
     ),
     path("claims/", claims.ClaimList.as_view(), name="api-claims"),
     path("claims/bulk/", bulk.BulkCreate.as_view(), name="api-claims-bulk"),

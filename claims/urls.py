@@ -9,6 +9,7 @@ from claims.lifecycle.pages import (
     pool_deletion_dialog,
 )
 from claims.ports import backend_dialog
+from claims.ports.evacuation import dialogs as evacuation_dialogs
 from claims.tasks.pages import (
     approval_dialogs,
     approval_inbox,
@@ -76,6 +77,12 @@ urlpatterns = [
     path("members/<id:member_id>/drain/", drain_dialogs.drain, name="member-drain"),
     path("members/<id:member_id>/force-drain/", drain_dialogs.force, name="member-force-drain"),
     path("members/<id:member_id>/undrain/", drain_dialogs.undrain, name="member-undrain"),
+    path("members/<id:member_id>/evacuate/", evacuation_dialogs.evacuate, name="member-evacuate"),
+    path(
+        "members/<id:member_id>/undo-evacuation/",
+        evacuation_dialogs.undo,
+        name="member-undo-evacuation",
+    ),
     path("pools/<str:name>/drain/", drain_dialogs.drain_several, name="members-drain"),
     path("pools/<str:name>/delete/", pool_deletion_dialog.delete, name="pool-delete"),
 ]

@@ -9,7 +9,7 @@ from functools import partial
 from django.urls import reverse
 
 from pools.access.permissions import Identity
-from pools.lifecycle.selectors import spec_of
+from pools.lifecycle.selectors import layout_of, spec_of
 from pools.models import Pool
 from pools.pages.base import explain_missing_role
 from pools.providers.base import has_agents, known_providers
@@ -152,6 +152,7 @@ def member_actions(identity: Identity, pool: Pool, card: MemberCard) -> list[Act
     force = act(
         "Force drain…", "force-drain", describe_force_drain(card), may_drain, is_dangerous=True
     )
+    evacuation = evacuation_actions(pool, card, may_drain)
     if card.is_draining:
         no_claim = "" if card.held else NO_CLAIM
         leaves = "It is already being removed." if card.is_leaving else remove
@@ -167,11 +168,15 @@ def member_actions(identity: Identity, pool: Pool, card: MemberCard) -> list[Act
             act("Undrain…", "undrain", f"{back}. Claims here are not affected.", may_drain),
             act("Change deadline…", "drain", f"{deadline}{by}: “{card.note}”.", may_drain),
             replace(force, why=may_drain or no_claim),
+            *evacuation,
             *agent,
             act("Remove…", "remove", text, leaves, is_dangerous=not leaves),
         ]
     cordon = explain_missing_role(identity, "cordon", pool.pk)
-    if card.is_cordoned:
+    if card.is_evacuating:
+        closed = "It is being evacuated. Undo the evacuation."
+        first = act("Uncordon…", "uncordon", "Takes new claims again.", cordon or closed)
+    elif card.is_cordoned:
         first = act("Uncordon…", "uncordon", "Takes new claims again.", cordon)
     else:
         first = act("Cordon…", "cordon", f"No new claims. {stay}", cordon)
@@ -182,10 +187,27 @@ def member_actions(identity: Identity, pool: Pool, card: MemberCard) -> list[Act
         text = f"Takes no new claims and is removed after {ended} ended."
     return [
         first,
+        *evacuation,
         act("Drain…", "drain", until, may_drain),
         *([force] if held else []),
         *agent,
         act("Remove…", "remove", text, remove, is_dangerous=True),
+    ]
+
+
+def evacuation_actions(pool: Pool, card: MemberCard, why: str) -> list[Action]:
+    """Actions for a load balancer whose claims can move to others."""
+    if layout_of(pool).ports is None:
+        return []
+    text = "Its claims move to other load balancers, and it takes no new ones."
+    lost = "It is lost, and so are its claims." if card.lost_at is not None else ""
+    if not card.is_evacuating:
+        return [member_action(card, "Evacuate…", "evacuate", text, why or lost)]
+    back = "No further claim moves; the claim that moves goes back."
+    again = "Tries the claims again that could not move."
+    return [
+        member_action(card, "Undo evacuation…", "undo-evacuation", back, why),
+        member_action(card, "Evacuate again…", "evacuate", again, why or lost),
     ]
 
 

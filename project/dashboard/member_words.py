@@ -10,6 +10,8 @@ def describe_member(card: MemberCard, provider: str, liveness: Liveness | None) 
     """The sentence for a member that neither drains nor was given up. The template writes the
     sentences for those two, because they contain times.
     """
+    if card.is_evacuating:
+        return "Takes no new claims, and its claims move to other load balancers."
     if card.is_cordoned:
         return f"Takes no new claims: “{card.note}”. Claims here stay."
     if card.css == "lost":

@@ -14,6 +14,7 @@ from claims.allocation.requests.claim_request import SERIAL
 from claims.allocation.selectors import count_live_claims
 from claims.lifecycle.dashboard_queries import Queue, count_waiting
 from claims.lifecycle.drain_report import DrainBlocker, list_blockers
+from claims.ports.evacuation.report import find_evacuation
 from claims.scaling.overview import list_latest
 from claims.tasks.plans.selectors import deadlines_of
 from claims.timeline.queries import Filter, list_lines, owners_of
@@ -431,5 +432,6 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> Context:
         "now": timezone.now(),
         "why_not_claim": explain_missing_role(identity, "claim_slot", pool.pk),
         "liveness": spec_of(pool).liveness,
+        "report": find_evacuation(card.id) if card.is_evacuating else None,
         "blockers": list_blockers([card.id])[card.id] if card.is_draining else [],
     }

@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
+from claims.ports.evacuation.report import EvacuationReport, list_evacuations
 from claims.timeline.queries import owners_of
 from pools.access.permissions import Identity
 from pools.lifecycle.forecasts import describe_forecast, forecast_pool
@@ -169,6 +170,30 @@ def drift_context(identity: Identity, pool: Pool) -> Context:
     return {"rows": rows, "count": len(found), "more": len(found) - len(rows)}
 
 
+@dataclass(frozen=True, slots=True)
+class EvacuationRow:
+    report: EvacuationReport
+    undo: Action
+
+
+def evacuations_context(identity: Identity, pool: Pool) -> Context:
+    why = explain_missing_role(identity, "drain", pool.pk)
+    return {
+        "evacuations": [
+            EvacuationRow(
+                report,
+                Action(
+                    "Undo…",
+                    reverse("member-undo-evacuation", args=[report.order.member_id]),
+                    why=why,
+                ),
+            )
+            for report in list_evacuations(pool.pk)
+            if report.order is not None
+        ]
+    }
+
+
 def calls_context(identity: Identity, pool: Pool) -> Context:
     calls = read_calls(pool)
     return {
@@ -179,6 +204,12 @@ def calls_context(identity: Identity, pool: Pool) -> Context:
 
 
 pool_region("pool.ports.facts", "dashboard/pool_ports_facts.html", facts_context, 5.0, by_role=True)
+pool_region(
+    "pool.ports.evacuations",
+    "claims/ports/evacuations.html",
+    evacuations_context,
+    by_role=True,
+)
 pool_region("pool.ports.drift", "dashboard/pool_ports_drift.html", drift_context, 1.0, by_role=True)
 pool_region("pool.ports.calls", "dashboard/pool_ports_calls.html", calls_context, 2.0)
 
@@ -232,5 +263,10 @@ def panel_context(identity: Identity, pool: Pool, slot_id: int) -> Context:
         "action": repair_action(identity, pool, port.id)
         if finding is not None and finding.may_repair
         else None,
+        "evacuate": Action(
+            "Evacuate…",
+            reverse("member-evacuate", args=[port.member_id]),
+            why=explain_missing_role(identity, "drain", pool.pk),
+        ),
         "now": timezone.now(),
     }

@@ -117,6 +117,8 @@ class MemberCard(dashboard_queries_sql.ListMembersRow):
 
     @property
     def word(self) -> str:
+        if self.is_evacuating and self.css in ("cordoned", "draining"):
+            return "evacuating"
         return (
             "draining"
             if self.css == "draining" and self.drain_until

@@ -42,6 +42,7 @@ SELECT member.id, name, state, is_cordoned, is_leaving, note, labels::text AS la
   ARRAY(SELECT claim_id FROM slots_unsavedstate WHERE member_id = member.id ORDER BY claim_id) AS unsaved,
   left(coalesce(heartbeat.load->>'version', ''), 60) AS version, CASE WHEN token_hash <> '' THEN token_since END AS token_since,
   token_used_at IS NULL AND previous_token_hash <> '' AS is_token_new,
+  EXISTS (SELECT FROM slots_evacuation e WHERE e.member_id = member.id) AS is_evacuating,
   coalesce(spec_digest <> '' AND spec_digest <> (SELECT nullif(member_digest, '') FROM pools_pool WHERE id = %(pool)s), false) AS is_outdated
 FROM pools_member member LEFT JOIN pools_heartbeat heartbeat ON heartbeat.member_id = member.id
 WHERE member.pool_id = %(pool)s AND (%(member)s::bigint IS NULL OR member.id = %(member)s::bigint) AND {_shown} ORDER BY position, member.id

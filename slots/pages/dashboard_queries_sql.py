@@ -61,6 +61,7 @@ class ListMembersRow(NamedTuple):
     version: str
     token_since: datetime | None
     is_token_new: bool
+    is_evacuating: bool
     is_outdated: bool
 
 

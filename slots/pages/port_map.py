@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pools.config.layout import Layout, Ports
 from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
 from pools.models import Member, Pool
+from slots.models import Evacuation
 from slots.pages import dashboard_queries_sql
 from slots.pages.dashboard_queries_sql import ListPortsRow
 from slots.pages.display import HIDDEN, MEMBER_WORDS, member_class
@@ -81,6 +82,7 @@ class PortMember:
     id: int
     name: str
     css: str
+    is_evacuating: bool = False
     used: int = 0  # listeners, with foreign ones
     quota: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -89,7 +91,7 @@ class PortMember:
 
     @property
     def word(self) -> str:
-        return MEMBER_WORDS.get(self.css, self.css)
+        return "evacuating" if self.is_evacuating else MEMBER_WORDS.get(self.css, self.css)
 
     @property
     def parts(self) -> list[PortPart]:
@@ -138,7 +140,7 @@ def parts_of(counts: Mapping[str, int]) -> list[PortPart]:
 def read_map(
     pool: Pool, owners_of: Owners, *, opened: str = "", only_findings: bool = False
 ) -> PortMap:
-    """Four queries, whatever the size. `opened`: the name of a load balancer, for a folded map."""
+    """Five queries, whatever the size. `opened`: the name of a load balancer, for a folded map."""
     layout = layout_of(pool)
     assert layout.ports is not None
     every = list_port_members(pool, layout)
@@ -166,7 +168,11 @@ def read_map(
 def list_port_members(pool: Pool, layout: Layout) -> list[PortMember]:
     """The load balancers in their fixed order, with counts and without cells."""
     found = {}
-    for row in Member.objects.filter(LIVE, pool=pool).order_by("position", "id"):
+    members = Member.objects.filter(LIVE, pool=pool)
+    evacuating = set(
+        Evacuation.objects.filter(member_id__in=members.values("pk")).values_list("pk", flat=True)
+    )
+    for row in members.order_by("position", "id"):
         css = member_class(
             row.state,
             is_cordoned=row.is_cordoned,
@@ -177,7 +183,13 @@ def list_port_members(pool: Pool, layout: Layout) -> list[PortMember]:
         assert layout.ports is not None
         foreign = layout.ports.foreign | member_spec_of(row, layout).own.foreign
         found[row.pk] = PortMember(
-            row.pk, row.name, css, len(foreign), layout.ports.quota, foreign=foreign
+            row.pk,
+            row.name,
+            css,
+            row.pk in evacuating,
+            len(foreign),
+            layout.ports.quota,
+            foreign=foreign,
         )
     for count in dashboard_queries_sql.count_ports(members=list(found)):
         if count.name != HIDDEN:

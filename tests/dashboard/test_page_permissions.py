@@ -142,6 +142,8 @@ ROWS = {
             "drain",
             "force-drain",
             "undrain",
+            "evacuate",
+            "undo-evacuation",
         )
     },
     f"{MEMBER}token/": Row(ADMIN, prepare=let_members_sign_in),
