@@ -103,6 +103,17 @@ class PortPools(PortProcesses, RuleBasedStateMachine):
         if fault is not None:
             self._perform_with(fault, step)
 
+    @rule(wanted=st.sampled_from(WISHES), fault=st.sampled_from(FAULTS), step=st.integers(0, 6))
+    def come_and_go(self, wanted: Wanted, fault: str, step: int) -> None:
+        """A claim is released before the cloud has done what a worker has begun."""
+        wish = self._create(wanted)
+        self.outside.become_slow()
+        self._perform_with(fault, step)
+        if wish.state == "bound":
+            self.release_one(wish)
+        self._perform_with("", 0)
+        self.outside.pass_time()
+
     @rule(data=st.data())
     @precondition(lambda self: self.oracle.in_state("waiting"))
     def cancel(self, data: st.DataObject) -> None:
