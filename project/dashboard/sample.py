@@ -19,10 +19,12 @@ from project.sample.services import (
 @signed_in
 def load(request: PageRequest) -> HttpResponse:
     require(request.identity, "configure", None)
-    load_sample()
+    loaded = load_sample()
     messages.success(
         request, "The sample is loaded. Its driver creates claims within a few seconds."
     )
+    if loaded.left_out:
+        messages.warning(request, loaded.left_out)
     return HttpResponseRedirect("/")
 
 

@@ -22,10 +22,13 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
+from project.sample.arcade import Arcade
 from project.sample.client import SampleClient, SampleUnauthorised, log_line
 from project.sample.planner import Planner
 from project.sample.rollouts import Rollouts
+from project.sample.rooms import Rooms
 from project.sample.scenario import (
+    ARCADE,
     TEAMS,
     SampleClaim,
     SampleTeam,
@@ -52,6 +55,7 @@ class Driver:
         approver: SampleClient | None = None,
         releaser: SampleClient | None = None,
         *,
+        rooms: Rooms | None = None,
         chance: Random | None = None,
         teams: tuple[SampleTeam, ...] = TEAMS,
     ) -> None:
@@ -68,6 +72,8 @@ class Driver:
         self.planner = (
             None if approver is None else Planner(client, approver, self.after, self.chance)
         )
+        self.rooms = rooms or Rooms()
+        self.arcade = Arcade(client, self.rooms, self.after)
         self.rollouts = None if releaser is None else Rollouts(releaser, self.after)
 
     # -- time -----------------------------------------------------------------
@@ -120,6 +126,7 @@ class Driver:
             self.forget(gone)
         for claim in found.values():
             self.track_claim(claim)
+        self.rooms.end_others(found.keys())
         if self.planner:
             for gone in self.planner.known.keys() - found.keys():
                 self.planner.forget(gone)
@@ -145,6 +152,7 @@ class Driver:
     def forget(self, claim: int) -> None:
         for kept in (self.known, self.generations, self.pool_of):
             kept.pop(claim, None)
+        self.rooms.end_game(claim)
 
     # -- one claim ------------------------------------------------------------
     def arrive(self, team: SampleTeam) -> None:
@@ -183,6 +191,8 @@ class Driver:
                 self.chance.uniform(0.2, 1.0) * work.beat,
                 lambda: self.send_heartbeat(number, work.beat),
             )
+        if self.pool_of[number] == ARCADE:
+            self.arcade.open(claim)
         self.after(work.hold - age(claim["bound_at"]), lambda: self.release(number))
 
     def send_heartbeat(self, claim: int, beat: float) -> None:
@@ -251,6 +261,7 @@ def main() -> int:
     if not read_token(file):
         log_line(f"No sample is loaded ({file} is missing). Load it: manage.py sample load")
         return 1
+    rooms = Rooms()
     while token := read_token(file):
         try:
             with (
@@ -258,7 +269,12 @@ def main() -> int:
                 closing(SampleClient(url, read_token(approver))) as ben,
                 closing(SampleClient(url, read_token(releaser))) as vera,
             ):
-                Driver(client, ben if ben.token else None, vera if vera.token else None).run()
+                Driver(
+                    client,
+                    ben if ben.token else None,
+                    vera if vera.token else None,
+                    rooms=rooms,
+                ).run()
         except SampleUnauthorised:
             log_line(f"{url} rejects the token of the sample; trying again in {pause:g} s")
             time.sleep(pause)

@@ -6,11 +6,14 @@ that it finds.
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 RUNNERS = "runners"  # the pool whose number of members follows the demand
+ARCADE = "arcade"  # the pool of ports
+ROOMS = 10  # listeners of the arcade; their rooms have the numbers behind them
 LONG = (15 * 60.0, 25 * 60.0)  # seconds of the few long holds
 
 
@@ -36,7 +39,7 @@ class SampleTeam:
 
     @property
     def mean_size(self) -> float:
-        return sum(r.get("size", 1) for r in self.requests) / len(self.requests)
+        return sum(map(size_of, self.requests)) / len(self.requests)
 
     @property
     def mean_hold(self) -> float:
@@ -123,8 +126,33 @@ TEAMS = (
         patience=150.0,
         long_share=0.0,
     ),
+    SampleTeam(
+        pool=ARCADE,
+        capacity=2 * ROOMS,
+        period=900.0,
+        low=0.3,
+        high=1.1,
+        hold=(60.0, 900.0),  # each claim costs several calls of the forwarder
+        owners=("game:regatta-{n}", "game:chess-{n}", "game:pirates-{n}"),
+        requests=(
+            {"ports": "7000/TCPUDP"},
+            {"ports": "7000/TCPUDP"},
+            {"ports": "7000/TCP"},
+            {"ports": "7000/TCP,7001/UDP"},
+        ),
+        phase=0.25,
+        long_share=0.02,
+        urgent_share=0.0,
+    ),
 )
 BY_POOL = {team.pool: team for team in TEAMS}
+
+
+def size_of(request: Mapping[str, Any]) -> int:
+    """Slots of a request. A port in both protocols takes two."""
+    if "ports" in request:
+        return sum(1 + port.endswith("TCPUDP") for port in request["ports"].split(","))
+    return int(request.get("size", 1))
 
 
 def count_opening_claims(team: SampleTeam) -> int:
@@ -151,6 +179,31 @@ def work_of(key: str) -> SampleClaim | None:
         patience=team.patience * draw.uniform(0.7, 1.3),
         priority=20 if draw.random() < team.urgent_share else 0,
         request=draw.choice(team.requests),
+    )
+
+
+# -- games behind ports ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GameWork:
+    """The game of one claim. Times are seconds after the claim is bound."""
+
+    players: int
+    opens_after: float  # until then, the target of the port is not healthy
+    breaks_after: float  # negative: never
+    breaks_for: float
+    linger: float  # after the release, so that the port drains
+
+
+def game_of(key: str) -> GameWork:
+    draw = Random(f"{key} game")
+    return GameWork(
+        players=draw.randint(1, 3),
+        opens_after=draw.uniform(2.0, 12.0),
+        breaks_after=draw.uniform(20.0, 60.0) if draw.random() < 0.25 else -1.0,
+        breaks_for=draw.uniform(15.0, 30.0),
+        linger=draw.uniform(5.0, 9.0) if draw.random() < 0.6 else 0.0,
     )
 
 

@@ -7,9 +7,10 @@ missing pools. Each load creates new tokens, because the secrets are only in the
 import hashlib
 import os
 import shutil
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from django.conf import settings
@@ -28,7 +29,8 @@ from pools.scaling.schedule import DAYS
 from project.kernel.db.locks import SAMPLE, lock_in_transaction
 from project.kernel.errors import Conflict
 from project.kernel.security.private_files import write_private
-from project.sample.scenario import HARBOUR, RUNNERS
+from project.sample.free_ports import find_ports
+from project.sample.scenario import ARCADE, HARBOUR, ROOMS, RUNNERS
 from project.settings import environment as env
 
 POOLS = Path(__file__).with_name("pools.yaml")
@@ -42,14 +44,49 @@ REASON = "the sample"
 FREEZE_AHEAD, FREEZE_LENGTH = timedelta(hours=12), timedelta(hours=4)
 
 
-def load_sample() -> list[str]:
-    """Load the sample and return sentences on what was done. The file of the token is written last,
-    because it starts the driver.
+class LoadedSample(NamedTuple):
+    lines: list[str]  # sentences on what was done
+    left_out: str  # why a pool is left out; empty: the sample is complete
+
+
+def load_sample() -> LoadedSample:
+    """Load the sample. The file of the token is written last, because it starts the driver. The
+    arcade is left out where no forwarder can serve it. Raises Conflict if the sample cannot be
+    loaded.
     """
+    configs = read_configs()
+    left_out = _set_ports(configs)
+    if left_out:
+        configs = [config for config in configs if config["name"] != ARCADE]
+    try:
+        lines = _load(configs)
+    except OSError as error:
+        raise Conflict(
+            f"The sample cannot be written to {settings.BERTH_HOME}: {error}.",
+            way_out="Make room there, or let Berth write there, then load the sample again.",
+        ) from None
+    return LoadedSample([*lines, left_out] if left_out else lines, left_out)
+
+
+def _set_ports(configs: Sequence[dict[str, Any]]) -> str:
+    """Choose free ports for a new arcade; why there is none."""
+    config = next(config for config in configs if config["name"] == ARCADE)
+    if Pool.objects.filter(LIVE, name=ARCADE).exists():
+        return ""
+    try:
+        first = find_ports()
+    except Conflict as error:
+        return f"The pool {ARCADE} is left out: {error} {error.way_out}".strip()
+    config["slots"]["ports"] = f"{first}-{first + ROOMS - 1}"
+    config["backends"]["ports"] = f"{first + ROOMS}-{first + 2 * ROOMS - 1}"
+    return ""
+
+
+def _load(configs: Iterable[dict[str, Any]]) -> list[str]:
     with transaction.atomic():
         lock_in_transaction(SAMPLE, "sample")
         lines, pools = [], []
-        for config in read_configs():
+        for config in configs:
             pool, is_new = _make_pool(config)
             pools.append(pool)
             lines.append(f"pool {pool.name} {'is created' if is_new else 'exists already'}")

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from random import Random
@@ -27,8 +28,10 @@ from project.kernel.models import Event
 from project.sample.client import SampleClient, SampleUnauthorised
 from project.sample.driver import Driver
 from project.sample.rollouts import EVERY, FIRST, Rollouts
-from project.sample.scenario import BY_POOL, HARBOUR, RUNNERS, TEAMS
+from project.sample.rooms import Game, Rooms
+from project.sample.scenario import ARCADE, BY_POOL, HARBOUR, ROOMS, RUNNERS, TEAMS
 from project.sample.services import load_sample, remove_sample, site_folder
+from slots.members.services import record_sync_result
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,6 +128,65 @@ def test_a_waiting_claim_has_a_reason_and_is_cancelled_in_the_end(
     assert Claim.objects.get(pk=claim).outcome == "cancelled"
 
 
+class Noted(Rooms):
+    """Keeps the games instead of playing them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.games: dict[int, Game] = {}
+
+    def start_game(self, game: Game) -> None:
+        self.games.setdefault(game.claim, game)
+
+    def end_game(self, claim: int) -> None:
+        self.games.pop(claim, None)
+
+    def end_others(self, claims: Collection[int]) -> None:
+        self.games = {claim: self.games[claim] for claim in self.games.keys() & claims}
+
+
+def test_games_lead_from_the_ports_of_a_claim_to_the_rooms_behind_them(
+    site: str, token: str
+) -> None:
+    serve_arcade()
+    rooms = Noted()
+    with closing(SampleClient(site, token)) as client:
+        at_work = Driver(client, chance=Random(1), rooms=rooms)
+        at_work.user = "sample"
+        for _ in range(6):
+            at_work.create_claim(BY_POOL[ARCADE])
+        claims = {claim: state for claim, state in at_work.known.items() if state == "bound"}
+        assert len(claims) == 6 and rooms.games.keys() == claims.keys()
+        for game in rooms.games.values():
+            shown = client.call("GET", f"claims/{game.claim}/").body
+            assert shown["backend"]["ip"] == "127.0.0.1"
+            assert [(door.protocol, door.addresses, door.room) for door in game.doors] == [
+                (port["protocol"], (f"127.0.0.1:{port['number']}",), port["number"] + ROOMS)
+                for port in shown["ports"]
+            ]
+            assert {door.room for door in game.doors} == set(shown["backend"]["ports"])
+        before = dict(rooms.games)
+        again = Driver(client, chance=Random(2), rooms=rooms)
+        again.user = "sample"
+        again.read_claims()
+        assert rooms.games == before, "a restarted driver finds the games"
+        ended, *others = claims
+        force_release(claim_id=ended, reason="needed elsewhere")
+        again.read_claims()
+        assert list(rooms.games) == others
+        again.release(others[0])
+        assert list(rooms.games) == others[1:]
+
+
+def serve_arcade() -> None:
+    """As its worker would have done it."""
+    pool = Pool.objects.get(name=ARCADE)
+    Pool.objects.filter(pk=pool.pk).update(state="active", observed_at=timezone.now())
+    member = Member.objects.get(pool=pool)
+    record_sync_result(member_id=member.pk, is_gone=False, is_ready=True)
+    Member.objects.filter(pk=member.pk).update(addresses=["127.0.0.1"])
+
+
 @pytest.fixture
 def rollouts(site: str, token: str, tmp_path: Path) -> Iterator[tuple[Rollouts, list[float]]]:
     """The driver, and the delays until its next actions."""
@@ -175,7 +237,7 @@ def test_a_driver_of_an_older_sample_drives_the_pools_that_exist(
     Pool.objects.filter(name=RUNNERS).update(state="gone")
     at_work = driver()
     at_work.skip_missing_pools()
-    assert [team.pool for team in at_work.teams] == ["env-test", "device-ports"]
+    assert [team.pool for team in at_work.teams] == ["env-test", "device-ports", ARCADE]
 
 
 def test_the_driver_stops_when_the_sample_is_removed(driver: Callable[[], Driver]) -> None:
@@ -192,7 +254,7 @@ def test_sigterm_ends_the_driver_at_once(site: str, token: str, tmp_path: Path) 
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert "drives 4 pools" in process.stdout.readline()
+    assert "drives 5 pools" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     process.stdout.close()
     assert process.wait(5) == 0

@@ -6,8 +6,11 @@ from random import Random
 import pytest
 import yaml
 
+from claims.ports.port_list import read_ports
 from pools.config.layout import kinds, slots_of
-from pools.config.spec import MemberSpec, OptionReader, parse_pool
+from pools.config.parsing import Faults
+from pools.config.spec import MemberSpec, parse_pool
+from pools.providers.base import option_readers
 from project.sample.scenario import (
     BY_POOL,
     HARBOUR,
@@ -23,6 +26,7 @@ from project.sample.scenario import (
     demand_at,
     key_of,
     pause_before_next,
+    size_of,
     task_of,
     work_of,
 )
@@ -45,13 +49,16 @@ def test_unknown_claim_keys_give_no_work(key: str) -> None:
 
 @pytest.mark.parametrize("team", TEAMS, ids=lambda team: team.pool)
 def test_the_plan_of_a_team_matches_the_config_of_its_pool(team: SampleTeam) -> None:
-    spec = parse_pool(configs()[team.pool], {"static": OptionReader(), "local": OptionReader()})
+    spec = parse_pool(configs()[team.pool], option_readers())
     # Scaling creates members that declare nothing for themselves.
     members = spec.declared or [MemberSpec("", spec.member_labels)] * spec.max_members
     assert bool(spec.declared) == (spec.scaling is None)
     assert team.capacity == sum(len(slots_of(spec.layout, member.own)) for member in members)
     for request in team.requests:
-        assert request.get("kind", kinds(spec.layout)[0]) in kinds(spec.layout)
+        if "ports" in request:
+            assert read_ports(request["ports"], "ports", (team.pool,), Faults())
+        else:
+            assert request.get("kind", kinds(spec.layout)[0]) in kinds(spec.layout)
         wanted = request.get("selector", {})
         assert any(wanted.items() <= dict(member.labels).items() for member in members), wanted
     assert spec.lease.heartbeat is None or team.beat < spec.lease.heartbeat / 2
@@ -73,7 +80,7 @@ def test_arrival_rate_times_hold_time_matches_the_demand(team: SampleTeam) -> No
         now += pause_before_next(team, now, draw.random())
         work = work_of(key_of(team.pool, str(now)))
         assert work is not None
-        held += work.hold * work.request.get("size", 1)
+        held += work.hold * size_of(work.request)
     wanted = sum(demand_at(team, t) for t in range(int(team.period))) / team.period
     assert held / now == pytest.approx(wanted, rel=0.15)
 

@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from pools.providers.forwarder import forwarder_folder
+from pools.providers.forwarder.control_client import ask
 from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.client import SampleClient
 from project.sample.driver import RELEASER_FILE, TOKEN_FILE
-from project.sample.scenario import HARBOUR, RUNNERS, VISITORS
+from project.sample.scenario import ARCADE, HARBOUR, RUNNERS, VISITORS
 from tests.end_to_end.stack import Stack, wait_gone
 from tests.sample.visitor import visit
 from tests.waiting import slack, wait_until
 
-POOLS = ("device-ports", "env-test", HARBOUR, RUNNERS)
+POOLS = (ARCADE, "device-ports", "env-test", HARBOUR, RUNNERS)
 # Outdated runners with a claim.
 OCCUPIED = f"""
 SELECT m.id, m.incarnation FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
@@ -31,6 +33,14 @@ RENEWED = f"""
 SELECT count(*) FROM pools_member m JOIN pools_pool p ON p.id = m.pool_id
 WHERE p.name = '{RUNNERS}' AND m.state = 'ready' AND m.spec_digest = p.member_digest
   AND m.labels = p.spec #> '{{members,labels}}'
+"""
+# A pool of forwarders that is not the sample's.
+DOORS = """
+kind: Pool
+name: doors
+provider: forwarder
+slots: {ports: "20000-20001", protocols: [tcp]}
+members: {list: [{name: gate-1}]}
 """
 WITHIN = 60.0  # seconds: the first minute counts
 SOON = 120.0  # seconds: scaling follows demand in the first two minutes
@@ -48,6 +58,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         stack.stop()
     for folder in (stack.home / agent_folder.FOLDER).glob("*"):
         agent_folder.remove(folder)
+    for folder in (stack.home / forwarder_folder.FOLDER).glob("*.*/"):
+        forwarder_folder.remove(folder)
 
 
 def wait_for(stack: Stack, query: str, least: int = 1, within: float = WITHIN) -> int:
@@ -75,12 +87,12 @@ def driver_stopped(stack: Stack) -> Iterator[None]:
         os.kill(driver, signal.SIGCONT)
 
 
-def end_claims(stack: Stack, state: str, *, member: int = 0) -> None:
-    """Cancels the waiting claims of the runners, or releases the bound ones, of one member."""
+def end_claims(stack: Stack, state: str, *, member: int = 0, pool: str = RUNNERS) -> None:
+    """Cancels the waiting claims of the pool, or releases the bound ones, of one member."""
     rows = stack.execute(
         "select distinct c.id, c.generation from claims_claim c join pools_pool p on p.id = "
         "c.pool_id left join slots_slot s on s.claim_id = c.id where "
-        f"p.name = '{RUNNERS}' and c.state = '{state}' and {member} in (0, s.member_id)"
+        f"p.name = '{pool}' and c.state = '{state}' and {member} in (0, s.member_id)"
     )
     verb = "release" if state == "bound" else "cancel"
     with closing(client_of(stack, TOKEN_FILE)) as client:
@@ -100,6 +112,17 @@ def wait_for_agents(stack: Stack, least: int) -> list[int]:
     return wait_until(started, lambda: stack.heard[-3000:], patience=WITHIN)
 
 
+def forwarder_of(stack: Stack, pool: str) -> Path:
+    """The folder of the forwarder of a pool with one member."""
+    return next((stack.home / forwarder_folder.FOLDER).glob(f"{pool}-*.*/"))
+
+
+def pid_of_forwarder(stack: Stack, pool: str) -> int:
+    """0: none runs."""
+    process = detached.read(forwarder_of(stack, pool))
+    return process.pid if process is not None and detached.is_alive(process) else 0
+
+
 def reserved(stack: Stack) -> set[Any]:
     return set(stack.execute("select id, generation from claims_claim where state = 'reserved'"))
 
@@ -114,8 +137,8 @@ def test_every_page_shows_content_in_the_first_two_minutes(stack: Stack) -> None
         pages = visitor.list_pages(POOLS)
         assert {"/", "/claims/", "/workspaces/", "/pools/runners/?tab=scaling"} <= set(pages)
         # Only programs need a token, and Berth makes none for a person who asks for none.
-        # No program makes the ports of the sample, so they differ in nothing from the records.
-        calm = {"/tokens/", "/pools/device-ports/?tab=ports"}
+        # The ports of the sample differ in nothing from the records.
+        calm = {"/tokens/", "/pools/device-ports/?tab=ports", f"/pools/{ARCADE}/?tab=ports"}
         assert calm <= set(pages)
         empty = [path for path in pages if path not in calm]
 
@@ -134,6 +157,29 @@ def test_a_task_is_applied_and_writes_a_page(stack: Stack) -> None:
 
 def test_some_plans_are_left_for_the_visitor_to_approve(stack: Stack) -> None:
     wait_for(stack, "select count(*) from claims_claim where state = 'reserved'", VISITORS)
+
+
+def count_ports(condition: str) -> str:
+    return (
+        "select count(*) from slots_slot s join pools_pool p on p.id = s.pool_id "
+        f"where p.name = '{ARCADE}' and {condition}"
+    )
+
+
+def test_players_reach_their_rooms_through_the_ports_of_the_arcade(stack: Stack) -> None:
+    for health in ("healthy", "unchecked"):
+        wait_for(stack, count_ports(f"s.state = 'held' and observed->>'health' = '{health}'"))
+
+    def served() -> set[str]:
+        listeners = ask(forwarder_of(stack, ARCADE), {"do": "describe"})["listeners"]
+        return {each["lane"] for each in listeners if each.get("bytes_out")}
+
+    wait_until(lambda: served() == {"tcp", "udp"}, lambda: stack.heard[-3000:], patience=WITHIN)
+    with driver_stopped(stack):  # its players stay
+        end_claims(stack, "bound", pool=ARCADE)
+        draining = count_ports("s.state = 'draining'")
+        wait_for(stack, draining)
+        wait_for(stack, f"select 1 - least(1, ({draining}))")
 
 
 def test_a_queue_forms_with_a_reason_to_wait(stack: Stack) -> None:
@@ -202,9 +248,16 @@ def test_no_run_fails_and_the_api_refuses_no_request(stack: Stack) -> None:
 
 
 def test_ctrl_c_stops_every_agent_and_a_restart_keeps_reservations(stack: Stack) -> None:
-    before, running = reserved(stack), [*stack.list_processes(), *agents(stack)]
-    assert before
+    (stack.home / "doors.yaml").write_text(DOORS)
+    assert stack.manage("apply", "-f", str(stack.home / "doors.yaml")).returncode == 0
+    wait_for(stack, "select count(*) from pools_member where name = 'gate-1' and state = 'ready'")
+    before, doors = reserved(stack), pid_of_forwarder(stack, "doors")
+    running = [*stack.list_processes(), *agents(stack), pid_of_forwarder(stack, ARCADE)]
+    assert before and doors and all(running)
+    running = [pid for pid in running if pid != doors]
     assert stack.stop() < 5
+    assert pid_of_forwarder(stack, "doors") == doors, "its pool does not end it with Berth"
+    assert not pid_of_forwarder(stack, ARCADE)
     # A task of the sample takes seconds. Then its agent tries for 5 s each to send log and result.
     assert wait_gone(running, 30 * slack()) == []
     stack.start(120)
@@ -216,6 +269,8 @@ def test_ctrl_c_stops_every_agent_and_a_restart_keeps_reservations(stack: Stack)
         ),
         2,
     )
+    assert pid_of_forwarder(stack, "doors") == doors
+    wait_until(lambda: pid_of_forwarder(stack, ARCADE), lambda: stack.heard[-3000:])
     decided = {
         (row[0], row[1])
         for row in stack.execute(
@@ -232,11 +287,13 @@ def test_ctrl_c_stops_every_agent_and_a_restart_keeps_reservations(stack: Stack)
 
 def test_removing_the_sample_stops_its_agents(stack: Stack) -> None:
     running, pages = wait_for_agents(stack, 2 + 1), pages_of(stack)
+    running.append(pid_of_forwarder(stack, ARCADE))
+    folder = forwarder_of(stack, ARCADE)
     assert stack.manage("sample", "remove").returncode == 0
-    names = f"'{HARBOUR}', '{RUNNERS}'"
+    names = f"'{ARCADE}', '{HARBOUR}', '{RUNNERS}'"
     wait_for(
-        stack, f"select count(*) from pools_pool where name in ({names}) and state = 'gone'", 2
+        stack, f"select count(*) from pools_pool where name in ({names}) and state = 'gone'", 3
     )
     assert wait_gone(running, 5) == []
     assert list((stack.home / agent_folder.FOLDER).glob("*")) == []
-    assert not pages.parent.exists()
+    assert not pages.parent.exists() and not folder.exists()

@@ -21,6 +21,8 @@ from project.kernel.security.private_files import write_private
 PROGRAM = "pools.providers.forwarder.process"  # module to run
 FOLDER = "forwarders"
 STARTS = "starts.json"
+ENDED = "ended.json"  # the process writes it if its end was asked for
+ASKED = "it was asked to end"
 LOG = "forwarder.log"
 MOST_STARTS = 10
 PATIENCE = 5.0  # seconds between asking a forwarder to end and killing it
@@ -72,9 +74,11 @@ def list_starts(folder: Path) -> list[float]:
 
 
 def pause_before_start(folder: Path) -> float:
-    """Seconds until a forwarder that ended may be started again."""
+    """Seconds until a forwarder that ended may be started again. A forwarder that was asked to end
+    has not failed.
+    """
     starts = list_starts(folder)
-    if not starts:
+    if not starts or (folder / ENDED).exists():
         return 0.0
     pause = PAUSES[min(len(starts), len(PAUSES)) - 1]
     return max(0.0, pause - (time.time() - starts[-1]))
@@ -82,7 +86,7 @@ def pause_before_start(folder: Path) -> float:
 
 def start_process(folder: Path, incarnation: int) -> Process:
     write_private(folder / STARTS, json.dumps([*list_starts(folder), time.time()][-MOST_STARTS:]))
-    (folder / "ended.json").unlink(missing_ok=True)
+    (folder / ENDED).unlink(missing_ok=True)
     (folder / "silent").unlink(missing_ok=True)
     return detached.start(
         [sys.executable, "-m", PROGRAM, "--state", str(folder), "--incarnation", str(incarnation)],
@@ -108,12 +112,12 @@ def why_ended(folder: Path, process: Process | None) -> str:
         return "no process runs"
     if not detached.is_of_this_boot(process):
         return "the machine was restarted"
-    return "it was asked to end" if _was_asked(folder, process) else "its process has ended"
+    return ASKED if _was_asked(folder, process) else "its process has ended"
 
 
 def _was_asked(folder: Path, process: Process) -> bool:
     with suppress(*detached.GONE, ValueError):
-        ended = json.loads((folder / "ended.json").read_text())
+        ended = json.loads((folder / ENDED).read_text())
         return isinstance(ended, dict) and ended.get("pid") == process.pid
     return False
 

@@ -59,6 +59,11 @@ FIELDS = Fields(
         ),
         "health": Option(Object(HealthOptions), "Checks of the targets.", HealthOptions()),
         "limits": Option(Object(TrafficLimits), "Limits on connections.", TrafficLimits()),
+        "stop_with_berth": Option(
+            Flag(),
+            "Whether forwarders end when `make up` ends. Without it they go on serving.",
+            False,
+        ),
     }
 )
 # These concern only the traffic of the pool. The limits concern the memory of the machine.
@@ -69,6 +74,7 @@ FREE = (
     "udp_idle",
     "proxy_protocol",
     "health",
+    "stop_with_berth",
 )
 
 TEXTS = ProviderTexts(
@@ -108,6 +114,10 @@ def forward_options(options: Mapping[str, Any]) -> ForwardOptions:
         is_proxy=found["proxy_protocol"] == "v2",
         health=plan if health.enabled else None,
     )
+
+
+def stops_with_berth(options: Mapping[str, Any]) -> bool:
+    return bool(FIELDS.read(options, "provider", Faults()).get("stop_with_berth", False))
 
 
 def check_layout(layout: Layout, faults: Faults) -> None:

@@ -35,6 +35,7 @@ from pools.providers.forwarder import addresses, options
 from pools.providers.forwarder.busy_ports import list_busy
 from pools.providers.forwarder.control_client import NotAnswering, ask
 from pools.providers.forwarder.forwarder_folder import (
+    ASKED,
     LOG,
     end_process,
     find_process,
@@ -104,30 +105,7 @@ class ForwarderProvider(Provider):
         options.check_layout(layout, faults)
 
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
-        try:
-            addresses.read_networks()
-        except ProviderError as error:
-            return [FieldError("provider.kind", str(error), "Correct the setting, then retry.")]
-        if os.environ.get("KUBERNETES_SERVICE_HOST") and not settings.BERTH_FORWARDER_BIND:
-            return [
-                FieldError(
-                    "provider.kind",
-                    "Berth runs in a cluster, where a worker has a machine and a state folder of "
-                    "its own: only its container could reach the ports.",
-                    "Use another provider. If all of Berth runs in one container, name its "
-                    "addresses in BERTH_FORWARDER_BIND.",
-                )
-            ]
-        if not _is_writable(Path(settings.BERTH_HOME)):
-            return [
-                FieldError(
-                    "provider.kind",
-                    f"Berth has no state folder of its own: it cannot write to "
-                    f"{settings.BERTH_HOME}.",
-                    "Set BERTH_HOME to a folder that the worker can write to.",
-                )
-            ]
-        return []
+        return check_machine()
 
     @_machine_errors()
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
@@ -164,6 +142,33 @@ class ForwarderProvider(Provider):
                 remove(folder)
 
 
+def check_machine() -> list[FieldError]:
+    """Why no forwarder can run here; empty: forwarders can run."""
+    try:
+        addresses.read_networks()
+    except ProviderError as error:
+        return [FieldError("provider.kind", str(error), "Correct the setting, then retry.")]
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and not settings.BERTH_FORWARDER_BIND:
+        return [
+            FieldError(
+                "provider.kind",
+                "Berth runs in a cluster, where a worker has a machine and a state folder of its "
+                "own: only its container could reach the ports.",
+                "Use another provider. If all of Berth runs in one container, name its addresses "
+                "in BERTH_FORWARDER_BIND.",
+            )
+        ]
+    if not _is_writable(Path(settings.BERTH_HOME)):
+        return [
+            FieldError(
+                "provider.kind",
+                f"Berth has no state folder of its own: it cannot write to {settings.BERTH_HOME}.",
+                "Set BERTH_HOME to a folder that the worker can write to.",
+            )
+        ]
+    return []
+
+
 def _is_writable(folder: Path) -> bool:
     """Whether this user can write to the folder, or create it."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
@@ -189,7 +194,12 @@ def _run(folder: Path, pool: PoolSnapshot, member: MemberSnapshot) -> Process | 
             end_process(folder, process)
         elif pause_before_start(folder):
             return None
+        _mark_stop(folder, pool)
         return start_process(folder, member.incarnation)
+
+
+def _mark_stop(folder: Path, pool: PoolSnapshot) -> None:
+    detached.mark_stop(folder, with_berth=options.stops_with_berth(pool.options))
 
 
 def _is_current(process: Process | None, member: MemberSnapshot) -> bool:
@@ -239,6 +249,7 @@ def _delete(folder: Path, pool: PoolSnapshot, member: MemberSnapshot) -> MemberR
 
 
 def _apply(folder: Path, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
+    _mark_stop(folder, pool)
     before = _list_busy_now(folder)
     answer = _send(folder, pool, member)
     record_answer(folder, answered=True)
@@ -284,7 +295,8 @@ def _start_again(folder: Path, pool: PoolSnapshot, member: MemberSnapshot, seen:
     if process is None:
         why = f"{why} {len(list_starts(folder))} times in a short time; see {folder}/{LOG}"
         return replace(seen, why=why, is_down=True)
-    logger.warning("the forwarder of %s was started again: %s", member.name, why)
+    level = logging.INFO if why == ASKED else logging.WARNING
+    logger.log(level, "the forwarder of %s was started again: %s", member.name, why)
     until = time.monotonic() + LOOK
     while detached.is_alive(process) and time.monotonic() < until:
         if (found := _observe_running(folder, pool, member, seen)).is_ready:
@@ -310,6 +322,7 @@ def _observe_running(folder: Path, pool: PoolSnapshot, member: MemberSnapshot, s
             return _replace_stuck(folder, pool, member, seen)
         return replace(seen, why="its forwarder does not answer")
     record_answer(folder, answered=True)
+    _mark_stop(folder, pool)
     if not answer["bind"] and member.state != "creating":
         why = "its forwarder has lost its plan: restart the member"
         return replace(seen, why=why, is_down=True)

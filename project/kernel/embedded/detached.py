@@ -22,6 +22,8 @@ from project.kernel.embedded.process import open_log
 from project.kernel.security.private_files import write_private
 
 RECORD = "process.json"
+# A process whose folder has this file ends with `make up`; otherwise it goes on.
+STOPS_WITH_BERTH = "stops-with-berth"
 PROC = Path("/proc")
 TICK = 0.05  # seconds between two checks: only a parent is notified of an end
 # The process or its file does not exist, or /proc hides it because it is another user's. Any other
@@ -113,6 +115,17 @@ def find(folder: Path, mark_of: Callable[[Sequence[str]], int | None]) -> Proces
 
 def adopt(folder: Path, process: Process) -> None:
     write_private(folder / RECORD, json.dumps(asdict(process)))
+
+
+def mark_stop(folder: Path, *, with_berth: bool) -> None:
+    """Keep whether the process of this folder ends with `make up`."""
+    file = folder / STOPS_WITH_BERTH
+    if file.exists() == with_berth:
+        return
+    if with_berth:
+        file.touch(0o600)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def list_session_processes(process: Process) -> list[int]:

@@ -10,6 +10,7 @@ BERTH_HOME/            0700
   backups/             dumps, one before each migration
   agents/              a folder for each agent of the local provider: token, log, work in
                        progress
+  forwarders/          a folder for each forwarder: log, plan, control socket
 """
 
 import errno

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from project.kernel.embedded import detached
@@ -52,6 +53,7 @@ ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
 LOOPBACK = ("127.0.0.1", "::1", "localhost")  # as in project.settings.local
 PATIENCE = 20.0  # seconds that the other children wait for the web process
 SHORT = 150_000_000  # bytes of free disk
+FORWARDER_PATIENCE = 1.0  # seconds from SIGTERM to SIGKILL
 AGENT_PATIENCE = 1.0  # seconds for idle agents after all other processes have ended
 
 
@@ -77,7 +79,7 @@ class Up:
         self.supervisor = Supervisor(
             env.ROOT, explain=self.explain, on_ready=self.announce_ready, on_tick=self.check_space
         )
-        self.supervisor.on_ended = self.end_agents
+        self.supervisor.on_ended = self.end_detached
         self.supervisor.announce(
             f"starting; the page will be at {self.url} (Ctrl-C stops, state in {self.home.path})"
         )
@@ -209,6 +211,33 @@ class Up:
                 "reports the result to the next `make up`"
             )
 
+    # -- forwarders: they go on without the supervisor, unless their pool says otherwise --
+    def list_forwarders(self) -> list[Process]:
+        """Those that end with `make up`. A worker may have died before it recorded a process."""
+        folders = [
+            file.parent
+            for file in (self.home.path / "forwarders").glob(f"*/{detached.STOPS_WITH_BERTH}")
+        ]
+        found = [
+            process
+            for folder in folders
+            for process in (detached.read(folder), detached.find(folder, is_forwarder))
+            if process is not None and detached.is_alive(process)
+        ]
+        return list({process.pid: process for process in found}.values())
+
+    def end_forwarders(self) -> None:
+        """Runs when no process is left that would start them again."""
+        forwarders = self.list_forwarders()
+        for process in forwarders:
+            detached.request_stop(process)
+        for process in forwarders:
+            detached.end(process, FORWARDER_PATIENCE)
+
+    def end_detached(self) -> None:
+        self.end_forwarders()
+        self.end_agents()
+
     # -- output ---------------------------------------------------------------
     def announce_ready(self) -> None:
         self.is_ready = True
@@ -263,6 +292,11 @@ class Up:
     @staticmethod
     def python(*arguments: str) -> list[str]:
         return [sys.executable, *arguments]
+
+
+def is_forwarder(words: Sequence[str]) -> int | None:
+    """0 for the command line of a forwarder, not for that of `--show`."""
+    return 0 if "--incarnation" in words else None
 
 
 def main() -> int:

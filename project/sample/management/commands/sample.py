@@ -26,5 +26,5 @@ class Command(BerthCommand):
             command = [sys.executable, "-m", "project.sample.driver"]
             command += [options["url"]] if options["url"] else []
             os.execv(sys.executable, command)  # noqa: S606
-        for line in load_sample() if options["what"] == "load" else remove_sample():
+        for line in load_sample().lines if options["what"] == "load" else remove_sample():
             self.stdout.write(line)

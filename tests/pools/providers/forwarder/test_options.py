@@ -26,6 +26,7 @@ def test_options_reach_the_process() -> None:
         "proxy_protocol": "v2",
         "health": {"enabled": True, "interval": "1s", "timeout": "500ms", "threshold": 2},
         "limits": {"connections": 1, "flows": 2, "total": 3},
+        "stop_with_berth": True,
     }  # fmt: skip
     faults = Faults()
     kept = ForwarderProvider.read_options(options, "provider", faults)

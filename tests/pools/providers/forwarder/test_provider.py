@@ -268,6 +268,24 @@ def test_forwarder_is_started_again_after_a_planned_end(ending: str) -> None:
     assert process_id() not in (0, process.pid)
 
 
+def test_forwarder_that_was_asked_to_end_often_starts_without_a_pause() -> None:
+    start()
+    for _ in range(3):
+        os.kill(process_id(), signal.SIGTERM)
+        wait_until(lambda: not process_id())
+        assert look().is_ready
+
+
+def test_folder_says_whether_the_forwarder_stops_with_berth() -> None:
+    start(options=QUIET | {"stop_with_berth": True})
+    mark = folder() / detached.STOPS_WITH_BERTH
+    assert mark.exists()
+    look()
+    assert not mark.exists(), "a change of the option reaches a running forwarder"
+    sync(options=QUIET | {"stop_with_berth": True})
+    assert mark.exists()
+
+
 def test_reused_process_id_is_never_killed() -> None:
     start()
     process = detached.read(folder())
