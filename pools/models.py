@@ -73,6 +73,8 @@ class Pool(models.Model):
     provider_error_since = optional_moment()
     # Names of the objects without a member that the last look found.
     strays = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
+    # Strays that are to be deleted (slots.sync.stray_orders).
+    stray_orders = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 

@@ -3,7 +3,7 @@
 from django.urls import path
 
 import pools.http.converters  # noqa: F401  (registers them)
-from slots.api import agents, members
+from slots.api import agents, drift, members
 
 urlpatterns = [
     path("pools/<name:pool_name>/pause/", members.PoolPause.as_view(), name="api-pool-pause"),
@@ -32,6 +32,32 @@ urlpatterns = [
     ),
     path(
         "members/<id:member_id>/restart/", agents.MemberRestart.as_view(), name="api-member-restart"
+    ),
+    path("pools/<name:pool_name>/drift/", drift.PoolDrift.as_view(), name="api-pool-drift"),
+    path("pools/<name:pool_name>/sweep/", drift.PoolSweep.as_view(), name="api-pool-sweep"),
+    path(
+        "pools/<name:pool_name>/strays/<id:stray_id>/adopt/",
+        drift.StrayAdopt.as_view(),
+        name="api-stray-adopt",
+    ),
+    path(
+        "pools/<name:pool_name>/strays/<id:stray_id>/delete/",
+        drift.StrayDelete.as_view(),
+        name="api-stray-delete",
+    ),
+    path(
+        "pools/<name:pool_name>/strays/<id:stray_id>/keep/",
+        drift.StrayKeep.as_view(),
+        name="api-stray-keep",
+    ),
+    path("slots/<id:slot_id>/repair/", drift.SlotRepair.as_view(), name="api-slot-repair"),
+    path(
+        "slots/<id:slot_id>/quarantine/", drift.SlotQuarantine.as_view(), name="api-slot-quarantine"
+    ),
+    path(
+        "slots/<id:slot_id>/end-quarantine/",
+        drift.SlotEndQuarantine.as_view(),
+        name="api-slot-end-quarantine",
     ),
     path("slots/", members.SlotList.as_view(), name="api-slots"),
     path("slots/<id:slot_id>/held-by/", members.SlotHeldBy.as_view(), name="api-slot-held-by"),

@@ -62,6 +62,22 @@ class Slot(models.Model):
         return f"{self.member_id}/{self.lane} {self.number}"
 
 
+class Quarantine(models.Model):
+    """No claim gets the slot while this row exists. A table of its own, because the hot statements
+    read slots.
+    """
+
+    # Not a foreign key: rows of slots are deleted by statements.
+    slot_id = models.BigIntegerField(primary_key=True)
+    pool_id = models.BigIntegerField()
+    reason = models.TextField()
+    by_user = models.CharField(max_length=80)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [models.Index(fields=["pool_id"], name="quarantine_of_pool")]
+
+
 class UnsavedState(models.Model):
     """A Terraform state of which only the agent of a member has a copy. The member counts as
     occupied while this row exists.

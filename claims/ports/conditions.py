@@ -69,6 +69,9 @@ def _programmed(facts: PortFacts) -> Condition:
         return Condition(False, since, "The listener is missing outside")
     if facts.withheld:
         return Condition(False, since, facts.withheld, is_failed=True)
+    if changed := seen.get("changed"):
+        since = _latest(since, _since(facts, "changed"))
+        return Condition(False, since, f"The listener was changed outside: {changed}")
     target = str(seen.get("target") or "")
     if target != facts.target:
         reason = "The backend is not registered yet"

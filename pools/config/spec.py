@@ -15,6 +15,8 @@ from pools.config import layout as layouts
 from pools.config.approval_spec import APPROVAL, ApprovalSpec
 from pools.config.approval_spec import DEFAULT as DEFAULT_APPROVAL
 from pools.config.backend_spec import BACKENDS, BackendRules
+from pools.config.drift_spec import DEFAULT as DEFAULT_DRIFT
+from pools.config.drift_spec import DRIFT, DriftRules
 from pools.config.durations import DAY, MINUTE, SECOND, format_duration
 from pools.config.fields import Fields, Object, Option, fields_of, option, required
 from pools.config.layout import NO_OWN_SLOTS, Layout, OwnSlots
@@ -231,6 +233,9 @@ class PoolSpec:
     # None: claims cannot set backends.
     backends: BackendRules | None = option(
         BACKENDS, None, "Where the listeners of a pool of ports may send traffic."
+    )
+    drift: DriftRules = option(
+        DRIFT, DEFAULT_DRIFT, "Repairs of differences outside that need no person."
     )
     # None: operators add and remove members.
     scaling: Scaling | None = option(

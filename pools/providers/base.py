@@ -34,6 +34,9 @@ class PortTarget:
     ip: str  # IPv4 or IPv6, without brackets
     port: int
 
+    def __str__(self) -> str:
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True)
 class PortUse:
@@ -273,6 +276,13 @@ class Provider(ABC):
         An object that should not exist and does not exist is a success. Every failure is raised,
         and draining slots stay draining.
         """
+
+    @classmethod
+    def name_adopted(cls, pool: str, stray: str, member_id: int) -> str | None:
+        """The name of the member that an object of `Observation.strays` can become: the `sync` of a
+        new member with this id and name takes the object over. None: it cannot become a member.
+        """
+        return None
 
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:  # noqa: B027
         """Remove objects of members that are gone, as `look` reported them in `strays`: a late

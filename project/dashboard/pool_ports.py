@@ -36,6 +36,7 @@ from slots.pages.dashboard_queries import PORT_CELLS
 from slots.pages.port_map import PORT_WORDS, name_place, read_map
 from slots.pages.provider_calls import read_calls
 from slots.sync.drift import DriftFinding, list_drift, list_slot_drift, sort_by_kind
+from slots.sync.quarantine import QuarantinedSlot, list_quarantined
 from slots.sync.slot_drift import find_kind, observed_since
 
 ONLY = "findings"  # value of the query field `only`
@@ -43,7 +44,9 @@ MOST_FINDINGS = 100  # rows of the table
 MOST_LANES = 5
 LONGEST_ID = 19  # digits; fewer fit into a bigint
 # Attributes of `Slot.observed` that have rows of their own in the panel, or none.
-NAMED = {"presence", "since", "claim", "id", "protocol", "target", "health", "end", "problem"}
+NAMED = {
+    "presence", "since", "claim", "id", "protocol", "target", "health", "end", "problem", "changed",
+}  # fmt: skip
 ALWAYS = ("running", "reserved", "draining", "idle", "orphan", "missing", "foreign")
 
 
@@ -145,29 +148,69 @@ def facts_context(identity: Identity, pool: Pool) -> Context:
 @dataclass(frozen=True, slots=True)
 class DriftRow:
     finding: DriftFinding
-    action: Action | None
+    actions: list[Action]
 
 
-def repair_action(identity: Identity, pool: Pool, slot_id: int, why: str = "") -> Action:
+@dataclass(frozen=True, slots=True)
+class QuarantineRow:
+    slot: QuarantinedSlot
+    action: Action
+
+
+# The texts of the buttons, and the dialogs of slots and of objects without a member.
+REPAIR_TEXTS = {
+    "repair": "Repair…",
+    "quarantine": "Quarantine…",
+    "end-quarantine": "End quarantine…",
+    "adopt": "Adopt…",
+    "delete": "Delete…",
+    "keep": "Keep…",
+}
+
+
+OUTCOMES = {
+    "repair": "The provider makes the member equal to its rows.",
+    "quarantine": "No claim gets the slot until a person ends that.",
+    "end-quarantine": "Claims may get the slot again.",
+}
+
+
+def slot_action(identity: Identity, pool: Pool, slot_id: int, name: str) -> Action:
     return Action(
-        "Repair…",
-        reverse("slot-repair", args=[slot_id]),
-        why=explain_missing_role(identity, "repair", pool.pk) or why,
+        REPAIR_TEXTS[name],
+        reverse(f"slot-{name}", args=[slot_id]),
+        why=explain_missing_role(identity, "repair", pool.pk),
     )
+
+
+def stray_action(identity: Identity, pool: Pool, stray_id: int, name: str) -> Action:
+    return Action(
+        REPAIR_TEXTS[name],
+        reverse(f"stray-{name}", args=[pool.name, stray_id]),
+        why=explain_missing_role(identity, "repair", pool.pk),
+    )
+
+
+def list_actions(identity: Identity, pool: Pool, finding: DriftFinding) -> list[Action]:
+    if finding.slot_id is not None:
+        return [slot_action(identity, pool, finding.slot_id, each) for each in finding.repairs]
+    return [stray_action(identity, pool, finding.stray_id, each) for each in finding.repairs]
 
 
 def drift_context(identity: Identity, pool: Pool) -> Context:
     found = sort_by_kind(list_drift([pool]))
-    rows = [
-        DriftRow(
-            each,
-            repair_action(identity, pool, each.slot_id)
-            if each.may_repair and each.slot_id is not None
-            else None,
-        )
-        for each in found[:MOST_FINDINGS]
-    ]
-    return {"rows": rows, "count": len(found), "more": len(found) - len(rows)}
+    rows = [DriftRow(each, list_actions(identity, pool, each)) for each in found[:MOST_FINDINGS]]
+    slots = list_quarantined([pool.pk])
+    return {
+        "rows": rows,
+        "count": len(found),
+        "more": len(found) - len(rows),
+        "quarantined": [
+            QuarantineRow(each, slot_action(identity, pool, each.slot_id, "end-quarantine"))
+            for each in slots[:MOST_FINDINGS]
+        ],
+        "quarantined_more": len(slots) - MOST_FINDINGS,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +276,12 @@ def open_port(identity: Identity, argument: str) -> OpenedRegion | None:
     return OpenedRegion(full, f"{full}|{roles}", subjects, render)
 
 
+def list_port_repairs(finding: DriftFinding | None, *, is_quarantined: bool) -> list[str]:
+    """A person may put a port without a difference into quarantine, too."""
+    repairs = ["repair"] if finding is not None and finding.may_repair else []
+    return [*repairs, "end-quarantine" if is_quarantined else "quarantine"]
+
+
 def panel_context(identity: Identity, pool: Pool, slot_id: int) -> Context:
     port = dashboard_queries_sql.get_port(slot=slot_id, pool=pool.pk)
     if port is None:
@@ -260,9 +309,10 @@ def panel_context(identity: Identity, pool: Pool, slot_id: int) -> Context:
             (name, value) for name, value in observed.items() if name not in NAMED and value
         ),
         "finding": finding,
-        "action": repair_action(identity, pool, port.id)
-        if finding is not None and finding.may_repair
-        else None,
+        "actions": [
+            (slot_action(identity, pool, port.id, each), OUTCOMES[each])
+            for each in list_port_repairs(finding, is_quarantined=port.quarantine is not None)
+        ],
         "evacuate": Action(
             "Evacuate…",
             reverse("member-evacuate", args=[port.member_id]),

@@ -23,7 +23,7 @@ from slots.members.selectors import snapshot_whole
 from slots.members.services import align_member
 from slots.members.store import places_offered
 from slots.states import OCCUPIED
-from slots.sync.drift import GONE_FOUND, UNKNOWN_FOUND, list_slot_drift
+from slots.sync.drift import GONE_FOUND, UNKNOWN_FOUND, UNKNOWN_THEN, list_slot_drift
 from slots.sync.orders import repair_slot
 from slots.sync.strays import sort_strays
 from slots.sync.watcher import LOOK_EVERY, call_provider, observe_pool
@@ -47,7 +47,8 @@ SELECT m.id, m.name, p.name AS pool, count(*) FILTER (WHERE s.is_open) AS open,
 FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = m.pool_id
 WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL
   AND m.state = 'ready'
-                    AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')
+                    AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired'
+                    AND NOT EXISTS (SELECT FROM slots_quarantine q WHERE q.slot_id = s.id))
   AND coalesce(p.unaligned_at, 'epoch') < now() - interval '1 min'  -- else the finalizer is at work
 GROUP BY 1, 2, 3 ORDER BY 1 LIMIT 1000"""
 
@@ -233,7 +234,7 @@ def find_differences_outside() -> Iterator[Finding]:
             yield Finding(
                 f"{name} of pool {pool.name}",
                 UNKNOWN_FOUND,
-                "Remove it there, if no newer copy of this database uses it.",
+                UNKNOWN_THEN,
             )
 
 

@@ -92,7 +92,7 @@ def close_member(*, member: int) -> list[IdRow]:
 
 
 def open_member(*, member: int) -> list[IdRow]:
-    """Opens all slots of a member."""
+    """Opens all slots of a member that are in no quarantine."""
     return statements.fetch_rows("open_member", IdRow, {"member": member})
 
 
@@ -104,6 +104,27 @@ def close_some(n: int, *, member: int) -> list[IdRow]:
 def open_some(n: int, *, member: int) -> list[IdRow]:
     """Opens at most n slots of a member, for large pools."""
     return statements.fetch_rows("open_some", IdRow, {"member": member}, n=n)
+
+
+def quarantine_slot(*, slot: int, pool: int, reason: str, by: str) -> list[IdRow]:
+    """Closes a slot until its quarantine ends."""
+    return statements.fetch_rows(
+        "quarantine_slot", IdRow, {"slot": slot, "pool": pool, "reason": reason, "by": by}
+    )
+
+
+class EndQuarantineRow(NamedTuple):
+    slot_id: int
+
+
+def end_quarantine(*, slot: int) -> list[EndQuarantineRow]:
+    """The caller opens the slot if its member offers slots."""
+    return statements.fetch_rows("end_quarantine", EndQuarantineRow, {"slot": slot})
+
+
+def reserve_member_id(*, id: int) -> int | None:
+    """The next new member gets a higher id than this one."""
+    return statements.fetch_sole_value("reserve_member_id", {"id": id})
 
 
 def add_slots(

@@ -40,9 +40,11 @@ SELECT id, pool_id, member_id, lane, number, state, is_open FROM slots_slot WHER
 WITH s AS MATERIALIZED (SELECT id FROM slots_slot WHERE member_id = %(member)s AND is_open ORDER BY id FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = false, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
--- open_member: opens all slots of a member. The caller has locked pool and member and checked that both offer slots.
+-- open_member: opens all slots of a member that are in no quarantine. The caller has locked pool and member and checked that both offer slots.
 WITH s AS MATERIALIZED (
-  SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' ORDER BY id FOR NO KEY UPDATE)
+  SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired'
+    AND NOT EXISTS (SELECT FROM slots_quarantine q WHERE q.slot_id = slots_slot.id)
+  ORDER BY id FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = true, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
 
 -- close_some: closes at most n slots of a member, for large pools (slots/members/open_slots.py).
@@ -51,8 +53,22 @@ UPDATE slots_slot SET is_open = false, changed_at = now() FROM s WHERE slots_slo
 
 -- open_some: opens at most n slots of a member, for large pools.
 WITH s AS MATERIALIZED (
-  SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired' ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
+  SELECT id FROM slots_slot WHERE member_id = %(member)s AND NOT is_open AND state <> 'retired'
+    AND NOT EXISTS (SELECT FROM slots_quarantine q WHERE q.slot_id = slots_slot.id)
+  ORDER BY id LIMIT {n} FOR NO KEY UPDATE)
 UPDATE slots_slot SET is_open = true, changed_at = now() FROM s WHERE slots_slot.id = s.id RETURNING slots_slot.id
+
+-- quarantine_slot: closes a slot until its quarantine ends. A bind in progress holds the row, so it comes before or finds no open slot.
+WITH q AS (
+  INSERT INTO slots_quarantine (slot_id, pool_id, reason, by_user) VALUES (%(slot)s, %(pool)s, %(reason)s, %(by)s)
+  ON CONFLICT DO NOTHING RETURNING slot_id)
+UPDATE slots_slot SET is_open = false, changed_at = now() FROM q WHERE slots_slot.id = q.slot_id RETURNING slots_slot.id
+
+-- end_quarantine: the caller opens the slot if its member offers slots.
+DELETE FROM slots_quarantine WHERE slot_id = %(slot)s RETURNING slot_id
+
+-- reserve_member_id$: the next new member gets a higher id than this one.
+SELECT setval(pg_get_serial_sequence('pools_member', 'id'), greatest(%(id)s::bigint, nextval(pg_get_serial_sequence('pools_member', 'id'))))
 
 -- add_slots: adds free slots to a member. The caller has determined `is_open` under the locks of pool and member.
 INSERT INTO slots_slot (pool_id, member_id, lane, number, rank, is_open)

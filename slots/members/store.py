@@ -86,10 +86,16 @@ def refuse_unless_there(member: Member) -> None:
 
 
 def add_member_rows(
-    pool: Pool, spec: PoolSpec, declared: Sequence[MemberSpec], reason: str = ""
+    pool: Pool,
+    spec: PoolSpec,
+    declared: Sequence[MemberSpec],
+    reason: str = "",
+    *,
+    verb: str = "add",
+    ids: Sequence[int] = (),
 ) -> list[Member]:
     """Add members with all their slots behind the existing members, and enqueue an operation for
-    each if the provider has to create it.
+    each if the provider has to create it. `ids`: of members whose objects exist.
     """
     if not declared:
         return []
@@ -102,6 +108,7 @@ def add_member_rows(
     provider = known_providers().get(spec.provider)
     members = Member.objects.bulk_create(
         Member(
+            pk=ids[i] if ids else None,
             pool=pool,
             name=member.name,
             position=first + i,
@@ -126,7 +133,7 @@ def add_member_rows(
             pool, row, offered, ranks_of(spec.placement, row.position, offered, draw_rank)
         )
         data = {"member": member.as_config(), "slots": len(offered)}
-        record("add", pool_id=pool.pk, member_id=row.pk, after=row.state, reason=reason, data=data)
+        record(verb, pool_id=pool.pk, member_id=row.pk, after=row.state, reason=reason, data=data)
         request_sync(pool, row)
     publish("slots")
     return members

@@ -3,9 +3,11 @@
 -- _port_class: the displayed class of a port, with the differences outside as `find_kind` of slots/sync/slot_drift.py names them. A held
 -- port is running once its target is healthy.
 CASE WHEN member.state NOT IN ('ready', 'offline') THEN {_class}
+    WHEN slot.state IN ('idle', 'retired') AND EXISTS (SELECT FROM slots_quarantine WHERE slot_id = slot.id) THEN 'quarantine'
     WHEN slot.observed->>'presence' = 'foreign' THEN 'foreign'
     WHEN slot.state IN ('held', 'reserved') AND slot.observed->>'presence' = 'missing' THEN 'missing'
     WHEN slot.state IN ('held', 'reserved') AND slot.observed->>'problem' <> '' THEN 'problem'
+    WHEN slot.state IN ('held', 'reserved') AND slot.observed->>'changed' <> '' THEN 'changed'
     WHEN slot.state IN ('idle', 'retired') AND slot.observed->>'presence' = 'orphan' THEN 'orphan'
     WHEN slot.state = 'held' AND member.state = 'ready' THEN
       CASE WHEN slot.observed->>'health' IN ('healthy', 'unchecked') THEN 'running' ELSE 'reserved' END
@@ -71,12 +73,14 @@ WHERE member.id = ANY (%(members)s::bigint[]) GROUP BY 1, 2, 3
 -- list_ports: ports of members with what their provider sees.
 SELECT member.id AS member_id, slot.id, slot.lane, slot.number, {_port_class} AS name, slot.claim_id, slot.last_claim_id,
   coalesce(slot.observed->>'protocol', '') AS protocol, coalesce(slot.observed->>'health', '') AS health,
-  coalesce(slot.observed->>'problem', '') AS problem
+  coalesce(slot.observed->>'problem', '') AS problem, coalesce(slot.observed->>'changed', '') AS changed,
+  coalesce((SELECT reason FROM slots_quarantine WHERE slot_id = slot.id), '') AS quarantine
 FROM pools_member member CROSS JOIN LATERAL (SELECT * FROM slots_slot WHERE member_id = member.id OFFSET 0) slot
 WHERE member.id = ANY (%(members)s::bigint[]) ORDER BY member.id, slot.number, slot.lane LIMIT {n}
 
 -- get_port^: one port of a pool, with all that is known of it.
 SELECT slot.id, slot.member_id, member.name AS member, slot.lane, slot.number, slot.state, {_port_class} AS name, slot.claim_id,
-  slot.last_claim_id, slot.generation, slot.changed_at, slot.observed::text AS observed_json
+  slot.last_claim_id, slot.generation, slot.changed_at, slot.observed::text AS observed_json,
+  (SELECT reason FROM slots_quarantine WHERE slot_id = slot.id) AS quarantine, (SELECT by_user FROM slots_quarantine WHERE slot_id = slot.id) AS quarantined_by
 FROM slots_slot slot JOIN pools_member member ON member.id = slot.member_id
 WHERE slot.id = %(slot)s AND member.pool_id = %(pool)s

@@ -128,6 +128,8 @@ class ListPortsRow(NamedTuple):
     protocol: str
     health: str
     problem: str
+    changed: str
+    quarantine: str
 
 
 def list_ports(n: int, *, members: list[int]) -> list[ListPortsRow]:
@@ -148,6 +150,8 @@ class GetPortRow(NamedTuple):
     generation: int
     changed_at: datetime
     observed_json: str
+    quarantine: str | None
+    quarantined_by: str | None
 
 
 def get_port(*, slot: int, pool: int) -> GetPortRow | None:

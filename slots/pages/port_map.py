@@ -31,11 +31,13 @@ PORT_WORDS = {
     "closed": "closed",
     "idle": "open",
     "missing": "missing",
+    "changed": "changed outside",
     "problem": "cannot serve",
     "orphan": "orphan",
     "foreign": "foreign, uses quota",
+    "quarantine": "in quarantine",
 }
-FINDINGS = ("missing", "problem", "orphan", "foreign")
+FINDINGS = ("missing", "changed", "problem", "orphan", "foreign")
 HEALTH_WORDS = {
     "": "listener not seen yet",
     "initial": "target not healthy yet",
@@ -268,7 +270,10 @@ def describe_port(row: ListPortsRow, segment: int, owners: Mapping[int, str]) ->
     claim = row.claim_id or (row.last_claim_id if row.name in ("draining", "lost") else None)
     place = name_place(row.lane, row.number, segment, row.protocol)
     holder = f"{claim} {owners.get(claim, '')}".strip() if claim else ""
-    return PortCell(row.id, row.name, f"{place} {_describe(row, holder)}", claim)
+    title = f"{place} {_describe(row, holder)}"
+    if row.quarantine and row.name != "quarantine":
+        title = f"{title}, in quarantine: {row.quarantine}"
+    return PortCell(row.id, row.name, title, claim)
 
 
 def name_place(lane: str, number: int, segment: int = 1, protocol: str = "") -> str:
@@ -290,10 +295,14 @@ def _describe(row: ListPortsRow, holder: str) -> str:
             return f"draining after {holder}" if holder else "draining"
         case "missing":
             return f"missing: {holder} holds it, and the listener is gone"
+        case "changed":
+            return f"{holder}, changed outside: {row.changed}"
         case "problem":
             return f"{holder}, cannot serve: {row.problem}"
         case "orphan":
             return "orphan: a listener without a claim"
+        case "quarantine":
+            return f"in quarantine: {row.quarantine}"
         case "foreign":
             text = "foreign listener in this place"
             return f"{text}, held by {holder}" if holder else text

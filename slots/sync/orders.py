@@ -10,6 +10,7 @@ from django.db import transaction
 
 from pools.lifecycle.selectors import lock_member, lock_pool
 from pools.models import Pool
+from pools.providers.base import Provider
 from project.kernel.errors import Conflict, NotFound
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
@@ -19,7 +20,6 @@ from slots.members.store import refuse_unless_there, request_sync
 from slots.models import Slot
 from slots.sync.drift import REPAIRED
 from slots.sync.slot_drift import find_kind
-from slots.sync.watcher import LOOK_EVERY
 
 
 def repair_slot(*, slot_id: int, reason: str) -> None:
@@ -64,7 +64,7 @@ def order_look(*, pool_id: int, reason: str) -> None:
         pool = lock_pool(pool_id)
         if pool.state == "gone":
             raise Conflict(f"Pool {pool.name} is gone.", way_out="It has no objects to look at.")
-        due = moment() - timedelta(seconds=LOOK_EVERY)
+        due = moment() - timedelta(seconds=Provider.look_every)
         Pool.objects.filter(pk=pool.pk, observed_at__gt=due).update(observed_at=due)
         record("sweep", pool_id=pool.pk, reason=reason)
         publish("pools")

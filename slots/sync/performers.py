@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from django.db import transaction
 
+from pools.config.drift_spec import QUARANTINE
 from pools.models import Member
 from pools.providers.base import (
     MemberReport,
@@ -34,6 +35,7 @@ from slots.members.services import clean_slot, record_sync_result
 from slots.members.store import lane_of, request_sync
 from slots.members.tokens import issue_token
 from slots.models import Slot
+from slots.sync.automatic_repairs import repair_found
 from slots.sync.metrics import timed_call
 from slots.sync.port_uses import with_uses
 from slots.sync.slot_drift import record_reported_slots
@@ -97,7 +99,7 @@ def record_report(pool: PoolSnapshot, member: MemberSnapshot, report: MemberRepo
     later holder is not affected. What was seen is recorded before the slot is free, so that the
     next holder never finds what was seen of this one.
     """
-    record_reported_slots(pool, member, report)
+    repair_found(pool.id, record_reported_slots(pool, member, report), [QUARANTINE])
     for slot in member.slots:
         if slot.state == "draining" and slot.id in report.clean:
             clean_slot(slot_id=slot.id, generation=slot.generation)

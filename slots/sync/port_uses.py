@@ -19,14 +19,19 @@ def register_use_reader(reader: UseReader) -> UseReader:
     return reader
 
 
+def read_uses(slots: Collection[int]) -> Mapping[int, PortUse]:
+    """The uses of held and reserved ports by the id of the slot."""
+    uses: dict[int, PortUse] = {}
+    for read in _readers if slots else ():
+        uses |= read(slots)
+    return uses
+
+
 def with_uses(pool: PoolSnapshot, member: MemberSnapshot) -> MemberSnapshot:
     """The member with the use of each held and reserved port. Reads only for pools of ports."""
     if pool.ports is None:
         return member
-    used = [slot.id for slot in member.slots if slot.state in ("held", "reserved")]
-    uses: dict[int, PortUse] = {}
-    for read in _readers if used else ():
-        uses |= read(used)
+    uses = read_uses([slot.id for slot in member.slots if slot.state in ("held", "reserved")])
     slots = tuple(
         replace(slot, use=uses[slot.id]) if slot.id in uses else slot for slot in member.slots
     )

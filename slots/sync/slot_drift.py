@@ -9,25 +9,37 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from pools.config.layout import SHARED
-from pools.providers.base import MemberReport, MemberSnapshot, Observation, PoolSnapshot, SeenSlot
+from pools.providers.base import (
+    MemberReport,
+    MemberSnapshot,
+    Observation,
+    PoolSnapshot,
+    PortUse,
+    SeenSlot,
+)
 from project.kernel.events.log import record
 from project.kernel.ui import formatting
 from project.kernel.validation import moment
+from slots.members import members_sql
+from slots.members.store import lane_of
 from slots.models import Slot
 from slots.sync.foreign_listeners import record_foreign_listeners
+from slots.sync.listener_changes import describe_change
+from slots.sync.port_uses import read_uses
 
 Place = tuple[str, int]
 Observed = Mapping[str, object]
 
 ABOUT = ("claim", "since")  # fields of Slot.observed about the observation itself
-TIMED = ("presence", "health", "target", "problem")
+TIMED = ("presence", "health", "target", "problem", "changed")
 TARGET = ("target", "health", "reason", "problem")  # fields about the target of a listener
 USED = ("held", "reserved")
-KINDS = ("missing", "problem", "orphan", "foreign")  # of differences, the worst first
-SHOWN = ("presence", "health", "problem")  # decide the class of a port on its page
+KINDS = ("missing", "changed", "problem", "orphan", "foreign")  # of differences, the worst first
+SHOWN = ("presence", "health", "problem", "changed")  # decide the class of a port on its page
 MOST_NAMED = 3  # places that an event names
 NAMED = {
     "missing": "is missing outside",
+    "changed": "was changed outside",
     "problem": "cannot serve its claim",
     "orphan": "has an object outside and no claim",
     "foreign": "has a foreign object in its place",
@@ -62,7 +74,9 @@ def find_kind(state: str, observed: Observed) -> str:
     if state in USED:
         if presence == "missing":
             return "missing"
-        return "problem" if observed.get("problem") else ""
+        if observed.get("problem"):
+            return "problem"
+        return "changed" if observed.get("changed") else ""
     return "orphan" if presence == "orphan" and state in ("idle", "retired") else ""
 
 
@@ -81,31 +95,57 @@ def observed_last(observed: Observed) -> datetime:
     return max(times, default=datetime.min.replace(tzinfo=UTC))
 
 
-def record_observed_slots(pool: PoolSnapshot, look: Observation, started: datetime) -> None:
+def record_observed_slots(
+    pool: PoolSnapshot, look: Observation, started: datetime
+) -> dict[int, str]:
     """Compare the slots that the look reports. A slot that changed after the look began waits for
-    the next look.
+    the next look. Returns the new differences: slots with their kind.
     """
+    found: dict[int, str] = {}
     seen = {each.member_id: each.slots for each in look.seen if each.slots is not None}
     if seen:
         rows = Slot.objects.filter(member_id__in=seen, changed_at__lt=started)
         # A sync that ended after the look began has seen more than the look.
-        _record(pool, (row for row in rows if observed_last(row.observed) < started), seen)
+        earlier = [row for row in rows if observed_last(row.observed) < started]
+        found = _record(pool, earlier, seen, _list_settled_uses(pool, earlier))
         record_foreign_listeners({member: foreign_places(slots) for member, slots in seen.items()})
+    return found
 
 
-def record_reported_slots(pool: PoolSnapshot, member: MemberSnapshot, report: MemberReport) -> None:
+def record_reported_slots(
+    pool: PoolSnapshot, member: MemberSnapshot, report: MemberReport
+) -> dict[int, str]:
     """Compare the slots of a sync, in the generations that the provider got: a later holder is not
-    affected.
+    affected. Returns the new differences: slots with their kind.
     """
+    found: dict[int, str] = {}
     if report.slots is not None:
         generations = {slot.id: slot.generation for slot in member.slots}
         rows = Slot.objects.filter(member_id=member.id, pk__in=generations)
-        _record(
+        found = _record(
             pool,
             (row for row in rows if row.generation == generations[row.pk]),
             {member.id: report.slots},
         )
         record_foreign_listeners({member.id: foreign_places(report.slots)})
+    return found
+
+
+def _list_settled_uses(pool: PoolSnapshot, rows: Iterable[Slot]) -> Mapping[int, PortUse]:
+    """What claims want of their listeners, without members whose sync is ordered: what the claims
+    want may be newer than what the look saw. The rows are read before, so that the result of a
+    sync that ended meanwhile is not overwritten.
+    """
+    if pool.ports is None:
+        return {}
+    used = {row.pk: row.member_id for row in rows if row.state in USED}
+    uses = read_uses(used)
+    busy = {
+        member_id
+        for member_id in set(used.values())
+        if members_sql.has_operation(lane=lane_of(member_id), but=[])
+    }
+    return {slot: use for slot, use in uses.items() if used[slot] not in busy}
 
 
 def foreign_places(seen: Iterable[SeenSlot]) -> list[tuple[str, int]]:
@@ -113,8 +153,11 @@ def foreign_places(seen: Iterable[SeenSlot]) -> list[tuple[str, int]]:
 
 
 def _record(
-    pool: PoolSnapshot, rows: Iterable[Slot], seen: Mapping[int, Sequence[SeenSlot]]
-) -> None:
+    pool: PoolSnapshot,
+    rows: Iterable[Slot],
+    seen: Mapping[int, Sequence[SeenSlot]],
+    uses: Mapping[int, PortUse] = {},
+) -> dict[int, str]:
     places: dict[int, dict[Place, SeenSlot]] = {
         member_id: {(slot.lane, slot.number): slot for slot in slots}
         for member_id, slots in seen.items()
@@ -124,15 +167,17 @@ def _record(
     for row in rows:
         found = find_object(places[row.member_id], row.lane, row.number)
         judged = judge_slot(row.state, found, is_precreated=pool.is_precreated)
-        judged = keep_unread(row, judged)
+        judged = add_change(keep_unread(row, judged), judged, uses.get(row.pk))
         if is_known(row, judged):
             continue
         now = now or moment()
         is_stored = _store(row, judged, now)
         if is_stored and any(judged.get(key) != row.observed.get(key) for key in SHOWN):
             changed[row.member_id].append((row, judged))
+    new: dict[int, str] = {}
     for member_id, slots in changed.items():
-        _record_change(pool.id, member_id, slots)
+        new |= _record_change(pool.id, member_id, slots)
+    return new
 
 
 def find_object(places: Mapping[Place, SeenSlot], lane: str, number: int) -> SeenSlot | None:
@@ -150,6 +195,17 @@ def keep_unread(row: Slot, judged: dict[str, object]) -> dict[str, object]:
     if not judged.get("unread") or row.observed.get("claim") != row.claim_id:
         return read
     return {name: row.observed[name] for name in TARGET if name in row.observed} | read
+
+
+def add_change(
+    known: dict[str, object], judged: Observed, use: PortUse | None
+) -> dict[str, object]:
+    """The observation with how the listener differs from the use of its port (`changed`)."""
+    if use is None or known.get("presence") != "present":
+        return known
+    is_unread = bool(judged.get("unread")) and "target" not in known
+    change = describe_change(use, {**known, "unread": is_unread})
+    return {**known, "changed": change} if change else known
 
 
 def is_known(row: Slot, judged: Observed) -> bool:
@@ -197,15 +253,19 @@ def describe_listener(observed: Observed) -> str:
     """A word for people; empty: it was not observed."""
     if observed.get("problem"):
         return "failed"
+    if observed.get("changed"):
+        return "changed"
     if observed.get("presence") == "present":
         return str(observed.get("health") or "present")
     return str(observed.get("presence") or "")
 
 
-def _record_change(pool_id: int, member_id: int, slots: Sequence[tuple[Slot, Observed]]) -> None:
-    """One event for the slots of a member, by which open pages get their new classes. It follows
-    the updates in a transaction of its own: one transaction for all rows would lock slots in
-    another order than claims do.
+def _record_change(
+    pool_id: int, member_id: int, slots: Sequence[tuple[Slot, Observed]]
+) -> dict[int, str]:
+    """The new differences, by slot. One event for the slots of a member, by which open pages get
+    their new classes, follows the updates in a transaction of its own: one transaction for all rows
+    would lock slots in another order than claims do.
     """
     before = {row.pk: find_kind(row.state, row.observed) for row, _ in slots}
     after = {row.pk: find_kind(row.state, observed) for row, observed in slots}
@@ -221,6 +281,7 @@ def _record_change(pool_id: int, member_id: int, slots: Sequence[tuple[Slot, Obs
             record("drift_ends", pool_id=pool_id, member_id=member_id, reason=f"{text}{more}")
         else:
             record("observe_slots", pool_id=pool_id, member_id=member_id)
+    return {row.pk: after[row.pk] for row in new}
 
 
 def _name_places(rows: Sequence[Slot], kinds: Mapping[int, str]) -> str:

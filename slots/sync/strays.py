@@ -2,7 +2,7 @@
 `Pool.strays`, for the pages.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
@@ -16,6 +16,7 @@ class Stray:
     name: str
     is_gone: bool  # it belongs to a member that is gone, so Berth removes it
     since: str  # the start of the look that found it first
+    member_id: int = 0  # that its marks name; 0: an earlier version stored the object
 
 
 def sort_strays(strays: Mapping[int, str]) -> tuple[dict[int, str], dict[int, str]]:
@@ -38,14 +39,15 @@ def read_strays(pool: Pool) -> list[Stray]:
 
 
 def record_strays(
-    pool: Pool, *, gone: Iterable[str], unknown: Iterable[str], started: datetime
+    pool: Pool, *, gone: Mapping[int, str], unknown: Mapping[int, str], started: datetime
 ) -> None:
-    """Keep the objects, unless a later look has been recorded."""
+    """Keep the objects, by the ids of their members, unless a later look has been recorded."""
     since = {stray.name: stray.since for stray in read_strays(pool)}
-    found = [(name, True) for name in gone] + [(name, False) for name in unknown]
+    found = [(name, True, member_id) for member_id, name in gone.items()]
+    found += [(name, False, member_id) for member_id, name in unknown.items()]
     kept = [
-        asdict(Stray(name, is_gone, since.get(name, started.isoformat())))
-        for name, is_gone in sorted(found)[:MOST]
+        asdict(Stray(name, is_gone, since.get(name, started.isoformat()), member_id))
+        for name, is_gone, member_id in sorted(found)[:MOST]
     ]
     latest = Pool.objects.filter(pk=pool.pk, observed_at=started)
     latest.exclude(strays=kept).update(strays=kept)

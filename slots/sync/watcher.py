@@ -46,9 +46,11 @@ from slots.members.provider_status import (
 from slots.members.selectors import snapshot_whole
 from slots.members.services import activate_pool, record_sync_result
 from slots.members.token_rotation import rotate_due
+from slots.sync.automatic_repairs import repair_found, settle_strays
 from slots.sync.metrics import STRAYS, timed_call
 from slots.sync.orphans import EVERY, delete_orphans, list_deleted_pools
 from slots.sync.slot_drift import record_observed_slots
+from slots.sync.stray_orders import end_orders, list_ordered, record_stray_error
 from slots.sync.strays import read_strays, record_strays, sort_strays
 from slots.sync.watch_threads import ChangedPools, ProviderFollowers
 
@@ -281,15 +283,20 @@ def call_provider(pool: PoolSnapshot) -> Observation:
 
 
 @outside_transaction
+def _call_remove(pool: PoolSnapshot, member_ids: Collection[int]) -> None:
+    provider_of(pool.provider).remove_strays(pool, member_ids)
+
+
 def remove_strays(pool: PoolSnapshot, member_ids: Collection[int]) -> None:
     try:
-        provider_of(pool.provider).remove_strays(pool, member_ids)
+        _call_remove(pool, member_ids)
     except ProviderError as error:
         logger.warning(
             "outside objects of pool %s could not be removed, next try after the next look: %s",
             pool.name,
             error,
         )
+        record_stray_error(pool.id, member_ids, str(error))
 
 
 Sweep = Callable[[PoolSnapshot, Collection[int]], None]
@@ -315,7 +322,7 @@ def record_observation(
     of the member.
     """
     apply_observation(pool, before, look)
-    record_observed_slots(before, look, started)
+    new_drift = record_observed_slots(before, look, started)
     # The look is at least as new as its start. A look that was overtaken does not move the time
     # back.
     Pool.objects.filter(Q(observed_at=None) | Q(observed_at__lt=started), pk=pool.pk).update(
@@ -327,7 +334,10 @@ def record_observation(
     rotate_due(pool)
     gone, unknown = sort_strays(look.strays)
     known = {stray.name for stray in read_strays(pool)}
-    record_strays(pool, gone=gone.values(), unknown=unknown.values(), started=started)
+    record_strays(pool, gone=gone, unknown=unknown, started=started)
+    repair_found(pool.pk, new_drift)
+    settle_strays(pool)
+    end_orders(pool, look.strays.keys(), started)
     if new := sorted(set(gone.values()) - known):
         STRAYS.labels(pool.provider).inc(len(new))
         logger.warning(
@@ -335,8 +345,8 @@ def record_observation(
             pool.name,
             ", ".join(new),
         )
-    if gone:
-        sweep(before, gone)
+    if due := gone.keys() | list_ordered(pool, unknown):
+        sweep(before, due)
 
 
 def apply_observation(pool: Pool, before: PoolSnapshot, look: Observation) -> None:

@@ -122,6 +122,16 @@ ROWS = {
     "POST pools/<name:pool_name>/scaling/resume-roll/": Row(OPERATOR),
     "GET pools/<name:pool_name>/members/": Row(VIEWER),
     "POST pools/<name:pool_name>/members/": Row(ADMIN, {"name": "b"}),
+    "GET pools/<name:pool_name>/drift/": Row(VIEWER),
+    "POST pools/<name:pool_name>/sweep/": Row(OPERATOR, {}),
+    "POST pools/<name:pool_name>/strays/<id:stray_id>/adopt/": Row(OPERATOR, WHY),
+    "POST pools/<name:pool_name>/strays/<id:stray_id>/delete/": Row(
+        OPERATOR, {"confirm": "load balancer lb-1", **WHY}
+    ),
+    "POST pools/<name:pool_name>/strays/<id:stray_id>/keep/": Row(OPERATOR, {}),
+    "POST slots/<id:slot_id>/repair/": Row(OPERATOR, WHY),
+    "POST slots/<id:slot_id>/quarantine/": Row(OPERATOR, WHY),
+    "POST slots/<id:slot_id>/end-quarantine/": Row(OPERATOR, {}),
     "GET members/<id:member_id>/": Row(VIEWER),
     "PATCH members/<id:member_id>/": Row(ADMIN, {"labels": {"region": "eu"}}),
     "DELETE members/<id:member_id>/": Row(

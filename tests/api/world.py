@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from pools.access.tokens import create_token
 from pools.models import Pool
 from pools.roles.services import create_grant
 from pools.secrets.services import set_secret
+from slots.sync.strays import Stray
 from tests.api.helpers import make_pool
 
 ONE_CHANGE = {
@@ -34,6 +35,9 @@ ONE_CHANGE = {
         }
     ],
 }
+
+
+STRAY = 900_000_001  # an object outside of pool one names this member, which never was
 
 
 @dataclass
@@ -55,6 +59,7 @@ class World:
             ("<id:claim_id>", self.claim),
             ("<id:member_id>", self.member),
             ("<id:slot_id>", self.slot),
+            ("<id:stray_id>", STRAY),
             ("<id:token_id>", self.token),
             ("<id:grant_id>", self.grant),
             ("<workspace:workspace>", "one/team/net"),
@@ -73,6 +78,8 @@ def build() -> World:
     held = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder", size=2))
     waiting = create_claim(ClaimRequest(pools=("one",), kind="slot", requested_by="holder"))
     assert (held.state, waiting.state) == ("bound", "waiting")
+    stray = Stray("load balancer lb-1", False, "2026-11-01T00:00:00+00:00", STRAY)
+    Pool.objects.filter(pk=pool.pk).update(strays=[asdict(stray)])
     set_secret(pool_id=pool.pk, name="PASSWORD", value="a word")
     row = {
         "claim_id": held.id,

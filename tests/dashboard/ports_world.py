@@ -16,7 +16,7 @@ from tests.dashboard.helpers import claim
 from tests.pools.providers.fake_providers import ALL, CraneProvider, World
 
 with_crane = override_settings(BERTH_PROVIDERS=ALL)
-HEALTHY = {"protocol": "udp", "target": "10.4.31.9:7777", "health": "healthy"}
+HEALTHY = {"target": "10.4.31.9:7777", "health": "healthy"}
 
 
 def world() -> World:
@@ -49,14 +49,14 @@ def work(pool: Pool) -> None:
 
 def hold_ports(pool: Pool, *sizes: int) -> list[int]:
     """Claims of these sizes, whose listeners exist and are healthy."""
-    kind = "port" if pool.lanes == ["port"] else pool.lanes[0]
+    kind = "udp" if pool.lanes == ["port"] else pool.lanes[0]
     found = [
         claim(pool.name, kind=kind, owner=f"relay-{n}", size=size).id
         for n, size in enumerate(sizes, 1)
     ]
     perform_due("crane")
     for slot in Slot.objects.filter(pool=pool, state="held"):
-        world().details[place_of(slot)] = dict(HEALTHY)
+        world().details[place_of(slot)] = {"protocol": kind, **HEALTHY}
     work(pool)
     return found
 

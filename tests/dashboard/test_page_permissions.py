@@ -150,6 +150,11 @@ ROWS = {
     f"{MEMBER}rotate/": Row(ADMIN),
     "slots/<id:slot_id>/claim/": Row(OPERATOR),
     "slots/<id:slot_id>/repair/": Row(OPERATOR),
+    "slots/<id:slot_id>/quarantine/": Row(OPERATOR),
+    "slots/<id:slot_id>/end-quarantine/": Row(OPERATOR),
+    f"{POOL}strays/<id:stray_id>/adopt/": Row(OPERATOR),
+    f"{POOL}strays/<id:stray_id>/delete/": Row(OPERATOR),
+    f"{POOL}strays/<id:stray_id>/keep/": Row(OPERATOR),
     # -- claims
     "claims/new/": Row(SOMEWHERE),
     "claims/run/": Row(SOMEWHERE),

@@ -9,6 +9,7 @@ from django.test import Client
 
 from claims.lifecycle.release import release_claim
 from claims.models import Claim
+from pools.models import Member
 from project.kernel.db import sql
 from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import Throttled, perform_due
@@ -141,11 +142,10 @@ def test_table_says_what_happens_to_each_difference() -> None:
     rows = rows_of(get(browser_of(chief()), TAB))
     for text in (
         f"missing game-eu-1 port 30000 Claim {held} holds it, and it is missing outside",
-        "Repair creates it again, in the same place. Repair…",
-        "Repair removes it, and so does the next change of the member. Repair…",
+        "Repair creates it again, in the same place. Repair… Quarantine…",
+        "Repair removes it, and so does the next change of the member. Repair… Quarantine…",
         "nlb-of-a-newer-copy Exists outside without a member",
-        "Never touched. Remove it there, if no newer copy of this database uses it.",
-        "Never touched. Remove the foreign object there, or cordon the member.",
+        "Never touched. Remove the foreign object there, or put the slot into quarantine.",
     ):
         assert any(text in row for row in rows), (text, rows)
     foreign = next(row for row in rows if row.startswith("foreign"))
@@ -264,6 +264,43 @@ def test_foreign_object_has_no_repair() -> None:
     client = browser_of(chief())
     assert "Berth never touches a foreign object." in get(client, f"/slots/{slot.pk}/repair/")
     assert post(client, f"/slots/{slot.pk}/repair/", reason="now").status_code == 409
+
+
+def test_quarantine_is_ordered_marked_on_the_map_and_ended() -> None:
+    pool = make_ports(members=1)
+    slot = port(pool, 1, 30005)
+    viewer, operator = browser_as("viewer", pool), browser_as("operator", pool)
+    path = f"/slots/{slot.pk}/quarantine/"
+    assert viewer.post(path, {"reason": "now"}).status_code == 403
+    assert post(operator, path).status_code == 422
+    assert post(operator, path, reason="its socket hangs").status_code == 204
+    text = get(viewer, TAB)
+    assert cell(text, slot) == "quarantine: 30005 in quarantine: its socket hangs"
+    assert "game-eu-1 port 30005 its socket hangs" in " ".join(rows_of(text))
+    assert off(text, "End quarantine…") == "This needs the role operator."
+    assert post(operator, f"/slots/{slot.pk}/end-quarantine/").status_code == 204
+    assert cell(get(viewer, TAB), slot) == "idle: 30005 open"
+
+
+def test_object_without_a_member_is_adopted_or_deleted_with_its_name_typed() -> None:
+    pool = make_ports(members=1)
+    stray = Member.objects.latest("pk").pk + 5000
+    world().things[f"game-eu/{stray}"] = "thing-of-a-copy"
+    work(pool)
+    operator = browser_as("operator", pool)
+    text = get(operator, TAB)
+    assert off(text, "Adopt…") is None
+    path = f"/pools/game-eu/strays/{stray}"
+    assert f"adopted-{stray}" in get(operator, f"{path}/adopt/")
+    wrong = post(operator, f"{path}/delete/", reason="unused", typed="another-thing")
+    assert wrong.status_code == 422
+    done = post(operator, f"{path}/delete/", reason="unused", typed="thing-of-a-copy")
+    assert done.status_code == 204
+    assert off(get(operator, TAB), "Keep…") is None
+    assert post(operator, f"{path}/adopt/", reason="no").status_code == 409
+    assert post(operator, f"{path}/keep/").status_code == 204
+    assert post(operator, f"{path}/adopt/", reason="in use").status_code == 204
+    assert Member.objects.get(pk=stray).state == "creating"
 
 
 def test_sweep_needs_an_operator_and_is_recorded() -> None:

@@ -14,7 +14,8 @@ SELECT count(*) FROM slots_slot s JOIN pools_member m ON m.id = s.member_id
   JOIN pools_pool p ON p.id = s.pool_id
 WHERE s.is_open <> (p.state = 'active' AND coalesce(p.paused_until, p.frozen_until) IS NULL
   AND m.state = 'ready'
-                    AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired')"""
+  AND NOT m.is_cordoned AND NOT m.is_leaving AND s.state <> 'retired'
+  AND NOT EXISTS (SELECT FROM slots_quarantine q WHERE q.slot_id = s.id))"""
 
 
 def hold(pool: Pool, *, lane: str = "slot", owner: str = "test") -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ WHERE c.id = ANY (%s::bigint[]) AND c.state = 'bound' AND c.backend IS NOT NULL
   AND NOT EXISTS (SELECT FROM slots_slot s WHERE s.claim_id = c.id AND NOT coalesce(
     (s.observed->>'claim')::bigint = s.claim_id
     AND s.observed->>'presence' = 'present' AND coalesce(s.observed->>'problem', '') = ''
+    AND s.observed->>'changed' IS NULL
     AND s.observed->>'target' = c.backend->'targets'->>s.ordinal::int
     AND s.observed->>'health' IN ('healthy', 'unchecked'), false))"""
 STATES = "SELECT id, state FROM claims_claim WHERE id = ANY (%s::bigint[])"

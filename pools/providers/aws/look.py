@@ -32,6 +32,7 @@ from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen
 from project.kernel.outbox.operations import Misconfigured, NotFoundOutside, ProviderError
 
 TAGS_AGE = 600.0  # seconds
+BALANCER = "load balancer "  # before the name of a stray
 TARGETS_A_LOOK = 100
 
 
@@ -111,10 +112,14 @@ def _observe(account: Account, pool: PoolSnapshot, memory: LookMemory) -> Observ
     targets = {
         arn: read_targets(account, arn) for arn in memory.choose_groups(sorted(ours & known))
     }
-    strays = {member: balancers[arn].name for arn, member in made.items() if member is not None}
+    strays = {
+        member: f"{BALANCER}{balancers[arn].name}"
+        for arn, member in made.items()
+        if member is not None
+    }
     for group in groups:
         if (member_id := member_in(group_tags[group.arn], pool)) is not None:
-            strays.setdefault(member_id, group.name)
+            strays.setdefault(member_id, f"target group {group.name}")
     for found in listeners.values():
         for listener in found:
             if listener.owner is not None:

@@ -14,7 +14,7 @@ from pools.config.parsing import Faults
 from pools.providers.aws import display
 from pools.providers.aws import options as reading
 from pools.providers.aws.account import Account
-from pools.providers.aws.look import observe_pool
+from pools.providers.aws.look import BALANCER, observe_pool
 from pools.providers.aws.options import AwsOptions
 from pools.providers.aws.preflight import find_faults
 from pools.providers.aws.reconcile import remove_strays, sync_member
@@ -91,6 +91,10 @@ class AwsProvider(Provider):
     def look(self, pool: PoolSnapshot) -> Observation:
         with self._account(pool, LOOK_PATIENCE) as (account, _), _outside_of_lanes():
             return observe_pool(account, pool)
+
+    @classmethod
+    def name_adopted(cls, pool: str, stray: str, member_id: int) -> str | None:
+        return f"adopted-{member_id}" if stray.startswith(BALANCER) else None
 
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         with self._account(pool, LOOK_PATIENCE) as (account, _), _outside_of_lanes():

@@ -135,6 +135,14 @@ class ForwarderProvider(Provider):
             },
         )
 
+    @classmethod
+    def name_adopted(cls, pool: str, stray: str, member_id: int) -> str | None:
+        """The folder has the name of its member."""
+        start, end = f"forwarder {pool}-", f".{member_id}"
+        if not stray.startswith(start) or not stray.endswith(end):
+            return None
+        return stray.removeprefix(start).removesuffix(end) or None
+
     @_machine_errors()
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         for member_id, folder in list_strays(forwarders_home(), pool).items():

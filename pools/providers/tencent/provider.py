@@ -87,6 +87,10 @@ class TencentProvider(Provider):
                 retry_after=error.seconds,
             ) from error
 
+    @classmethod
+    def name_adopted(cls, pool: str, stray: str, member_id: int) -> str | None:
+        return f"adopted-{member_id}" if stray.startswith("load balancer ") else None
+
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         try:
             listing.remove_strays(self._client(pool, LOOK_PATIENCE), pool, member_ids)

@@ -168,6 +168,10 @@ class CraneProvider(Provider):
             },
         )
 
+    @classmethod
+    def name_adopted(cls, pool: str, stray: str, member_id: int) -> str | None:
+        return f"adopted-{member_id}" if stray.startswith("thing-") else None
+
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         self.world.call()
         for member_id in member_ids:

@@ -163,6 +163,31 @@ def test_look_finds_the_objects_of_a_gone_member_and_they_can_be_removed(
     assert must_see(sync(outside, kept), kept).attributes["target"], "the other member is served"
 
 
+def test_stray_is_taken_over_by_a_new_member_of_its_id(outside: Harness) -> None:
+    kept, lost = outside.there(1), outside.there(2)
+    provider = outside.provider()
+    for member in (kept, lost):
+        sync(outside, member)
+    pool = outside.pool(kept)
+    before = {seen.external_id for seen in provider.look(outside.pool(kept, lost)).seen}
+    (stray,) = provider.look(pool).strays.items()
+    name = provider.name_adopted(pool.name, stray[1], stray[0])
+    assert name is not None
+    empty = tuple(replace(slot, state="idle", use=None, claim_id=None) for slot in lost.slots)
+    adopted = replace(lost, name=name, state="creating", external_id="", slots=empty)
+    for _ in range(3):  # a provider may need several calls
+        report = sync(outside, adopted)
+    assert report.is_ready
+    look = provider.look(outside.pool(kept, replace(adopted, external_id=report.external_id)))
+    assert {seen.external_id for seen in look.seen} == before, "nothing was created"
+    assert look.strays == {}
+
+
+def test_part_of_a_load_balancer_is_not_adopted(outside: Harness) -> None:
+    provider, pool = outside.provider(), outside.pool(outside.member("ready", 1))
+    assert provider.name_adopted(pool.name, "listener 30001 on lb-1", 5) is None
+
+
 def test_deletion_of_a_pools_member_leaves_another_pools_objects(outside: Harness) -> None:
     member = outside.there()
     sync(outside, member)

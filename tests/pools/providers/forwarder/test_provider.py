@@ -348,6 +348,21 @@ def test_strays_are_processes_of_gone_members(home: Path) -> None:
     assert ForwarderProvider().look(pool(member())).strays == {}
 
 
+def test_stray_forwarder_is_taken_over_by_a_new_member_of_its_name_and_id(home: Path) -> None:
+    port = free_ports()
+    start(slot(port))
+    lost = member("creating", number=2)
+    ForwarderProvider().sync(pool(lost), lost)
+    ((number, stray),) = ForwarderProvider().look(pool(member())).strays.items()
+    name = ForwarderProvider.name_adopted("doors", stray, number)
+    assert (number, name) == (2, "m2")
+    before = processes_in(home)
+    adopted = replace(member("creating", number=2), name="m2")
+    assert ForwarderProvider().sync(pool(adopted), adopted).is_ready
+    assert processes_in(home) == before
+    assert ForwarderProvider.name_adopted("doors", "listener tcp 30001", 2) is None
+
+
 def test_folder_of_another_pool_is_no_stray() -> None:
     start()
     assert ForwarderProvider().look(replace(pool(), id=8)).strays == {}

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pools.providers.tencent.client import BALANCERS_PER_PAGE
+from pools.providers.tencent.provider import TencentProvider
 from project.kernel.outbox.operations import Misconfigured
 from tests.pools.providers.tencent.clb_world import Fault
 from tests.pools.providers.tencent.harness import forget_all
@@ -72,6 +73,16 @@ def test_load_balancer_of_another_pool_or_installation_is_no_stray(scene: Scene)
     before = scene.world.state()
     scene.remove_strays([9])
     assert scene.world.state() == before
+
+
+def test_stray_load_balancer_is_taken_over_by_a_new_member_of_its_id(scene: Scene) -> None:
+    stray = scene.world.add_balancer({**TAGS, "berth-member": "9"})
+    ((number, text),) = scene.look().strays.items()
+    assert TencentProvider.name_adopted("games", text, number) == "adopted-9"
+    report = scene.sync(scene.new_member(9), [])
+    assert report.external_id == stray.id
+    assert scene.world.count("CreateLoadBalancer") == 0
+    assert TencentProvider.name_adopted("games", "listener lbl-1 on lb-1", 9) is None
 
 
 def test_stray_with_a_foreign_listener_stays(scene: Scene) -> None:
