@@ -263,10 +263,12 @@ WHERE s.member_id = ANY (%(members)s::bigint[]) ORDER BY s.member_id, s.number, 
 
 -- delete_gone_slots: deletes slots of members that have been gone for `days`. A member is empty before it goes, so no
 -- claim holds these slots.
-DELETE FROM slots_slot WHERE id IN (
+WITH gone AS (DELETE FROM slots_slot WHERE id IN (
   SELECT s.id FROM (
     SELECT id FROM pools_member WHERE state = 'gone' AND changed_at < now() - make_interval(secs => %(days)s::float8 * 86400) ORDER BY id) m
-  CROSS JOIN LATERAL (SELECT id FROM slots_slot WHERE member_id = m.id) s LIMIT {n}) RETURNING id
+  CROSS JOIN LATERAL (SELECT id FROM slots_slot WHERE member_id = m.id) s LIMIT {n}) RETURNING id),
+q AS (DELETE FROM slots_quarantine WHERE slot_id IN (SELECT id FROM gone))
+SELECT id FROM gone
 
 -- delete_gone_members: deletes gone members without slots.
 WITH m AS MATERIALIZED (

@@ -1,7 +1,7 @@
 """What the checks of accessibility look at: pools, claims, plans and orders in many states."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -11,13 +11,16 @@ from django.utils import timezone
 
 from claims.lifecycle.chores import lose_claims
 from claims.scaling.roll_orders import pause_roll
-from pools.lifecycle.services import update_pool
-from pools.models import Member
+from pools.lifecycle.services import create_pool, update_pool
+from pools.models import Member, Pool
 from pools.roles.services import create_grant
 from project.sample.services import GROUP, read_configs
 from slots.members.drain import drain_member
 from slots.members.liveness import lose_member
 from slots.members.services import cordon_member, pause_pool, remove_member
+from slots.sync.quarantine import quarantine_slot
+from slots.sync.stray_orders import delete_stray
+from slots.sync.strays import Stray
 from tests.api.world import World, build
 from tests.claims.helpers import ws
 from tests.claims.tasks.approvals import helpers as approvals
@@ -83,6 +86,11 @@ PATHS: dict[str, tuple[str, ...]] = {
     },
     "slots/<id:slot_id>/claim/": ("/slots/{slot}/claim/",),
     "slots/<id:slot_id>/repair/": ("/slots/{missing}/repair/", "/slots/{foreign}/repair/"),
+    "slots/<id:slot_id>/quarantine/": ("/slots/{foreign}/quarantine/",),
+    "slots/<id:slot_id>/end-quarantine/": ("/slots/{orphan}/end-quarantine/",),
+    "pools/<str:name>/strays/<id:stray_id>/adopt/": ("/pools/doors/strays/900000002/adopt/",),
+    "pools/<str:name>/strays/<id:stray_id>/delete/": ("/pools/doors/strays/900000002/delete/",),
+    "pools/<str:name>/strays/<id:stray_id>/keep/": ("/pools/doors/strays/900000003/keep/",),
     "workspaces/<path:name>/": (
         "/workspaces/network/", "/workspaces/busy/net/stage/", "/workspaces/twin/",
     ),
@@ -153,6 +161,21 @@ def fill_ports() -> dict[str, Any]:
         hold_ports(pool, 3, 2)
         found = drift_ports(pool)
         make_ports("wide", members=2, ports="30000-31199", quota=1200)
+    quarantine_slot(slot_id=found["orphan"].pk, reason="it comes back")
+    doors = create_pool(
+        {
+            "name": "doors",
+            "provider": "forwarder",
+            "slots": {"ports": "20000-20003", "protocols": ["tcp"]},
+            "members": {"max": 2, "list": ["a"]},
+        }
+    )
+    strays = [
+        asdict(Stray(f"forwarder doors-b.{each}", False, timezone.now().isoformat(), each))
+        for each in (900000002, 900000003)
+    ]
+    Pool.objects.filter(pk=doors.pk).update(strays=strays)
+    delete_stray(pool_id=doors.pk, member_id=900000003, reason="it is not used")
     return {kind: slot.pk for kind, slot in found.items()}
 
 
