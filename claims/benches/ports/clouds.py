@@ -64,24 +64,23 @@ def running_clouds() -> Iterator[Clouds]:
             "The bench `ports` needs the strict clouds in tests/pools/providers.",
             way_out="Run it in a checkout of the repository, after make setup-dev.",
         )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", PROGRAM],
         cwd=env.ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdin
-    try:
-        with _credentials():
-            yield Clouds(process, read_line(process))
-    finally:
-        process.stdin.close()
+    ) as process:
+        assert process.stdin
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            with _credentials():
+                yield Clouds(process, read_line(process))
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ PORTS = 50  # listeners of a load balancer
 CLAIMS, TCP, UDP = 300, 8, 8
 APART = {"ports": "30000-30049", "protocols": ["tcp", "udp"]}
 TASK_SECONDS = 1.0
-CLB_THREADS = 32  # each waits for the tasks of one load balancer
+CLB_THREADS = 48  # each waits for the tasks of one load balancer
 # AWS: 2,500 ports, two writes each, at the rate and burst of the strict server.
 NLB_CLAIMS, NLB_SIZE = 250, 10
 SHARED = {"ports": "30000-30049", "shared": True}

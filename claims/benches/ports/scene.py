@@ -44,7 +44,8 @@ def make_balancers(
 
     def are_ready() -> bool:
         is_any_left = Member.objects.filter(pool=pool).exclude(state="ready").exists()
-        return not is_any_left and not Operation.objects.filter(done_at=None).exists()
+        is_any_due = Operation.objects.filter(pool_id=pool.pk, done_at=None).exists()
+        return not is_any_left and not is_any_due
 
     with performers.working(SET_UP_THREADS):
         wait_until(are_ready, SET_UP, "load balancers are missing", performers)
