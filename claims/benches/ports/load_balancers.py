@@ -24,7 +24,7 @@ CLB_THREADS = 48  # each waits for the tasks of one load balancer
 NLB_CLAIMS, NLB_SIZE = 250, 10
 SHARED = {"ports": "30000-30049", "shared": True}
 WRITES_A_PORT, WRITES_A_SECOND, WRITE_BURST = 2, 3.0, 20.0
-SCALE = 2.0  # of all rates of AWS, so that the run ends in a quarter of an hour
+SCALE = 8.0  # of all rates of AWS, so that the run ends in four minutes
 NLB_THREADS = 4  # as many as `make up` has
 
 
