@@ -19,7 +19,7 @@ from claims.allocation.bulk import create_claims
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.agent_client import BASE, AsyncLine, OrderHandler, SimulatedAgent, stop
 from claims.benches.processes import running, web_server
-from claims.benches.seed import WHO, make_agents
+from claims.benches.rows.seed import WHO, make_agents
 from claims.tasks.logs.logs import CHUNK_BYTES, read_text
 from claims.tasks.run_spec import RunRequest
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management import call_command
 from django.db import connection, connections
 
-from claims.benches.seed import analyze_claims, count_waiting, fill_pools, refill
+from claims.benches.rows.seed import analyze_claims, count_waiting, fill_pools, refill
 from project.kernel.bench.registry import BenchRun, Goal, NothingMeasured, bench
 from project.kernel.bench.workers import WorkerGroup
 from project.kernel.db.guards import reporting

@@ -14,7 +14,7 @@ from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.agent_client import AsyncLine, SimulatedAgent, stop
 from claims.benches.processes import controller, make_token, web_server
-from claims.benches.seed import WHO, make_agents
+from claims.benches.rows.seed import WHO, make_agents
 from claims.tasks.run_spec import RunRequest
 from claims.tasks.runs.results import record_result
 from claims.tasks.runs.services import start_run

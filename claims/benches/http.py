@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from claims.benches.http_client import HttpConnection
 from claims.benches.processes import make_token, web_server
-from claims.benches.seed import analyze_claims, fill_pools
+from claims.benches.rows.seed import analyze_claims, fill_pools
 from project.kernel.bench.registry import BenchRun, Goal, bench
 
 ITEMS = 500  # of one bulk call

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from claims.benches.seed import analyze_claims, fill_pools
+from claims.benches.rows.seed import analyze_claims, fill_pools
 from claims.models import Claim
 from project.kernel.bench.registry import BenchRun, Goal, NothingMeasured, bench
 from project.kernel.db.guards import reporting

@@ -15,7 +15,7 @@ from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.agent_client import stop
 from claims.benches.processes import make_token, running, web_server
-from claims.benches.seed import WHO, fill_pools
+from claims.benches.rows.seed import WHO, fill_pools
 from claims.lifecycle.release import release_claims
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, NothingMeasured, bench
 from project.kernel.bench.workers import WorkerGroup, latency_figures

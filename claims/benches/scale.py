@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.benches.seed import MEMBERS, add_waiting, without_triggers
+from claims.benches.rows.seed import MEMBERS, add_waiting, without_triggers
 from claims.scaling.scaler import scale_pools
 from claims.scaling.snapshot import read_wanted
 from pools.lifecycle.services import create_pool

@@ -8,7 +8,7 @@ from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.benches.processes import controller
-from claims.benches.seed import WHO, fill_pools
+from claims.benches.rows.seed import WHO, fill_pools
 from claims.lifecycle.release import release_claim
 from project.kernel.bench.registry import AT_MOST, BenchRun, Goal, bench
 from project.kernel.bench.workers import latency_figures

@@ -12,7 +12,7 @@ from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import ClaimRequest
-from claims.benches.seed import WHO
+from claims.benches.rows.seed import WHO
 from claims.controllers import Allocator
 from claims.lifecycle.release import release_claim, release_claims
 from project.kernel.actor import acting_as

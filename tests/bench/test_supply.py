@@ -4,7 +4,7 @@ import pytest
 
 from claims.benches import allocation, worker_jobs
 from claims.benches.ports import clouds
-from claims.benches.seed import FilledPools, count_waiting, fill_pools, refill
+from claims.benches.rows.seed import FilledPools, count_waiting, fill_pools, refill
 from project.kernel.bench.registry import BenchRun, NothingMeasured
 from project.kernel.errors import Unavailable
 from tests.bench.test_smoke import run

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import parse_claim
 from claims.benches.ports.seed import fill_ports
-from claims.benches.seed import WHO, analyze_claims
+from claims.benches.rows.seed import WHO, analyze_claims
 from project.kernel.bench.registry import BenchRun, NothingMeasured
 from project.kernel.bench.workers import percentile_ms
 

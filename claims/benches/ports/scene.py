@@ -10,7 +10,7 @@ from claims.allocation.api.long_poll import READY_CLAIMS
 from claims.allocation.create import create_claim
 from claims.allocation.requests.claim_request import parse_claim
 from claims.benches.ports.performers import Performers
-from claims.benches.seed import WHO
+from claims.benches.rows.seed import WHO
 from claims.ports.backends import BackendRequest, set_backend
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool

@@ -2,7 +2,7 @@
 
 from django.db import connection
 
-from claims.benches.seed import MEMBERS, without_triggers
+from claims.benches.rows.seed import MEMBERS, without_triggers
 from pools.config.layout import LAST_PORT
 from pools.lifecycle.services import create_pool
 from pools.models import Pool

@@ -14,7 +14,7 @@ from claims.allocation.queues.allocator import allocate
 from claims.allocation.requests.claim_request import parse_claim
 from claims.benches.ports.allocation import PORTS
 from claims.benches.ports.seed import close_numbers, fill_ports
-from claims.benches.seed import WHO
+from claims.benches.rows.seed import WHO
 from pools.models import Member
 from project.kernel.bench.registry import BenchRun, NothingMeasured
 from project.kernel.db.guards import patient

@@ -1,0 +1,1 @@
+"""Rows for benches, written in bulk."""
