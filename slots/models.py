@@ -100,7 +100,7 @@ class UnsavedState(models.Model):
 
 
 class Evacuation(models.Model):
-    """A cordoned member whose claims move to other members, one at a time. The claim that moves
+    """A cordoned member; its claims move to other members, one at a time. The claim that moves
     leaves slots that serve on until its new ports are ready (`slots_outside`).
     """
 

@@ -196,7 +196,7 @@ def member_actions(identity: Identity, pool: Pool, card: MemberCard) -> list[Act
 
 
 def evacuation_actions(pool: Pool, card: MemberCard, why: str) -> list[Action]:
-    """Actions for a load balancer whose claims can move to others."""
+    """Actions for a load balancer with claims that can move to another member."""
     if layout_of(pool).ports is None:
         return []
     text = "Its claims move to other load balancers, and it takes no new ones."

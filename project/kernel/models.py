@@ -136,7 +136,7 @@ class Budget(models.Model):
 
 
 class PendingCall(models.Model):
-    """A call to an outside object whose effect may still appear: it runs, or got no answer."""
+    """A call to an outside object that may still have an effect: it runs, or got no answer."""
 
     key = models.CharField(max_length=80)
     task = models.CharField(

@@ -50,7 +50,7 @@ class Rooms:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start_game(self, game: Game) -> None:
-        """Open the rooms of a claim and send players. A repeated call changes nothing."""
+        """Open the rooms of a claim and send players. A repeated call has no effect."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="rooms", daemon=True).start()

@@ -132,7 +132,7 @@ def record_reported_slots(
 
 
 def _list_settled_uses(pool: PoolSnapshot, rows: Iterable[Slot]) -> Mapping[int, PortUse]:
-    """What claims want of their listeners, without members whose sync is ordered: what the claims
+    """What claims want of their listeners, without members with an ordered sync: what the claims
     want may be newer than what the look saw. The rows are read before, so that the result of a
     sync that ended meanwhile is not overwritten.
     """
@@ -181,7 +181,7 @@ def _record(
 
 
 def find_object(places: Mapping[Place, SeenSlot], lane: str, number: int) -> SeenSlot | None:
-    """The object in the place of a slot. A listener of a number, whatever the protocol, is that of
+    """The object in the place of a slot. A listener of a number, for any protocol, is that of
     the number's slot in any lane: pre-created listeners have a lane for each protocol.
     """
     return places.get((lane, number)) or places.get((SHARED, number))

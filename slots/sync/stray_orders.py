@@ -59,7 +59,7 @@ def name_adopted(pool: Pool, stray: Stray) -> str | None:
 
 
 def delete_stray(*, pool_id: int, member_id: int, reason: str) -> None:
-    """Order the deletion of an object without a member. A repeated order changes nothing."""
+    """Order the deletion of an object without a member. A repeated order has no effect."""
     note = require_reason(reason)
     with transaction.atomic():
         pool = lock_pool(pool_id)
@@ -136,7 +136,7 @@ def list_ordered(pool: Pool, strays: Collection[int]) -> set[int]:
 
 
 def end_orders(pool: Pool, strays: Collection[int], started: datetime) -> None:
-    """End the orders whose object the look has not found. `started`: when the look began."""
+    """End the orders of objects that the look has not found. `started`: when the look began."""
     if not Pool.objects.filter(pk=pool.pk).exclude(stray_orders=[]).exists():
         return
     with transaction.atomic():

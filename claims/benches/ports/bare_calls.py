@@ -1,4 +1,4 @@
-"""The calls that Tencent Cloud needs for new ports, and nothing else: no rows, no reads before a
+"""The calls that Tencent Cloud needs for new ports, alone: no rows, no reads before a
 write, no look at what is there. The time that they take within the limits of the API is the measure
 of the provider.
 

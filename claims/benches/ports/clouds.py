@@ -1,6 +1,6 @@
 """The strict clouds of the tests (`tests/pools/providers/fake_clouds.py`) in their own process.
 
-The product imports nothing from tests: the bench starts a program, which a checkout has.
+The product does not import tests: the bench starts a program, which a checkout has.
 """
 
 import json

@@ -31,7 +31,7 @@ def make_balancers(
     count: int,
     performers: Performers,
 ) -> Pool:
-    """A pool whose load balancers the provider has created, and whose operations are done."""
+    """A pool with load balancers that the provider has created, and without due operations."""
     pool = create_pool(
         {
             "name": name,

@@ -19,7 +19,7 @@ LISTED_AGE = 600.0
 @dataclass(frozen=True, slots=True)
 class LeftGroups:
     used: frozenset[str]  # ARNs of those that listeners used
-    loose: tuple[PortGroup, ...]  # the others
+    loose: tuple[PortGroup, ...]  # not used by a listener
     listed_at: float  # when the region was listed
 
 
@@ -27,7 +27,7 @@ _left: dict[tuple[str, ObjectOwner], LeftGroups] = {}
 
 
 def forget_groups() -> None:
-    """For tests, whose clouds use the same ids."""
+    """For tests: their clouds use the same ids."""
     _left.clear()
 
 
@@ -42,7 +42,7 @@ class GroupLister:
     def list_ours(self, *, is_whole: bool) -> dict[str, PortGroup]:
         """Our groups by ARN. The region is listed if `is_whole`, if no sync of this process has
         ended within ten minutes, or if a listener has lost its group since. What the last sync left
-        is forgotten at once, so that a sync that fails leaves nothing here.
+        is forgotten at once, so that a sync that fails leaves no group here.
         """
         named = [each for each in self._read(is_whole) if is_named_for(each.name, self._owner)]
         tags = self._account.read_tags(each.arn for each in named)

@@ -89,7 +89,7 @@ class PortSync:
         self.groups: dict[str, PortGroup] = {}  # of this member
         self.new_groups: set[str] = set()  # that this sync created, so they had no targets
         self.targets: dict[int, tuple[SeenTarget, ...]] = {}
-        self.settled: set[int] = set()  # ports whose target was read and has passed its checks
+        self.settled: set[int] = set()  # ports with a read target that has passed its checks
         self.reads_early = True
         self.problems: dict[int, str] = dict(self.plan.problems)
         self.failures: list[ProviderError] = []
@@ -313,7 +313,7 @@ class PortSync:
     def _read_early(self, wants: Sequence[WantedPort]) -> None:
         """Read the health of new ports between writes, which have a call budget of their own: many
         load balancers that end with all their reads would wait for the reads. Stops for good at a
-        target whose checks take longer, or if no read is left at once.
+        target with longer checks, or if no read is left at once.
         """
         with suppress(Postponed), self.account.impatient():
             for want in wants:
@@ -390,7 +390,7 @@ class PortSync:
         used = {each.group for each in self.listeners.values()}
         for arn, group in list(self.groups.items()):
             want = self.plan.wanted.get(group.number)
-            # A group whose listener could not be created serves the next attempt.
+            # A group without a listener, which could not be created, serves the next attempt.
             is_next = want is not None and group.name.endswith(want.suffixes(self.owner))
             is_waiting = is_next and group.number not in self.listeners
             if arn in used or is_waiting or group.number in self.plan.kept:

@@ -100,7 +100,7 @@ class _SessionsInUse:
         while True:
             with self._change:
                 self._change.wait_for(lambda: self._sessions)
-            time.sleep(USED_EVERY)  # most locks are returned sooner, and cost nothing here
+            time.sleep(USED_EVERY)  # most locks are returned sooner, without a query here
             with self._change:
                 sessions = set(self._sessions)
             for session in sessions:

@@ -22,7 +22,7 @@ from project.kernel.embedded.process import open_log
 from project.kernel.security.private_files import write_private
 
 RECORD = "process.json"
-# A process whose folder has this file ends with `make up`; otherwise it goes on.
+# A process with this file in its folder ends with `make up`; otherwise it goes on.
 STOPS_WITH_BERTH = "stops-with-berth"
 PROC = Path("/proc")
 TICK = 0.05  # seconds between two checks: only a parent is notified of an end

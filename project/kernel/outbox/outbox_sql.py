@@ -184,7 +184,9 @@ class BeginCallRow(NamedTuple):
 
 
 def begin_call(*, key: str, seconds: float) -> BeginCallRow | None:
-    """Records that a call to an outside object begins, whose effect may appear until then."""
+    """Records the begin of a call to an outside object, with the time until which it may have
+    an effect.
+    """
     return statements.fetch_one("begin_call", BeginCallRow, {"key": key, "seconds": seconds})
 
 
@@ -203,5 +205,5 @@ class PendingCallRow(NamedTuple):
 
 
 def pending_call(*, key: str) -> PendingCallRow | None:
-    """The call whose effect may still appear."""
+    """The call that may still have an effect."""
     return statements.fetch_one("pending_call", PendingCallRow, {"key": key})

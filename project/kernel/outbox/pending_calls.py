@@ -1,7 +1,7 @@
-"""Calls to outside objects whose effect may still appear: they run there, or got no answer.
+"""Calls to outside objects that may still have an effect: they run there, or got no answer.
 
 The record is written before the call and removed once the call has ended, so that every worker
-knows of a call whose worker has died.
+knows of the call of a dead worker.
 """
 
 from project.kernel.db.guards import refuse_inside_transaction
@@ -28,7 +28,7 @@ def end_call(key: str) -> None:
 
 
 def find_pending_call(key: str) -> str | None:
-    """The task of a call whose effect may still appear, empty if it is not known. None: there is
+    """The task of a call that may still have an effect, empty if it is not known. None: there is
     no such call.
     """
     found = outbox_sql.pending_call(key=key)

@@ -90,7 +90,7 @@ SELECT lane, count(*)::int AS n, count(*) FILTER (WHERE due_at <= clock_timestam
   min(due_at) AS next_at
 FROM kernel_operation WHERE lane = ANY (%(lanes)s::varchar[]) AND done_at IS NULL GROUP BY lane
 
--- begin_call^: records that a call to an outside object begins, whose effect may appear until then. Returns the task of an earlier call
+-- begin_call^: records the begin of a call to an outside object, with the time until which it may have an effect. Returns the task of an earlier call
 -- that may still have an effect, empty if its number is not known.
 -- @null earlier
 WITH earlier AS (SELECT task FROM kernel_pendingcall WHERE key = %(key)s AND (task <> '' OR until > clock_timestamp()))
@@ -104,5 +104,5 @@ UPDATE kernel_pendingcall SET task = %(task)s WHERE key = %(key)s
 -- end_call: records that the calls to an outside object have ended.
 DELETE FROM kernel_pendingcall WHERE key = %(key)s
 
--- pending_call^: the call whose effect may still appear.
+-- pending_call^: the call that may still have an effect.
 SELECT task FROM kernel_pendingcall WHERE key = %(key)s AND (task <> '' OR until > clock_timestamp())
