@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from claims.lifecycle.chores import lose_claims
+from claims.ports.evacuation.orders import evacuate_member
 from claims.scaling.roll_orders import pause_roll
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
@@ -81,7 +82,8 @@ PATHS: dict[str, tuple[str, ...]] = {
         for action, name in (
             ("cordon", "free"), ("uncordon", "cordoned"), ("remove", "free"), ("keep", "leaving"),
             ("restart", "local"), ("rotate", "local"), ("token", "busy"), ("drain", "busy"),
-            ("force-drain", "busy"), ("undrain", "draining"),
+            ("force-drain", "busy"), ("undrain", "draining"), ("evacuate", "door"),
+            ("undo-evacuation", "evacuated"),
         )
     },
     "slots/<id:slot_id>/claim/": ("/slots/{slot}/claim/",),
@@ -161,6 +163,8 @@ def fill_ports() -> dict[str, Any]:
         hold_ports(pool, 3, 2)
         found = drift_ports(pool)
         make_ports("wide", members=2, ports="30000-31199", quota=1200)
+        hold_ports(make_ports("old-doors"), 2, 1)
+    evacuate_member(member_id=member("old-doors-1").pk, reason="under attack")
     quarantine_slot(slot_id=found["orphan"].pk, reason="it comes back")
     doors = create_pool(
         {
@@ -176,7 +180,8 @@ def fill_ports() -> dict[str, Any]:
     ]
     Pool.objects.filter(pk=doors.pk).update(strays=strays)
     delete_stray(pool_id=doors.pk, member_id=900000003, reason="it is not used")
-    return {kind: slot.pk for kind, slot in found.items()}
+    members = {"door": member("ports-1").pk, "evacuated": member("old-doors-1").pk}
+    return members | {kind: slot.pk for kind, slot in found.items()}
 
 
 def fill_runs() -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_progress_names_what_moves_and_what_waits(operator: Caller) -> None:
     step(found)
     body = operator.get(path("lb0")).body
     assert (body["moved"], body["left"], body["stuck"]) == (0, 1, 0)
-    assert body["waits_for"] == "lb1 30000: The listener is being made"
+    assert body["waits_for"] == "lb1 30000: The listener is being created"
     states = {each["claim_id"]: (each["state"], each["to"]) for each in body["claims"]}
     assert states == {first.id: ("moving", ["lb1 30000"]), second.id: ("left", [])}
     work()
