@@ -135,6 +135,17 @@ def test_part_of_an_object_is_not_adopted(yard: Pool) -> None:
         adopt(yard)
 
 
+def test_object_that_names_a_huge_number_is_not_adopted(yard: Pool) -> None:
+    """Later members get higher ids, and the ids would run out."""
+    huge = (1 << 48) + 1
+    world().things[f"yard/{huge}"] = "thing-78"
+    look(yard)
+    found = next(each for each in list_drift() if each.stray_id == huge)
+    assert found.repairs == ("delete",)
+    with pytest.raises(Conflict, match="no object that can become a member"):
+        adopt_stray(pool_id=yard.pk, member_id=huge, reason="test")
+
+
 def test_object_is_adopted_once(yard: Pool) -> None:
     adopt(yard)
     for again in (adopt, order):
