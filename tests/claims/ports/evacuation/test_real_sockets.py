@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from claims.allocation.claim_view import ClaimView
 from claims.ports.backends import BackendRequest, set_backend
 from claims.ports.evacuation.mover import undo_evacuation
 from pools.lifecycle.services import create_pool
@@ -52,16 +53,21 @@ def work(pool: Pool) -> None:
     observe_pool(Pool.objects.get(pk=pool.pk))
 
 
+def open_door(target: TcpTarget) -> tuple[Pool, ClaimView]:
+    """A pool of forwarders, and a claim whose port leads to the target."""
+    pool = make_doors(free_ports(2))
+    claim = ask("doors", ports="80/TCP")
+    backend = BackendRequest(LOCALHOST, port=target.at[1])
+    set_backend(claim_id=claim.id, generation=claim.generation, backend=backend)
+    work(pool)
+    return pool, claim
+
+
 def test_players_keep_their_connections_and_find_the_new_address(
     settings: Any, tmp_path: Path
 ) -> None:
     with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
-        port = free_ports(2)
-        pool = make_doors(port)
-        claim = ask("doors", ports="80/TCP")
-        backend = BackendRequest(LOCALHOST, port=target.at[1])
-        set_backend(claim_id=claim.id, generation=claim.generation, backend=backend)
-        work(pool)
+        pool, claim = open_door(target)
         old = again(claim).ports[0]["address"]
         assert old is not None and again(claim).ports[0]["ready"]
         old_host, old_port = old.split(":")
@@ -96,12 +102,7 @@ def test_an_undo_before_the_new_address_works_interrupts_no_player(
     settings: Any, tmp_path: Path
 ) -> None:
     with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
-        port = free_ports(2)
-        pool = make_doors(port)
-        claim = ask("doors", ports="80/TCP")
-        backend = BackendRequest(LOCALHOST, port=target.at[1])
-        set_backend(claim_id=claim.id, generation=claim.generation, backend=backend)
-        work(pool)
+        pool, claim = open_door(target)
         before = again(claim).ports[0]["address"]
         assert before is not None
         host, number = before.split(":")
