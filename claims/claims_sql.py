@@ -307,8 +307,23 @@ def create_gathered(n: int, *, lines: str, callers: str, claims: str) -> list[Cr
 
 
 def hold_queue(*, queue: int, digest: bytes) -> IdRow | None:
-    """Keeps the queue from being deleted until this transaction has created its claim."""
+    """Keeps the queue of a claim without pools from being deleted until this transaction has
+    created the claim.
+    """
     return statements.fetch_one("hold_queue", IdRow, {"queue": queue, "digest": digest})
+
+
+class LockRouteRow(NamedTuple):
+    id: int
+    revision: int
+    state: str
+
+
+def lock_route(*, pools: list[int], queue: int, digest: bytes) -> list[LockRouteRow]:
+    """Locks the pools and the queue in which a claim is created."""
+    return statements.fetch_rows(
+        "lock_route", LockRouteRow, {"pools": pools, "queue": queue, "digest": digest}
+    )
 
 
 class CreateRow(NamedTuple):
@@ -363,6 +378,14 @@ def create(
 class HandOverRow(NamedTuple):
     id: int
     generation: int
+    bound_at: datetime
+    pool_id: int
+    member_id: int
+    member: str
+    labels: str
+    addresses: str
+    lane: str
+    number: int
 
 
 def hand_over(*, claim: int, slots: list[int], actor: str, reason: str) -> list[HandOverRow]:
@@ -506,31 +529,36 @@ def shrink(
     )
 
 
-def reserve(*, generation: int, ttl: timedelta | str, claim: int, actor: str) -> list[HandOverRow]:
+class ReserveRow(NamedTuple):
+    id: int
+    generation: int
+
+
+def reserve(*, generation: int, ttl: timedelta | str, claim: int, actor: str) -> list[ReserveRow]:
     """The plan is stored and the slot waits for the approval."""
     return statements.fetch_rows(
         "reserve",
-        HandOverRow,
+        ReserveRow,
         {"generation": generation, "ttl": ttl, "claim": claim, "actor": actor},
     )
 
 
 def resume(
     *, plan: int | None, generation: int, claim: int, actor: str, reason: str
-) -> list[HandOverRow]:
+) -> list[ReserveRow]:
     """Approved in time: the apply runs in the reserved slot."""
     return statements.fetch_rows(
         "resume",
-        HandOverRow,
+        ReserveRow,
         {"plan": plan, "generation": generation, "claim": claim, "actor": actor, "reason": reason},
     )
 
 
-def resume_planning(*, generation: int, claim: int, actor: str, reason: str) -> list[HandOverRow]:
+def resume_planning(*, generation: int, claim: int, actor: str, reason: str) -> list[ReserveRow]:
     """The claim plans again in its reserved slot."""
     return statements.fetch_rows(
         "resume_planning",
-        HandOverRow,
+        ReserveRow,
         {"generation": generation, "claim": claim, "actor": actor, "reason": reason},
     )
 
@@ -649,11 +677,11 @@ def move(
     ordinals: list[int],
     actor: str,
     reason: str,
-) -> list[HandOverRow]:
+) -> list[ReserveRow]:
     """Migration, or replacement of lost slots."""
     return statements.fetch_rows(
         "move",
-        HandOverRow,
+        ReserveRow,
         {
             "generation": generation,
             "claim": claim,
@@ -1060,15 +1088,9 @@ def claim_by_key(*, requested_by: str, key: str) -> ClaimByKeyRow | None:
     )
 
 
-class LockPoolsRow(NamedTuple):
-    id: int
-    revision: int
-    state: str
-
-
-def lock_pools(*, pools: list[int]) -> list[LockPoolsRow]:
+def lock_pools(*, pools: list[int]) -> list[LockRouteRow]:
     """Locks the pools in which a claim is created."""
-    return statements.fetch_rows("lock_pools", LockPoolsRow, {"pools": pools})
+    return statements.fetch_rows("lock_pools", LockRouteRow, {"pools": pools})
 
 
 def pool_name(*, pool: int) -> str | None:

@@ -121,7 +121,19 @@ class ShownBackend(TypedDict):
 
 class ShownSlot(Protocol):
     @property
+    def id(self) -> int: ...
+    @property
+    def pool(self) -> str: ...
+    @property
+    def member_id(self) -> int: ...
+    @property
+    def member(self) -> str: ...
+    @property
     def lane(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def addresses(self) -> str: ...  # of the member, as JSON; empty: not read
 
 
 class ShownClaim(Protocol):
@@ -189,6 +201,14 @@ class ClaimKind(ABC):
     def display(self, claims: Sequence[ShownClaim]) -> None:
         """Completes the shown claims of this kind."""
 
+    def display_new(
+        self, claim: ShownClaim, new: NewClaim, pools: Sequence[ClaimPool | None]
+    ) -> None:
+        """Completes a claim that was just created in these pools, like `display`. A kind that knows
+        the claim's rows from its request need not read them.
+        """
+        self.display([claim])
+
 
 _kinds: list[ClaimKind] = []
 
@@ -221,3 +241,8 @@ def prepare_work(claim: NewClaim, pool: ClaimPool | None) -> Sequence[Attach]:
 def complete_views(claims: Sequence[ShownClaim]) -> None:
     for kind in _kinds:
         kind.display(claims)
+
+
+def complete_new_view(claim: ShownClaim, new: NewClaim, pools: Sequence[ClaimPool | None]) -> None:
+    for kind in _kinds:
+        kind.display_new(claim, new, pools)

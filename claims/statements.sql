@@ -255,8 +255,14 @@ SELECT made.id, made.state, made.generation, made.created_at, made.bound_at, mad
   m.name AS member, m.labels::text AS labels
 FROM made LEFT JOIN LATERAL (SELECT name, labels FROM pools_member WHERE id = made.member_id OFFSET 0) m ON true
 
--- hold_queue^: keeps the queue from being deleted until this transaction has created its claim. No row: the queue is gone.
+-- hold_queue^: keeps the queue of a claim without pools from being deleted until this transaction has created the claim. No row: the
+-- queue is gone.
 SELECT id FROM claims_shape WHERE id = %(queue)s AND digest = %(digest)s FOR KEY SHARE
+
+-- lock_route: locks the pools and the queue in which a claim is created. A deletion of one of them and these locks exclude each other.
+-- No row: the queue is gone.
+SELECT p.id, p.revision, p.state FROM pools_pool p, claims_shape q
+WHERE p.id = ANY (%(pools)s::bigint[]) AND q.id = %(queue)s AND q.digest = %(digest)s ORDER BY p.id FOR KEY SHARE
 
 -- create^: a claim that is not simple, or of a missing pool. The claim waits or is blocked. No row: the key exists.
 WITH c AS (
@@ -270,7 +276,8 @@ e AS (
 SELECT id, state, generation, created_at FROM c
 
 -- hand_over: binds the claim to exactly these slots in this order (several slots, a run, a named slot, a node by selector). A slot that
--- is no longer free fails the statement with BR002, and the caller searches again.
+-- is no longer free fails the statement with BR002, and the caller searches again. The rows are the slots in this order.
+-- @not_null bound_at
 WITH g AS MATERIALIZED (SELECT nextval('generation') AS n),
 c AS (
   UPDATE claims_claim SET generation = g.n, {_bound} FROM g
@@ -278,13 +285,13 @@ c AS (
     AND NOT EXISTS (
       SELECT FROM slots_slot s JOIN pools_pool p ON p.id = s.pool_id
       WHERE s.id = ANY (%(slots)s::bigint[]) AND (p.state <> 'active' OR p.paused_until IS NOT NULL OR p.frozen_until IS NOT NULL))
-  RETURNING id, generation),
+  RETURNING id, generation, bound_at),
 s AS (
   UPDATE slots_slot SET state = 'held', claim_id = c.id, ordinal = x.n - 1, generation = c.generation, drain_until = NULL, due_at = NULL,
     changed_at = now()
   FROM c, unnest(%(slots)s::bigint[]) WITH ORDINALITY AS x(id, n)
   WHERE slots_slot.id = x.id AND slots_slot.claim_id IS NULL
-  RETURNING slots_slot.id, pool_id, member_id, claim_id, slots_slot.generation),
+  RETURNING slots_slot.id, pool_id, member_id, claim_id, slots_slot.generation, ordinal, lane, number),
 e AS (
   INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor, reason)
   SELECT 'bind', pool_id, member_id, id, claim_id, generation, 'waiting', 'bound', %(actor)s, %(reason)s FROM s),
@@ -292,7 +299,9 @@ o AS (
   INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
   SELECT DISTINCT p.queue, 'member:' || member_id, 'sync', pool_id, member_id, claim_id, generation
   FROM s JOIN pools_pool p ON p.id = s.pool_id WHERE p.queue <> '')
-SELECT id, generation FROM s
+SELECT s.id, s.generation, c.bound_at, s.pool_id, s.member_id, m.name AS member, m.labels::text AS labels, m.addresses::text AS addresses,
+  s.lane, s.number
+FROM s JOIN c ON c.id = s.claim_id JOIN pools_member m ON m.id = s.member_id ORDER BY s.ordinal
 
 -- give_back: release, finish, expire, lose, requeue or park: the holder (claim and generation) loses all slots of the claim. A slot
 -- drains if its provider has work to clean up; other slots are free at once, and slots on a lost member retire. `is_clean`: nothing is

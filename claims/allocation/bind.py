@@ -30,14 +30,7 @@ def bind_claim(
     for turn in range(1, TRIES + 1):
         try:
             with transaction.atomic():
-                slots = find_slots(wanted, pools, kind, claim) or []
-                is_bound = bool(slots) and overtake_waiters(claim, slots, may_pass=may_pass)
-                # The number of slots was unknown while a pool was missing.
-                if is_bound and wanted.is_paired:
-                    pairs_sql.size_claim(claim=claim, size=len(slots))
-                    if wanted.parts:
-                        place_parts(claim, wanted, pools)
-                is_bound = is_bound and assign_slots(claim, slots)
+                is_bound = bool(_bind(claim, wanted, pools, kind, may_pass=may_pass))
                 if not is_bound:  # undo the counts of passed claims, and release the locks
                     transaction.set_rollback(True)
         except DatabaseError as error:
@@ -48,6 +41,33 @@ def bind_claim(
                 notify_bound(pools)
             return is_bound
     return False
+
+
+def bind_new_claim(
+    claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str
+) -> list[claims_sql.HandOverRow]:
+    """Like `bind_claim`, in the transaction that has created the claim, and without a savepoint: a
+    claim that passes no other counts nothing, and after a lost race the caller creates the claim
+    again. Returns the slots in their order.
+    """
+    bound = _bind(claim, wanted, pools, kind, may_pass=False)
+    if bound:
+        notify_bound(pools)
+    return bound
+
+
+def _bind(
+    claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts], kind: str, *, may_pass: bool
+) -> list[claims_sql.HandOverRow]:
+    slots = find_slots(wanted, pools, kind, claim)
+    if not slots or not overtake_waiters(claim, slots, may_pass=may_pass):
+        return []
+    # The number of slots was unknown while a pool was missing.
+    if wanted.is_paired:
+        pairs_sql.size_claim(claim=claim, size=len(slots))
+        if wanted.parts:
+            place_parts(claim, wanted, pools)
+    return assign_slots(claim, slots)
 
 
 def place_parts(claim: int, wanted: SlotDemand, pools: Sequence[PoolFacts]) -> None:
@@ -86,9 +106,14 @@ def _count_overtaken(claim: int, slots: Sequence[int], *, may_pass: bool) -> dic
     return {head.claim: taken for head, taken in heads}
 
 
-def assign_slots(claim: int, slots: Sequence[int], reason: str = "") -> bool:
-    return bool(
-        claims_sql.hand_over(claim=claim, slots=list(slots), actor=current_actor(), reason=reason)
+def assign_slots(
+    claim: int, slots: Sequence[int], reason: str = ""
+) -> list[claims_sql.HandOverRow]:
+    """The slots of the claim in their order; none if the claim no longer waits, or a pool is paused
+    or frozen.
+    """
+    return claims_sql.hand_over(
+        claim=claim, slots=list(slots), actor=current_actor(), reason=reason
     )
 
 

@@ -23,6 +23,7 @@ class HeldSlot:
     number: int
     labels: Mapping[str, str] = field(default_factory=dict)
     state: str = "held"
+    addresses: str = ""  # of the member, as JSON; empty: not read
 
     @property
     def place(self) -> str:

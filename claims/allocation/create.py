@@ -12,11 +12,15 @@ from functools import partial
 from django.db import DatabaseError, transaction
 
 from claims import claims_sql
-from claims.allocation.bind import assign_slots, bind_claim, notify_bound, overtake_waiters
+from claims.allocation.bind import (
+    assign_slots,
+    bind_new_claim,
+    notify_bound,
+    overtake_waiters,
+)
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.metrics import CREATED
 from claims.allocation.new_claim import (
-    NO_LEASE,
     NO_PLACE,
     check_same,
     claim_made,
@@ -24,12 +28,13 @@ from claims.allocation.new_claim import (
     create_single,
     explain_made,
     notify_made,
+    set_bound,
 )
 from claims.allocation.requests.claim_request import ClaimRequest
 from claims.allocation.requests.pool_facts import find_pools
 from claims.allocation.requests.resolve import Route, find_route
 from claims.allocation.selectors import view_claim
-from claims.kinds import Attach, complete_views, is_work_missing, prepare_work
+from claims.kinds import Attach, complete_new_view, is_work_missing, prepare_work
 from claims.statements import TAKEN, constraint, repeat, sqlstate
 from claims.workspaces.services import WorkspaceEntry, enter_workspace
 from pools.config.layout import default_kind
@@ -57,8 +62,6 @@ def create_claim(request: ClaimRequest) -> ClaimView:
     claim = repeat(partial(create, request), also=frozenset({"23505"}))
     if not claim.is_replay:
         CREATED.labels(claim.state).inc()
-    if request.parts and not claim.conditions:
-        complete_views([claim])
     if claim.is_waiting:
         explain_made([claim])
     return claim
@@ -95,6 +98,8 @@ def _create(request: ClaimRequest) -> ClaimView:
             claim = _create_simple(request, route)
         else:
             claim = _create_in_transaction(request, route, work)
+            if claim is not None:
+                complete_new_view(claim, request, route.pools)
         if claim is not None:
             return claim
         if (earlier := find_by_key(request)) is not None:
@@ -119,10 +124,7 @@ def _create_in_transaction(
     request: ClaimRequest, route: Route, work: Sequence[Attach]
 ) -> ClaimView | None:
     with transaction.atomic():
-        if (
-            not _are_current(route)
-            or claims_sql.hold_queue(queue=route.shape, digest=route.digest) is None
-        ):
+        if not _lock_route(route):
             return None
         place = enter_workspace(request, route)
         if route.is_simple and route.is_whole:
@@ -130,28 +132,19 @@ def _create_in_transaction(
             if claim is not None:
                 attach_work(claim.id, work)
             return claim
-        row = claims_sql.create(size=route.total, **columns(request, route, place))
+        values = columns(request, route, place)
+        row = claims_sql.create(size=route.total, **values)
         if row is None:
             return None
         attach_work(row.id, work)
-        pools = route.found
-        if (
-            place.state == "waiting"
-            and route.is_whole
-            and bind_claim(row.id, route.wanted, pools, route.kind)
-        ):
-            return view_claim(row.id)
-        if place.state == "waiting":
+        pools, claim = route.found, claim_made(request, route, row, values["spec"], place)
+        if place.state == "waiting" and route.is_whole:
+            set_bound(claim, bind_new_claim(row.id, route.wanted, pools, route.kind), pools)
+        if claim.state == "waiting":
             notify_made(pools, any_bound=False, any_waiting=True)
-        else:
+        elif claim.state == "blocked":
             publish("claims", "events")
-        return claim_made(
-            request,
-            route,
-            row,
-            request.spec(pools[0].spec.lease if route.pools[0] else NO_LEASE),
-            place,
-        )
+        return claim
 
 
 def attach_work(claim_id: int, work: Sequence[Attach]) -> None:
@@ -159,12 +152,14 @@ def attach_work(claim_id: int, work: Sequence[Attach]) -> None:
         attach(claim_id)
 
 
-def _are_current(route: Route) -> bool:
-    """Locks the pools, so that none of them is deleted before the claim exists. False if one has
-    changed since the route was found.
+def _lock_route(route: Route) -> bool:
+    """Locks the pools and the queue, so that none of them is deleted before the claim exists. False
+    if the queue is gone, or a pool has changed since the route was found.
     """
     known = {pool.id: pool.revision for pool in route.found}
-    rows = claims_sql.lock_pools(pools=list(known)) if known else []
+    if not known:
+        return claims_sql.hold_queue(queue=route.shape, digest=route.digest) is not None
+    rows = claims_sql.lock_route(pools=list(known), queue=route.shape, digest=route.digest)
     return {row.id: row.revision for row in rows if row.state in ("pending", "active")} == known
 
 
@@ -179,7 +174,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
     try:
         with transaction.atomic():
             route = find_route(request, fresh=True)
-            if not _are_current(route):
+            if not _lock_route(route):
                 raise Unavailable(
                     "The pool changes at this moment.", way_out="Send the same call again."
                 )

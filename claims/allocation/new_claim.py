@@ -4,7 +4,7 @@ new claim, and its notifications.
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from django.db import connection
@@ -131,6 +131,25 @@ def claim_made(
     ]
     set_deadlines(claim)
     return claim
+
+
+def set_bound(
+    claim: ClaimView, rows: Sequence[claims_sql.HandOverRow], pools: Sequence[PoolFacts]
+) -> None:
+    """Shows a new claim with the slots that it got in its transaction, if any."""
+    if not rows:
+        return
+    names = {pool.id: pool.name for pool in pools}
+    claim.state = "bound"
+    claim.generation, claim.bound_at, claim.total = rows[0].generation, rows[0].bound_at, len(rows)
+    claim.slots = [
+        HeldSlot(
+            row.id, names[row.pool_id], row.member_id, row.member, row.lane, row.number,
+            json.loads(row.labels) if row.labels != "{}" else {}, addresses=row.addresses,
+        )
+        for row in rows
+    ]  # fmt: skip
+    set_deadlines(claim)
 
 
 def may_repeat(request: ClaimRequest, error: BaseException) -> bool:

@@ -4,7 +4,6 @@ number on a load balancer for each.
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
 
 from claims.allocation.requests.demands import slots_of_parts
 from claims.allocation.requests.policy import SlotDemand
@@ -21,9 +20,8 @@ from claims.kinds import (
 )
 from claims.models import ClaimPart
 from claims.ports import ports_sql
-from claims.ports.port_list import PORTS_SCHEMA, PortList, names_all_pools, read_ports
-from claims.ports.port_view import show_ports
-from pools.config.layout import PAIRED
+from claims.ports.port_list import PORTS_SCHEMA, PortList, list_parts, names_all_pools, read_ports
+from claims.ports.port_view import show_new_ports, show_ports
 from pools.config.parsing import Faults
 
 PAGE = "claims/lifecycle/claim_page.html"
@@ -51,27 +49,10 @@ class PortKind(ClaimKind):
         ports = claim.work
         if not isinstance(ports, PortList):
             return None
-        counts = _count_slots(ports, claim.pools)
+        parts = list_parts(ports, _count_slots(ports, claim.pools))
 
         def attach(claim_id: int) -> None:
-            ports_sql.add_parts(
-                claim=claim_id,
-                kinds=[port.kind for port in ports.ports],
-                pools=[json.dumps(port.pools) for port in ports.ports],
-                counts=counts,
-                firsts=[0, *accumulate(counts)][:-1],
-                options=[
-                    json.dumps(
-                        {
-                            "port": port.port,
-                            "protocol": port.protocol,
-                            **({"same_number": True} if port.same_number else {}),
-                            **({"certificate": port.certificate} if port.certificate else {}),
-                        }
-                    )
-                    for port in ports.ports
-                ],
-            )
+            ports_sql.add_parts(claim=claim_id, parts=json.dumps(parts))
 
         return attach
 
@@ -81,13 +62,22 @@ class PortKind(ClaimKind):
     def display(self, claims: Sequence[ShownClaim]) -> None:
         show_ports(claims)
 
+    def display_new(
+        self, claim: ShownClaim, new: NewClaim, pools: Sequence[ClaimPool | None]
+    ) -> None:
+        ports = new.work
+        if isinstance(ports, PortList):
+            show_new_ports(claim, list_parts(ports, _count_slots(ports, new.pools)), pools)
+        else:
+            show_ports([claim])
+
 
 register_kind(PortKind())
 
 
 def _count_slots(ports: PortList, names: Sequence[str]) -> list[int]:
     """The slots of each port. Only a port for TCP and UDP may take two in a pool."""
-    if not any(port.kind in PAIRED for port in ports.ports):
+    if not ports.is_paired:
         return [len(port.pools) for port in ports.ports]
     known = find_pools(names)
     demand = SlotDemand(parts=tuple(port.as_part() for port in ports.ports))

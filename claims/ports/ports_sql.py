@@ -11,27 +11,9 @@ from project.kernel.db.sql import Statements
 statements = Statements(Path(__file__).with_name("statements.sql"))
 
 
-def add_parts(
-    *,
-    claim: int,
-    kinds: list[str],
-    pools: list[str],
-    counts: list[int],
-    firsts: list[int],
-    options: list[str],
-) -> None:
+def add_parts(*, claim: int, parts: str) -> None:
     """Writes the parts of a new claim, in the order of its slots."""
-    statements.execute(
-        "add_parts",
-        {
-            "claim": claim,
-            "kinds": kinds,
-            "pools": pools,
-            "counts": counts,
-            "firsts": firsts,
-            "options": options,
-        },
-    )
+    statements.execute("add_parts", {"claim": claim, "parts": parts})
 
 
 class PortUsesRow(NamedTuple):
@@ -126,23 +108,15 @@ class ShownPortsRow(NamedTuple):
     ordinal: int
     slot: int
     pool: str
-    spec: str
     member: str
     addresses: str
     lane: str
     number: int
     observed: str
-    kind: str
-    options: str | None
-    ip: str | None
-    port: int | None
-    other: int | None
 
 
 def shown_ports(*, claims: list[int]) -> list[ShownPortsRow]:
-    """The ports of claims as they are shown: each slot with its part, its listener as it was
-    observed, and its backend.
-    """
+    """The slots of claims as they are shown, each with its listener as it was observed."""
     return statements.fetch_rows("shown_ports", ShownPortsRow, {"claims": claims})
 
 
@@ -150,10 +124,34 @@ class ShownPartsRow(NamedTuple):
     claim_id: int
     backend: str | None
     part: int | None
+    kind: str | None
     pools: list[str] | None
+    count: int | None  # type: ignore[assignment]
+    first: int | None
     options: str | None
 
 
 def shown_parts(*, claims: list[int]) -> list[ShownPartsRow]:
     """The parts and the backend of claims."""
     return statements.fetch_rows("shown_parts", ShownPartsRow, {"claims": claims})
+
+
+class OtherOwnersRow(NamedTuple):
+    claim_id: int
+    ordinal: int
+    other: int
+
+
+def other_owners(*, claims: list[int]) -> list[OtherOwnersRow]:
+    """For each slot of these claims whose target belongs to another live claim, that claim."""
+    return statements.fetch_rows("other_owners", OtherOwnersRow, {"claims": claims})
+
+
+class MemberAddressesRow(NamedTuple):
+    id: int
+    addresses: str
+
+
+def member_addresses(*, members: list[int]) -> list[MemberAddressesRow]:
+    """The addresses of members."""
+    return statements.fetch_rows("member_addresses", MemberAddressesRow, {"members": members})

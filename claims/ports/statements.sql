@@ -2,9 +2,8 @@
 
 -- add_parts: writes the parts of a new claim, in the order of its slots.
 INSERT INTO claims_claimpart (claim_id, index, kind, pools, count, first, options)
-SELECT %(claim)s, t.n - 1, t.kind, ARRAY(SELECT jsonb_array_elements_text(t.pools)), t.count, t.first, t.options
-FROM unnest(%(kinds)s::varchar[], %(pools)s::jsonb[], %(counts)s::smallint[], %(firsts)s::smallint[], %(options)s::jsonb[])
-  WITH ORDINALITY AS t(kind, pools, count, first, options, n)
+SELECT %(claim)s, index, kind, pools, count, first, options
+FROM jsonb_to_recordset(%(parts)s::jsonb) AS t(index smallint, kind varchar, pools varchar[], count smallint, first smallint, options jsonb)
 
 -- _part: the part to which the slot s of the claim c belongs, if the claim has parts.
 LEFT JOIN LATERAL (
@@ -75,18 +74,22 @@ SELECT pool_id, target FROM claims_backendconflict WHERE claim_id = %(claim)s OR
 DELETE FROM claims_backendconflict WHERE claim_id = %(claim)s AND (pool_id, target) IN (
   SELECT t.pool, t.target FROM unnest(%(pools)s::bigint[], %(targets)s::varchar[]) AS t(pool, target))
 
--- shown_ports: the ports of claims as they are shown: each slot with its part, its listener as it was observed, and its backend.
--- @not_null claim_id, ordinal, kind
-SELECT s.claim_id, s.ordinal, s.id AS slot, p.name AS pool, p.spec::text AS spec, m.name AS member, m.addresses::text AS addresses,
-  s.lane, s.number, s.observed::text AS observed, coalesce(part.kind, sh.kind) AS kind, part.options::text AS options,
-  c.backend->>'ip' AS ip, (c.backend->'ports'->>s.ordinal::int)::int AS port, other.id AS other
-FROM unnest(%(claims)s::bigint[]) AS t(id) JOIN claims_claim c ON c.id = t.id JOIN claims_shape sh ON sh.id = c.shape_id
-JOIN slots_slot s ON s.claim_id = c.id JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id
-{_part}
-{_other}
-ORDER BY s.claim_id, s.ordinal
+-- shown_ports: the slots of claims as they are shown, each with its listener as it was observed.
+-- @not_null claim_id, ordinal
+SELECT s.claim_id, s.ordinal, s.id AS slot, p.name AS pool, m.name AS member, m.addresses::text AS addresses, s.lane, s.number, s.observed::text AS observed
+FROM slots_slot s JOIN pools_member m ON m.id = s.member_id JOIN pools_pool p ON p.id = s.pool_id
+WHERE s.claim_id = ANY (%(claims)s::bigint[]) ORDER BY s.claim_id, s.ordinal
 
--- shown_parts: the parts and the backend of claims.
-SELECT c.id AS claim_id, c.backend::text AS backend, part.index AS part, part.pools, part.options::text AS options
+-- shown_parts: the parts and the backend of claims. Part `index` has the `count` slots from the ordinal `first`.
+SELECT c.id AS claim_id, c.backend::text AS backend, part.index AS part, part.kind, part.pools, part.count, part.first, part.options::text AS options
 FROM unnest(%(claims)s::bigint[]) AS t(id) JOIN claims_claim c ON c.id = t.id LEFT JOIN claims_claimpart part ON part.claim_id = c.id
 ORDER BY c.id, part.index
+
+-- other_owners: for each slot of these claims whose target belongs to another live claim, that claim.
+-- @not_null claim_id, ordinal, other
+SELECT s.claim_id, s.ordinal, other.id AS other FROM slots_slot s JOIN claims_claim c ON c.id = s.claim_id
+{_other}
+WHERE s.claim_id = ANY (%(claims)s::bigint[]) AND other.id IS NOT NULL
+
+-- member_addresses: the addresses of members.
+SELECT id, addresses::text AS addresses FROM pools_member WHERE id = ANY (%(members)s::bigint[])

@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping
 
 from claims.allocation.requests.pool_facts import PoolFacts, find_pools_by_id
+from claims.kinds import ClaimPool
 from claims.ports import ports_sql
 from claims.ports.own_addresses import own_addresses
 from claims.ports.targets import protocol_of
 from pools.config.backend_spec import read_address, refuse_address, refuse_port
+from pools.config.layout import step_of
 from pools.providers.base import PortTarget, PortUse
 from slots.sync.port_uses import register_use_reader
 
@@ -36,7 +38,7 @@ def _target(row: ports_sql.PortUsesRow, pools: Mapping[int, PoolFacts]) -> PortT
     return PortTarget(row.ip, row.port)
 
 
-def explain_withheld(ip: str, port: int, pool: PoolFacts) -> str:
+def explain_withheld(ip: str, port: int, pool: ClaimPool) -> str:
     """Why the pool does not send traffic to a stored backend any more; empty: it does. The rules
     of the pool may have changed since the backend was set.
     """
@@ -44,6 +46,6 @@ def explain_withheld(ip: str, port: int, pool: PoolFacts) -> str:
     if rules is None or address is None:
         return "The pool lists no networks of backends."
     found = refuse_address(address, rules, own_addresses.known()) or refuse_port(
-        port, rules, pool.step
+        port, rules, step_of(pool.spec.layout)
     )
     return "" if found is None else found[0]

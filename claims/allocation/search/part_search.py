@@ -1,14 +1,15 @@
 """Finds and locks the slots of a claim of several parts.
 
-The parts with the same kind and pools are searched together, kind after kind: first equal numbers
-in several pools, then numbers in TCP and UDP, then other numbers, because each of these searches
-has more choice than the one before. SKIP LOCKED does not pass over the locks of the own
-transaction, so each search reads further by the slots that earlier searches have taken, and leaves
-these out.
+The parts that any slot of the same lanes serves are searched together, group after group: first
+equal numbers in several pools, then numbers in TCP and UDP, then other numbers, because each of
+these searches has more choice than the one before. SKIP LOCKED does not pass over the locks of the
+own transaction, so each search reads further by the slots that earlier searches have taken, and
+leaves these out.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from claims import claims_sql, pairs_sql
@@ -40,11 +41,14 @@ def find_part_slots(
     taken: Taken = {}
     found: dict[PartKey, list[list[int]]] = {}
     demands = split_demand(wanted, pools, [pool.name for pool in pools], kind)
-    for demand in sorted(demands, key=_choice):
-        numbers = _search(demand, taken, claim)
+    for alike in _group(sorted(demands, key=_choice)):
+        total = sum(demand.wanted.size for demand in alike)
+        together = replace(alike[0], wanted=replace(alike[0].wanted, size=total))
+        numbers = _search(together, taken, claim)
         if numbers is None:
             return None
-        found[demand.kind, demand.names, demand.wanted.same_number] = numbers
+        for demand in alike:
+            found[demand.kind, demand.names, demand.wanted.same_number] = numbers
     slots = [
         slot
         for part in wanted.parts
@@ -52,6 +56,19 @@ def find_part_slots(
         for slot in found[key_of(part)].pop(0)
     ]
     return slots if len(set(slots)) == len(slots) else None
+
+
+def _group(demands: Sequence[PoolDemand]) -> list[list[PoolDemand]]:
+    """The demands in this order; those that any slot of the same lanes serves are together, and
+    need one search.
+    """
+    groups: dict[object, list[PoolDemand]] = {}
+    for i, demand in enumerate(demands):
+        wanted, pools = demand.wanted, demand.found
+        is_plain = not wanted.is_paired and not (wanted.same_number and len(pools) > 1)
+        lanes = tuple((pool.id, *pool.lanes_for(demand.kind)) for pool in pools)
+        groups.setdefault(lanes if is_plain else i, []).append(demand)
+    return list(groups.values())
 
 
 def key_of(part: PartDemand) -> PartKey:

@@ -1,5 +1,6 @@
 """A7: claims of several ports: all or none, each port with its own protocol and pools."""
 
+from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
@@ -80,6 +81,26 @@ def test_each_port_gets_the_lowest_numbers_that_fit_it() -> None:
     assert is_sound()
 
 
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({"ports": THREE}, id="several parts"),
+        pytest.param({"ports": "80/TCP"}, id="one part"),
+        pytest.param({"ports": THREE, "selector": {"zone": "eu"}}, id="waiting"),
+        pytest.param({"kind": "tcp", "size": 3, "contiguous": True}, id="a run without parts"),
+    ],
+)
+@pytest.mark.parametrize("make", [make_clb, make_nlb], ids=["clb", "nlb"])
+def test_a_new_claim_is_shown_as_it_is_read_later(make: Callable[[], Pool], wanted: Any) -> None:
+    """The answer to a create is built without reading the claim."""
+    claim = ask(make().name, **wanted)
+    shown, read = claim.as_dict(), again(claim).as_dict()
+    assert shown | {"wait": None} == read
+    assert (claim.state == "bound") == ("selector" not in wanted)
+    assert len(claim.ports) >= len(claim.slots)
+    assert len(claim.conditions) == 3
+
+
 def test_a_shared_listener_serves_every_port_with_one_number() -> None:
     make_nlb()
     claim = ask("nlb", ports=THREE)
@@ -88,8 +109,8 @@ def test_a_shared_listener_serves_every_port_with_one_number() -> None:
 
 
 def test_two_ports_never_share_a_slot() -> None:
-    """Kinds that share a lane are searched one after the other. Red without the places that earlier
-    searches have taken: both got 30000, and the database refused the claim.
+    """Pairs and single numbers share a lane and are searched one after the other. Red without the
+    places that earlier searches have taken: both got 30000, and the database refused the claim.
     """
     make_clb(span="30000-30003")
     ports = [
@@ -101,10 +122,10 @@ def test_two_ports_never_share_a_slot() -> None:
     claim = ask("clb", ports=ports)
     assert places(claim) == [
         ("m0", "tcp", 30001),
-        ("m0", "tcp", 30003),
+        ("m0", "tcp", 30002),
         ("m0", "tcp", 30000),
         ("m0", "udp", 30000),
-        ("m0", "tcp", 30002),
+        ("m0", "tcp", 30003),
     ]
 
 

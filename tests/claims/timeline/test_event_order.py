@@ -18,7 +18,7 @@ def test_a_bind_may_be_logged_before_the_release_that_freed_its_slot(
     """
     make_pool(members=[{"name": "a", "labels": {"zone": "eu"}}])
     holder = ask()
-    gate = Gate().before(monkeypatch, "claims.allocation.create.bind_claim")
+    gate = Gate().before(monkeypatch, "claims.allocation.create.bind_new_claim")
     next_one = gate.stops(lambda: ask(selector={"zone": "eu"}))
     let_go(holder)
     gate.open()
