@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from claims.models import Approval, Claim, Plan, Task
 from claims.states import PENDING
+from claims.tasks.plans import pending_sql
 from claims.tasks.run_spec import DISCARD
 from claims.tasks.valid_approvals import find_faults
 from pools.config.approval_spec import DEFAULT
@@ -200,8 +201,7 @@ def list_pending(
 
 
 def count_pending(visible: Collection[int] | None) -> int:
-    with reporting():
-        return Claim.objects.filter(_is_pending(visible, None, None)).count()
+    return pending_sql.count_pending(pools=None if visible is None else list(visible))
 
 
 def deadlines_of(pool_id: int) -> dict[int, datetime]:

@@ -9,6 +9,8 @@ from typing import ParamSpec, TypeVar
 
 from django.db import connection, transaction
 
+from project.kernel.db.sql import run
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -17,6 +19,9 @@ PATIENT = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
+
+
+SCAN = "SELECT set_config('enable_seqscan', 'on', true)"
 
 
 class InsideTransaction(RuntimeError):
@@ -48,10 +53,15 @@ def reporting() -> Iterator[None]:
     """Allows table scans for lists and reports, which hot connections never do. The setting ends
     with its transaction.
     """
+    is_outermost = not connection.in_atomic_block
     with transaction.atomic():
+        if is_outermost:
+            run(SCAN)
+            yield
+            return
         before = _set({"enable_seqscan": "on"}, is_local=True)
         yield
-        # The block may be part of a longer transaction, which must not scan tables.
+        # The block is part of a longer transaction, which must not scan tables.
         if not connection.needs_rollback:
             _set(before, is_local=True)
 
