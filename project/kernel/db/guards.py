@@ -21,7 +21,9 @@ PATIENT = {
 }
 
 
-SCAN = "SELECT set_config('enable_seqscan', 'on', true)"
+# A target list is evaluated from left to right.
+SCAN = "SELECT current_setting('enable_seqscan'), set_config('enable_seqscan', 'on', true)"
+SCAN_AS_BEFORE = "SELECT set_config('enable_seqscan', %(before)s, true)"
 
 
 class InsideTransaction(RuntimeError):
@@ -53,17 +55,12 @@ def reporting() -> Iterator[None]:
     """Allows table scans for lists and reports, which hot connections never do. The setting ends
     with its transaction.
     """
-    is_outermost = not connection.in_atomic_block
     with transaction.atomic():
-        if is_outermost:
-            run(SCAN)
-            yield
-            return
-        before = _set({"enable_seqscan": "on"}, is_local=True)
+        ((before, _),) = run(SCAN)
         yield
-        # The block is part of a longer transaction, which must not scan tables.
+        # The block may be part of a longer transaction, which must not scan tables.
         if not connection.needs_rollback:
-            _set(before, is_local=True)
+            run(SCAN_AS_BEFORE, {"before": before})
 
 
 @contextmanager
@@ -79,15 +76,15 @@ def patient() -> Iterator[None]:
             _set(before)
 
 
-def _set(values: dict[str, str], *, is_local: bool = False) -> dict[str, str]:
+def _set(values: dict[str, str]) -> dict[str, str]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name", [list(values)]
         )
         before = dict(cursor.fetchall())
         cursor.execute(
-            "SELECT set_config(name, value, %s) FROM unnest(%s::text[], %s::text[]) AS "
+            "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS "
             "s (name, value)",
-            [is_local, list(values), list(values.values())],
+            [list(values), list(values.values())],
         )
     return before
