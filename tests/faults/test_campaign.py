@@ -2,7 +2,8 @@
 
 import random
 from pathlib import Path
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -18,7 +19,9 @@ from tests.faults.campaign.scenario import (
     Scenario,
 )
 from tests.faults.campaign.scenarios import load_all
+from tests.faults.campaign.scenarios.ports import HELD, AwsPorts
 from tests.faults.campaign.state import LOGS, Round, State
+from tests.pools.providers.aws.harness import put_balancer, put_foreign_listener
 
 SEED = 7
 
@@ -200,3 +203,28 @@ def test_campaign_does_not_go_on_with_another_commit(
         capsys.readouterr().err
     )
     assert len(State(tmp_path / "berth" / "faults" / "mine").rounds) == 2
+
+
+def test_audit_of_ports_names_each_difference_between_cloud_and_rows(tmp_path: Path) -> None:
+    round_of = AwsPorts(tmp_path, 1)
+    held: list[tuple[object, ...]] = []
+    execute = lambda query: held if query == HELD else []  # noqa: E731
+    round_of.site = cast(Any, SimpleNamespace(stack=SimpleNamespace(execute=execute)))
+    with round_of.serve():
+        cloud = round_of.outside.cloud
+        balancer = put_balancer(cloud, "ours", **{"berth-pool": "1"})
+        round_of.foreign = round_of.outside.foreign()
+        assert round_of.compare() == [f"{balancer} belongs to no member"]
+        put_foreign_listener(cloud, balancer, 31000, **{"berth-pool": "1"})
+        held += [(balancer, "port", 31001, "10.0.0.1", 80)]
+        put_foreign_listener(cloud, round_of.outside.users_id, 80)
+        assert set(round_of.compare()) >= {
+            f"no listener at {(balancer, 'port', 31001)}",
+            f"a listener of no claim at {(balancer, 'port', 31000)}",
+            f"{balancer} belongs to no member",
+            "an object of another program was changed",
+        }
+        held[:] = [(balancer, "port", 31000, "10.0.0.1", 80)]
+        assert f"{(balancer, 'port', 31000)} leads to () instead of ('10.0.0.1:80',)" in (
+            round_of.compare()
+        )
