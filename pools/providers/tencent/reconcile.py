@@ -6,6 +6,7 @@ that the next pass does not find. A refusal of one item does not stop the other 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, SeenSlot, SlotSnapshot
@@ -58,6 +59,7 @@ SOON, LATER, MUCH_LATER = 1.0, 5.0, 30.0
 
 T = TypeVar("T")
 Change = tuple[Listener, Binding]
+Write = Callable[[str, Callable[[], CloudTask]], CloudTask]
 
 
 class ListenerSync:
@@ -87,6 +89,7 @@ class ListenerSync:
             self._delete()
             self._create()
             self._bind()
+            self._writer.settle()
         except StillRunning as pause:
             self._waits = str(pause)
         if not hasattr(self, "plan"):
@@ -188,30 +191,48 @@ class ListenerSync:
     def _create(self) -> None:
         if not self.plan.create:
             return
+        self._create_all(self.plan.create, self._writer.begin)
+        self._writer.await_probable_end()
+        self._read_created()
+        if self._list_unseen():
+            self._writer.end_open_task()
+            self._read_created()
+        if unseen := self._list_unseen():  # their tasks have failed
+            self._create_all(unseen, self._writer.write)
+            self._read_created()
+
+    def _create_all(self, specs: Sequence[ListenerSpec], write: Write) -> None:
         groups: dict[tuple[str, str], list[ListenerSpec]] = {}
-        for spec in sorted(self.plan.create, key=lambda each: each.port):
+        for spec in sorted(specs, key=lambda each: each.port):
             groups.setdefault((spec.protocol, spec.certificate), []).append(spec)
         # A segment needs a call of its own.
         size = LISTENERS_CREATED if self._pool.segment == 1 else 1
         for group in groups.values():
             for some in batched(group, size):
-                self._split(some, self._create_some, self._refuse_listener)
-        # The ids in the answers have no names, so only the cloud's list tells which is which.
+                self._split(some, partial(self._create_some, write), self._refuse_listener)
+
+    def _read_created(self) -> None:
+        """The ids in the answers have no names, so only the cloud's list tells which is which."""
         problems = self.plan.problems
         self._read()
         self.plan.problems = {**self.plan.problems, **problems}
+        self._has_changed |= any(each.place in self._created for each in self.plan.own)
 
-    def _create_some(self, specs: Sequence[ListenerSpec]) -> None:
+    def _list_unseen(self) -> list[ListenerSpec]:
+        """Listeners whose creation was accepted, and that do not show."""
+        return [spec for spec in self.plan.create if spec.place in self._created]
+
+    def _create_some(self, write: Write, specs: Sequence[ListenerSpec]) -> None:
         try:
-            self._writer.write(
+            write(
                 f"creates {_count(len(specs), 'listener')}",
                 lambda: self._client.create_listeners(self._id, self._parameters(specs)),
             )
         except PortTaken:
-            self._create_unblocked(specs)
+            self._create_unblocked(write, specs)
             return
         except QuotaExceeded as error:
-            self._create_within_quota(specs, error)
+            self._create_within_quota(write, specs, error)
             return
         except RequestRejected as error:
             if not specs[0].certificate:
@@ -222,11 +243,15 @@ class ListenerSync:
                 )
             return
         self._created |= {spec.place for spec in specs}
-        self._has_changed = True
 
-    def _create_unblocked(self, specs: Sequence[ListenerSpec]) -> None:
+    def _list_created(self) -> list[Listener]:
+        """All listeners, also those of a creation that runs."""
+        self._writer.end_open_task()
+        return self._client.describe_listeners(self._id)
+
+    def _create_unblocked(self, write: Write, specs: Sequence[ListenerSpec]) -> None:
         """A listener of another program appeared since the plan was made."""
-        listeners = self._client.describe_listeners(self._id)
+        listeners = self._list_created()
         free = []
         for spec in specs:
             if blocker := find_blocker(listeners, spec):
@@ -237,14 +262,16 @@ class ListenerSync:
         if len(free) == len(specs):
             raise PortTaken("Tencent Cloud refuses a port that no listener seems to use.")
         if free:
-            self._create_some(free)
+            self._create_some(write, free)
 
-    def _create_within_quota(self, specs: Sequence[ListenerSpec], error: QuotaExceeded) -> None:
+    def _create_within_quota(
+        self, write: Write, specs: Sequence[ListenerSpec], error: QuotaExceeded
+    ) -> None:
         quota = self._client.describe_quota().get(LISTENER_QUOTA, 0)
-        there = len(self._client.describe_listeners(self._id))
+        there = len(self._list_created())
         room = max(0, quota - there)
         if 0 < room < len(specs):
-            self._create_some(specs[:room])
+            self._create_some(write, specs[:room])
             specs = specs[room:]
         for spec in specs:
             self.plan.problems[spec.place] = (

@@ -78,7 +78,7 @@ class TencentOutside(Outside):
             patch.setattr(provider, "transport_for", lambda pool: transport)
             patch.setattr(TencentProvider, "pacer", self.pacer)
             patch.setattr(writes, "FIRST_POLL", POLL)
-            patch.setattr(writes, "LONGEST_POLL", POLL)
+            patch.setattr(writes, "LATEST_POLL", POLL)
             patch.setattr(writes, "WAIT", WAIT)
             yield
 

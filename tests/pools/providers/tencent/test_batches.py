@@ -194,7 +194,7 @@ def test_problem_of_a_port_that_stays_refused_keeps_its_text(scene: Scene) -> No
 
 def test_task_that_fails_again_raises_an_equal_text(scene: Scene) -> None:
     member = scene.add_member()
-    scene.world.failing_tasks = 2
+    scene.world.failing_tasks = 4  # each sync tries twice
     texts = []
     for _ in range(2):
         with pytest.raises(ProviderError, match="backend error") as caught:

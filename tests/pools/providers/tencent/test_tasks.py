@@ -169,9 +169,9 @@ def test_deletion_that_still_runs_is_not_clean(scene: Scene) -> None:
     assert seen_at(report.slots, "tcp", 30000).attributes["protocol"] == "tcp"
 
 
-def test_failed_task_is_raised_and_repeated(scene: Scene) -> None:
+def test_task_that_fails_twice_is_raised_and_repeated(scene: Scene) -> None:
     member = scene.add_member()
-    scene.world.failing_tasks = 1
+    scene.world.failing_tasks = 2
     slots = [slot("tcp", 30000, use=tcp())]
     with pytest.raises(ProviderError, match="backend error"):
         scene.sync(member, slots)
