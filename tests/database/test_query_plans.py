@@ -44,6 +44,7 @@ WALKS = {
         "live_of_pool",
     ): "a pool is deleted: what is blocked may wait for it beside another",
     ("claims/statements.sql", "count_live"): "the same, counted",
+    ("project/kernel/outbox/statements.sql", "leased_lanes"): "once, as a worker starts",
     (
         "claims/lifecycle/tasks.sql",
         "queued_applies",

@@ -14,7 +14,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -287,6 +287,22 @@ def release_interrupted() -> int:
     if rows:
         publish("operations")
     return len(rows)
+
+
+def release_abandoned(queues: Collection[str]) -> int:
+    """Make the operations due whose worker has died: no session holds the lock of their lane. They
+    would wait for the end of their lease. Returns how many became due.
+
+    It is called as a worker starts, because it also makes operations due that were put off.
+    """
+    count = 0
+    for row in outbox_sql.leased_lanes(queues=list(queues)):
+        with try_lock(LANE, row.lane) as is_ours:
+            if is_ours:
+                count += len(outbox_sql.end_leases(lane=row.lane))
+    if count:
+        publish("operations")
+    return count
 
 
 def make_lanes_due(*lanes: str) -> bool:

@@ -123,6 +123,16 @@ def retry_operation(*, operation: int) -> RetryOperationRow | None:
     return statements.fetch_one("retry_operation", RetryOperationRow, {"operation": operation})
 
 
+def leased_lanes(*, queues: list[str]) -> list[LanesDueRow]:
+    """Lanes with operations that a worker has acquired, or has put off without an error."""
+    return statements.fetch_rows("leased_lanes", LanesDueRow, {"queues": queues})
+
+
+def end_leases(*, lane: str) -> list[IdRow]:
+    """Makes such operations of one lane due."""
+    return statements.fetch_rows("end_leases", IdRow, {"lane": lane})
+
+
 def make_lanes_due(*, lanes: list[str]) -> list[IdRow]:
     """Makes failed and delayed operations due now."""
     return statements.fetch_rows("make_lanes_due", IdRow, {"lanes": lanes})

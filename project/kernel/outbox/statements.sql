@@ -58,6 +58,16 @@ UPDATE kernel_operation SET error = '', error_code = '', seen_by = '', due_at = 
 WHERE id = %(operation)s AND coalesce(done_at, 'infinity') = 'infinity' AND error_code <> ''
 RETURNING lane, kind, pool_id, member_id, claim_id, generation
 
+-- leased_lanes: lanes with operations that a worker has acquired, or has put off without an error.
+SELECT DISTINCT lane FROM kernel_operation
+WHERE queue = ANY (%(queues)s::varchar[]) AND done_at IS NULL AND due_at > clock_timestamp() AND attempts > 0 AND error = '' LIMIT 1000
+
+-- end_leases: makes such operations of one lane due.
+WITH leased AS MATERIALIZED (
+  SELECT id FROM kernel_operation WHERE lane = %(lane)s AND done_at IS NULL AND due_at > clock_timestamp() AND attempts > 0 AND error = ''
+  ORDER BY due_at LIMIT 1000 FOR NO KEY UPDATE)
+UPDATE kernel_operation o SET due_at = clock_timestamp() FROM leased WHERE o.id = leased.id RETURNING o.id
+
 -- make_lanes_due: makes failed and delayed operations due now. An operation that a worker performs now is performed again, without harm.
 UPDATE kernel_operation SET due_at = least(due_at, clock_timestamp())
 WHERE lane = ANY(%(lanes)s::text[]) AND done_at IS NULL AND error_code <> 'permanent' RETURNING id

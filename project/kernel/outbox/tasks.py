@@ -13,7 +13,7 @@ from django.db import InterfaceError, OperationalError, connections
 from project.kernel.actor import acting_as
 from project.kernel.controllers.worker_liveness import WorkerLiveness, start_worker_liveness
 
-from .operations import list_due_queues, perform_due, release_interrupted
+from .operations import list_due_queues, perform_due, release_abandoned, release_interrupted
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ def perform(queue: str) -> int:
 
 class OutboxPoller:
     """Performs late operations without a hint, so that the outbox works without Valkey and without
-    the relay. Releases operations that this process held when it lost the database.
+    the relay. Releases operations that this process held when it lost the database, and once those
+    of workers that have died.
     """
 
     def __init__(self, queues: frozenset[str]) -> None:
@@ -67,8 +68,12 @@ class OutboxPoller:
             )
 
     def _run(self) -> None:
+        is_first = True
         while not self._stop.wait(POLL):
             try:
+                if is_first:
+                    release_abandoned(self._queues)
+                    is_first = False
                 self.poll()
             except DatabaseError as error:
                 logger.warning("the database does not answer: %s", error)

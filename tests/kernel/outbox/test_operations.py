@@ -25,6 +25,7 @@ from project.kernel.outbox.operations import (
     perform_due,
     register_batch_performer,
     register_performer,
+    release_abandoned,
     renew_operations,
 )
 from project.kernel.outbox.tasks import OutboxPoller
@@ -577,3 +578,19 @@ def test_queues_with_due_operations_are_named():
     acquire_operations("c", "a")
     assert list_due_queues() == ["a"]
     assert list_due_queues(late=60) == []
+
+
+def test_a_new_worker_makes_the_operations_of_dead_workers_due_and_no_others() -> None:
+    dead, busy, failed, later = (
+        add("dead"), add("busy"), add("failed"), add("later", delay=50)
+    )  # fmt: skip
+    elsewhere = add("elsewhere", queue="other")
+    for lane, queue in (("dead", "q"), ("busy", "q"), ("elsewhere", "other")):
+        acquire_operations(queue, lane)
+    (taken,) = acquire_operations("q", "failed")
+    finish_operation(taken, outbox.Unauthorised("no right"))
+    with try_lock(LANE, "busy"):
+        assert run_in_thread(lambda: release_abandoned({"q"})) == 1
+    assert due_in(dead) <= 0
+    for other in (busy, failed, later, elsewhere):
+        assert due_in(other) > 5
