@@ -27,9 +27,9 @@ from pools.pages.base import (
 )
 from project.dashboard.actions import Action
 from project.dashboard.regions import Context, pool_region
-from project.kernel.errors import NotFound
 from project.kernel.live.regions import OpenedRegion, region
 from slots.members.selectors import count_pools
+from slots.members.store import no_such_slot
 from slots.models import Slot
 from slots.pages import dashboard_queries_sql
 from slots.pages.dashboard_queries import PORT_CELLS
@@ -46,6 +46,7 @@ LONGEST_ID = 19  # digits; fewer fit into a bigint
 # Attributes of `Slot.observed` that have rows of their own in the panel, or none.
 NAMED = {
     "presence", "since", "claim", "id", "protocol", "target", "health", "end", "problem", "changed",
+    "failing_since", "is_lasting",
 }  # fmt: skip
 ALWAYS = ("running", "reserved", "draining", "idle", "orphan", "missing", "foreign")
 
@@ -285,7 +286,7 @@ def list_port_repairs(finding: DriftFinding | None, *, is_quarantined: bool) -> 
 def panel_context(identity: Identity, pool: Pool, slot_id: int) -> Context:
     port = dashboard_queries_sql.get_port(slot=slot_id, pool=pool.pk)
     if port is None:
-        raise NotFound(f"There is no slot {slot_id}.")
+        raise no_such_slot(slot_id)
     observed: dict[str, object] = json.loads(port.observed_json)
     layout = layout_of(pool)
     assert layout.ports is not None

@@ -10,9 +10,10 @@ from pools.access.permissions import require
 from pools.http.endpoint import Endpoint, describe, describe_changes, read_body
 from pools.lifecycle.selectors import get_pool
 from pools.models import Pool
-from project.kernel.errors import FieldError, Invalid, NotFound
+from project.kernel.errors import FieldError, Invalid
 from project.kernel.http.api_base import TextInput
 from slots.api import schemas
+from slots.members.store import no_such_slot
 from slots.models import Slot
 from slots.sync.drift import list_drift
 from slots.sync.orders import order_look, repair_slot
@@ -151,7 +152,7 @@ class StrayKeep(PoolEndpoint):
 class SlotEndpoint(Endpoint):
     def find_slot(self, slot_id: int) -> Pool:
         """The pool of the slot."""
-        hidden = NotFound(f"There is no slot {slot_id}.", way_out="List the slots of the pool.")
+        hidden = no_such_slot(slot_id)
         slot = Slot.objects.select_related("pool").filter(pk=slot_id).first()
         if slot is None:
             raise hidden

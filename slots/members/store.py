@@ -19,15 +19,17 @@ from pools.config.layout import Layout, OwnSlots, ports_of, slots_of
 from pools.config.placement import ranks_of
 from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.policy import offers_slots
+from pools.lifecycle.selectors import lock_member
 from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed, known_providers
 from pools.states import MEMBER
 from project.kernel.actor import current_actor
-from project.kernel.errors import Conflict, Refused
+from project.kernel.errors import Conflict, NotFound, Refused
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.outbox.operations import add_operation
 from slots.members import members_sql
+from slots.models import Slot
 from slots.states import OCCUPIED
 
 AT_ONCE = 2_000  # slots that one transaction retires
@@ -75,6 +77,19 @@ def staying_columns(member: Member) -> StayingColumns:
 def staying_state(member: Member) -> str:
     """State of a member after `staying_columns`, for the event."""
     return "cordoned" if member.cordon_by else member.state
+
+
+def lock_slot(slot_id: int) -> tuple[Pool, Member, Slot]:
+    """The slot with its pool and member, which are locked. Raises NotFound."""
+    found = Slot.objects.filter(pk=slot_id).values_list("member_id", flat=True).first()
+    if found is None:
+        raise no_such_slot(slot_id)
+    pool, member = lock_member(found)
+    return pool, member, Slot.objects.get(pk=slot_id)
+
+
+def no_such_slot(slot_id: int) -> NotFound:
+    return NotFound(f"There is no slot {slot_id}.", way_out="List the slots of the pool.")
 
 
 def refuse_unless_there(member: Member) -> None:

@@ -10,10 +10,10 @@ from pools.access.permissions import require
 from pools.lifecycle.selectors import LIVE, spec_of
 from pools.models import Member
 from pools.pages.base import PageRequest, confirm, pool_for, signed_in
-from project.kernel.errors import NotFound
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import ConfirmInput, Done, Question
 from project.kernel.validation import moment
+from slots.members.store import no_such_slot
 from slots.models import Slot
 from slots.sync.drift import REPAIRED, THEN, describe_found
 from slots.sync.orders import order_look, repair_slot
@@ -32,7 +32,7 @@ from slots.sync.stray_orders import (
 def find_slot(request: PageRequest, slot_id: int) -> Slot:
     slot = Slot.objects.select_related("pool", "member").filter(pk=slot_id).first()
     if slot is None or not request.identity.may("read", slot.pool_id):
-        raise NotFound(f"There is no slot {slot_id}.", way_out="List the slots of the pool.")
+        raise no_such_slot(slot_id)
     require(request.identity, "repair", slot.pool)
     return slot
 
@@ -49,7 +49,7 @@ def repair(request: PageRequest, slot_id: int) -> HttpResponse:
     nothing = ""
     if kind not in REPAIRED:
         nothing = (
-            "Berth never touches a foreign object."
+            "Berth changes no foreign object."
             if kind == "foreign"
             else "The last look found no difference here."
         )
@@ -91,7 +91,7 @@ def sweep(request: PageRequest, name: str) -> HttpResponse:
         verb="Sweep now",
         intro=(
             "Berth looks at all objects of the pool outside now, not only at the next look. "
-            "It records the differences, removes objects of members that are gone, and touches "
+            "It records the differences, removes objects of members that are gone, and changes "
             "no foreign object."
         ),
         facts=facts,

@@ -8,16 +8,15 @@ from datetime import timedelta
 
 from django.db import transaction
 
-from pools.lifecycle.selectors import lock_member, lock_pool
+from pools.lifecycle.selectors import lock_pool
 from pools.models import Pool
 from pools.providers.base import Provider
-from project.kernel.errors import Conflict, NotFound
+from project.kernel.errors import Conflict
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.validation import moment
 from slots.members.provider_status import sync_member_now
-from slots.members.store import refuse_unless_there, request_sync
-from slots.models import Slot
+from slots.members.store import lock_slot, refuse_unless_there, request_sync
 from slots.sync.drift import REPAIRED
 from slots.sync.slot_drift import find_kind
 
@@ -26,13 +25,9 @@ def repair_slot(*, slot_id: int, reason: str) -> None:
     """Sync the member of a slot now, because the outside differs from its row. Raises Conflict if
     the last observation found no difference that a sync repairs.
     """
-    found = Slot.objects.filter(pk=slot_id).values_list("member_id", flat=True).first()
-    if found is None:
-        raise NotFound(f"There is no slot {slot_id}.", way_out="List the slots of the pool.")
     with transaction.atomic():
-        pool, member = lock_member(found)
+        pool, member, slot = lock_slot(slot_id)
         refuse_unless_there(member)
-        slot = Slot.objects.get(pk=slot_id)
         kind = find_kind(slot.state, slot.observed)
         if kind not in REPAIRED:
             raise Conflict(

@@ -8,15 +8,13 @@ from datetime import datetime
 
 from django.db import transaction
 
-from pools.lifecycle.selectors import lock_member
 from pools.models import Member, Pool
 from project.kernel.actor import current_actor
-from project.kernel.errors import NotFound
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.validation import require_reason
 from slots.members import members_sql
-from slots.members.store import align_slots, refuse_unless_there
+from slots.members.store import align_slots, lock_slot, refuse_unless_there
 from slots.models import Quarantine, Slot
 
 
@@ -37,7 +35,7 @@ def quarantine_slot(*, slot_id: int, reason: str) -> bool:
     """Take a slot out of allocation. False: it is in quarantine already."""
     note = require_reason(reason)
     with transaction.atomic():
-        pool, member, slot = _lock(slot_id)
+        pool, member, slot = lock_slot(slot_id)
         refuse_unless_there(member)
         if not members_sql.quarantine_slot(
             slot=slot_id, pool=pool.pk, reason=note, by=current_actor()
@@ -50,7 +48,7 @@ def quarantine_slot(*, slot_id: int, reason: str) -> bool:
 def end_quarantine(*, slot_id: int, reason: str) -> bool:
     """Offer a slot again, as far as pool and member offer slots. False: it is in no quarantine."""
     with transaction.atomic():
-        pool, member, slot = _lock(slot_id)
+        pool, member, slot = lock_slot(slot_id)
         if not members_sql.end_quarantine(slot=slot_id):
             return False
         align_slots(pool, member)
@@ -81,14 +79,6 @@ def list_quarantined(pool_ids: Collection[int]) -> list[QuarantinedSlot]:
 
 def find_quarantine(slot_id: int) -> Quarantine | None:
     return Quarantine.objects.filter(slot_id=slot_id).first()
-
-
-def _lock(slot_id: int) -> tuple[Pool, Member, Slot]:
-    found = Slot.objects.filter(pk=slot_id).values_list("member_id", flat=True).first()
-    if found is None:
-        raise NotFound(f"There is no slot {slot_id}.", way_out="List the slots of the pool.")
-    pool, member = lock_member(found)
-    return pool, member, Slot.objects.get(pk=slot_id)
 
 
 def _record(pool: Pool, member: Member, slot: Slot, verb: str, reason: str) -> None:
