@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from tests.waiting import PATIENCE, load, wait_until
 
@@ -110,3 +110,22 @@ class Gate:
 
     def open(self) -> None:
         self._is_open.set()
+
+
+def in_order(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
+    """The outcomes of two actors. The second begins when the first has acted and not committed."""
+    gate = Gate()
+
+    def lead() -> Any:
+        with transaction.atomic():
+            found = first()
+            gate.stop_here()
+        return found
+
+    leader = gate.stops(lead)
+    follower = Actor(second).begin()
+    follower.until_blocked_or_done()
+    gate.open()
+    leader.join()
+    follower.join()
+    return leader.outcome, follower.outcome

@@ -13,10 +13,9 @@ from project.kernel.outbox.operations import perform_due
 from slots.members.services import cordon_member, remove_member, uncordon_member
 from slots.models import Slot
 from slots.sync.drift import list_drift
-from slots.sync.quarantine import end_quarantine, find_quarantine, list_quarantined, quarantine_slot
+from slots.sync.quarantine import end_quarantine, list_quarantined, quarantine_slot
 from slots.sync.watcher import observe_pool
 from tests.claims.helpers import ask
-from tests.claims.parallel_processes import together
 from tests.pools.providers.fake_providers import ALL, CraneProvider, World, fresh
 from tests.slots.helpers import is_consistent
 from tests.slots.sync.test_stray_orders import make_yard
@@ -135,16 +134,3 @@ def test_reason_is_needed() -> None:
     make_yard()
     with pytest.raises(BerthError):
         quarantine_slot(slot_id=slots()[0].pk, reason=" ")
-
-
-def test_race_of_claim_and_quarantine_ends_in_one_of_both_orders() -> None:
-    """Either the claim holds the slot and keeps it, or it waits: a bind that comes later finds no
-    open slot.
-    """
-    make_yard(members={"max": 2, "list": [{"name": "a", "slots": 1}]})
-    (only,) = slots()
-    together(lambda _: ask("yard").id, lambda _: isolate(only))
-    only.refresh_from_db()
-    assert not only.is_open and find_quarantine(only.pk)
-    assert only.state in ("held", "idle")
-    assert ask("yard").state == "waiting"

@@ -2,11 +2,9 @@
 test was seen red.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.release import release_claim
@@ -19,28 +17,9 @@ from tests.claims.helpers import again, ask, is_sound, member
 from tests.claims.ports.evacuation.helpers import claim_routed, evacuate, members_of, step
 from tests.claims.ports.quay import make_quay, work
 from tests.claims.tasks.approvals.test_races import take_away
-from tests.slots.concurrent_actors import Actor, Gate
+from tests.slots.concurrent_actors import in_order
 
 pytestmark = pytest.mark.usefixtures("committed_tables")
-
-
-def in_order(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
-    """The outcomes. The second begins when the first has acted and not committed."""
-    gate = Gate()
-
-    def lead() -> Any:
-        with transaction.atomic():
-            found = first()
-            gate.stop_here()
-        return found
-
-    leader = gate.stops(lead)
-    follower = Actor(second).begin()
-    follower.until_blocked_or_done()
-    gate.open()
-    leader.join()
-    follower.join()
-    return leader.outcome, follower.outcome
 
 
 def two_claims() -> tuple[ClaimView, ClaimView, int]:
