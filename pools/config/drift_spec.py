@@ -27,7 +27,9 @@ def _choice(*names: str) -> Choice:
 @dataclass(frozen=True, slots=True)
 class DriftRules:
     missing: str = option(
-        _choice(PERSON, REPAIR), PERSON, "A claim holds a slot that has no object outside."
+        _choice(PERSON, REPAIR),
+        PERSON,
+        "A slot has no object outside, and a claim holds it or its listener is pre-created.",
     )
     changed: str = option(
         _choice(PERSON, REPAIR),
@@ -35,7 +37,9 @@ class DriftRules:
         "A listener has another target, protocol or certificate than its claim wants.",
     )
     problem: str = option(
-        _choice(PERSON, REPAIR, QUARANTINE), PERSON, "An object cannot serve its claim."
+        _choice(PERSON, REPAIR, QUARANTINE),
+        PERSON,
+        "An object cannot serve its claim. The quarantine waits until this has lasted a minute.",
     )
     orphan: str = option(
         _choice(PERSON, REPAIR), PERSON, "An object of Berth is in a slot that no claim holds."

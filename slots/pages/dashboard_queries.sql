@@ -5,7 +5,8 @@
 CASE WHEN member.state NOT IN ('ready', 'offline') THEN {_class}
     WHEN slot.state IN ('idle', 'retired') AND EXISTS (SELECT FROM slots_quarantine WHERE slot_id = slot.id) THEN 'quarantine'
     WHEN slot.observed->>'presence' = 'foreign' THEN 'foreign'
-    WHEN slot.state IN ('held', 'reserved') AND slot.observed->>'presence' = 'missing' THEN 'missing'
+    WHEN slot.observed->>'presence' = 'missing' AND (slot.state IN ('held', 'reserved') OR slot.state = 'idle' AND slot.observed->'claim' = 'null')
+      THEN 'missing'
     WHEN slot.state IN ('held', 'reserved') AND slot.observed->>'problem' <> '' THEN 'problem'
     WHEN slot.state IN ('held', 'reserved') AND slot.observed->>'changed' <> '' THEN 'changed'
     WHEN slot.state IN ('idle', 'retired') AND slot.observed->>'presence' = 'orphan' THEN 'orphan'

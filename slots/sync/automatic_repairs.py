@@ -1,7 +1,8 @@
 """Repairs that the configuration of a pool (`drift`) lets Berth carry out without a person.
 
 A difference in a slot is repaired once, when it is first found: if the repair does not help, the
-difference stays in the list for a person. Objects without a member are handled after each look.
+difference stays in the list for a person. A problem puts its slot into quarantine only once it has
+lasted, because most problems pass. Objects without a member are handled after each look.
 """
 
 import logging
@@ -13,6 +14,7 @@ from pools.models import Pool
 from project.kernel.errors import BerthError
 from slots.sync.orders import repair_slot
 from slots.sync.quarantine import quarantine_slot
+from slots.sync.slot_drift import LASTING
 from slots.sync.stray_orders import adopt_stray, delete_stray, name_adopted, read_orders
 from slots.sync.strays import read_strays
 
@@ -24,20 +26,23 @@ REASON = "drift.{kind} of the pool is {rule}"
 def repair_found(
     pool_id: int, found: Mapping[int, str], rules: Collection[str] = (REPAIR, QUARANTINE)
 ) -> None:
-    """Apply the rules of the pool to slots with a new difference, by the kind of each. A slot that
-    has changed meanwhile is left as it is.
+    """Apply the rules of the pool to slots with a new finding, by the kind of each. A slot that has
+    changed meanwhile is left as it is.
     """
     pool = Pool.objects.filter(pk=pool_id).first()
     if pool is None or not found:
         return
     by_kind = spec_of(pool).drift.by_kind
     for slot_id, kind in found.items():
-        rule = by_kind[kind]
+        name = "problem" if kind == LASTING else kind
+        rule = by_kind[name]
         if rule not in rules:
             continue
+        if (kind, rule) in (("problem", QUARANTINE), (LASTING, REPAIR)):
+            continue  # it may pass; or the repair was ordered when it was found
         act = repair_slot if rule == REPAIR else quarantine_slot
         try:
-            act(slot_id=slot_id, reason=REASON.format(kind=kind, rule=rule))
+            act(slot_id=slot_id, reason=REASON.format(kind=name, rule=rule))
         except BerthError as error:
             logger.info("slot %s of pool %s is left to a person: %s", slot_id, pool.name, error)
 

@@ -18,7 +18,8 @@ from slots.sync.strays import Stray, read_strays
 # The conditions on `observed` come first, because most slots have none.
 DRIFTED = """
 SELECT s.id, p.id AS pool_id, p.name AS pool, m.id AS member_id, m.name AS member, s.lane, s.number,
-  s.state, s.claim_id, s.observed->>'presence' AS presence, s.observed->>'problem' AS problem,
+  s.state, s.claim_id, s.observed->>'claim' AS seen_claim,
+  s.observed->>'presence' AS presence, s.observed->>'problem' AS problem,
   s.observed->>'changed' AS changed,
   EXISTS (SELECT FROM slots_quarantine q WHERE q.slot_id = s.id) AS is_quarantined,
   s.observed->'since'->>(CASE WHEN s.observed->>'presence' <> 'present' THEN 'presence'
@@ -37,23 +38,26 @@ FOUND = {
     "orphan": "no claim holds it, and an object of Berth is in its place outside",
     "foreign": "a foreign object is in its place outside",
 }
+EXPECTED = "the pool keeps a listener here before a claim holds it, and it is missing outside"
 FOREIGN_AND_HELD = "claim {claim} holds it, and a foreign object is in its place outside"
 THEN = {
     "missing": "Repair creates it again, in the same place.",
     "changed": "Repair makes it what the claim wants.",
     "problem": "Correct the cause, then repair.",
     "orphan": "Repair removes it, and so does the next change of the member.",
-    "foreign": "Never touched. Remove the foreign object there, or put the slot into quarantine.",
+    "foreign": "Berth changes no foreign object. Remove it there, or quarantine the slot.",
 }
 REPAIRED = ("missing", "changed", "problem", "orphan")
 GONE_FOUND = "exists outside, and its member is gone"
 GONE_THEN = "Berth removes it after each look that finds it, unless an agent still runs there."
 UNKNOWN_FOUND = "exists outside without a member"
 UNKNOWN_THEN = (
-    "Adopt it as a member, or delete it, if no newer copy of this database uses it. Not touched "
-    "until then."
+    "Adopt it as a member, or delete it, if no newer copy of this database uses it. Berth leaves "
+    "it as it is until then."
 )
-LISTENER_THEN = "Delete it, if no newer copy of this database uses it. Not touched until then."
+LISTENER_THEN = (
+    "Delete it, if no newer copy of this database uses it. Berth leaves it as it is until then."
+)
 ORDERED_THEN = "{by} has ordered its deletion. Berth tries after each look that finds it."
 
 
@@ -119,7 +123,12 @@ def list_slot_drift(pool_ids: Collection[int] | None = None) -> list[DriftFindin
     )
     found = []
     for row in rows:
-        observed = {"presence": row.presence, "problem": row.problem, "changed": row.changed}
+        observed = {
+            "presence": row.presence,
+            "problem": row.problem,
+            "changed": row.changed,
+            "claim": row.seen_claim,
+        }
         if not (kind := find_kind(row.state, observed)):
             continue  # the slot has changed since it was observed
         if kind == "foreign" and row.is_quarantined and row.claim_id is None:
@@ -150,7 +159,11 @@ def list_slot_repairs(kind: str, *, is_quarantined: bool) -> tuple[str, ...]:
 
 
 def describe_found(kind: str, claim_id: int | None, observed: Mapping[str, object]) -> str:
-    text = FOREIGN_AND_HELD if kind == "foreign" and claim_id is not None else FOUND[kind]
+    text = FOUND[kind]
+    if kind == "foreign" and claim_id is not None:
+        text = FOREIGN_AND_HELD
+    elif kind == "missing" and claim_id is None:
+        text = EXPECTED
     return text.format(
         claim=claim_id, problem=observed.get("problem"), changed=observed.get("changed")
     )

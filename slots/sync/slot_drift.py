@@ -4,6 +4,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.db import transaction
@@ -31,10 +32,14 @@ Place = tuple[str, int]
 Observed = Mapping[str, object]
 
 ABOUT = ("claim", "since")  # fields of Slot.observed about the observation itself
+# A problem lasts once two observations this many seconds apart have seen it, and no sync between
+# them has found the listener without one. A look sees fewer problems than a sync.
+LASTS = 60.0
 TIMED = ("presence", "health", "target", "problem", "changed")
 TARGET = ("target", "health", "reason", "problem")  # fields about the target of a listener
 USED = ("held", "reserved")
 KINDS = ("missing", "changed", "problem", "orphan", "foreign")  # of differences, the worst first
+LASTING = "lasting problem"  # a new finding about a known difference of the kind `problem`
 SHOWN = ("presence", "health", "problem", "changed")  # decide the class of a port on its page
 MOST_NAMED = 3  # places that an event names
 NAMED = {
@@ -47,14 +52,14 @@ NAMED = {
 
 
 def judge_slot(
-    state: str, seen: SeenSlot | None, *, is_precreated: bool = False
+    state: str, seen: SeenSlot | None, *, is_precreated: bool = False, is_expected: bool = False
 ) -> dict[str, object]:
-    """What `Slot.observed` says of a slot, without holder and times. An empty place is missing only
-    while a claim holds the slot. An object of a slot that no claim has is an orphan, unless the
-    pool creates its objects in advance.
+    """What `Slot.observed` says of a slot, without holder and times. The object of an empty place
+    is missing if a claim holds the slot, or if it is expected before a claim holds the slot. An
+    object of a slot that no claim has is an orphan, unless the pool creates its objects in advance.
     """
     if seen is None:
-        return {"presence": "missing"} if state in USED else {}
+        return {"presence": "missing"} if state in USED or is_expected else {}
     if seen.is_foreign:
         presence = "foreign"
     elif state in ("idle", "retired") and not is_precreated:
@@ -71,6 +76,8 @@ def find_kind(state: str, observed: Observed) -> str:
     presence = observed.get("presence", "")
     if presence == "foreign":
         return "foreign"
+    if presence == "missing" and state == "idle" and observed.get("claim", 0) is None:
+        return "missing"  # no claim held the slot then, so the object was expected in advance
     if state in USED:
         if presence == "missing":
             return "missing"
@@ -99,7 +106,7 @@ def record_observed_slots(
     pool: PoolSnapshot, look: Observation, started: datetime
 ) -> dict[int, str]:
     """Compare the slots that the look reports. A slot that changed after the look began waits for
-    the next look. Returns the new differences: slots with their kind.
+    the next look. Returns the new differences: slots with their kind, or LASTING.
     """
     found: dict[int, str] = {}
     seen = {each.member_id: each.slots for each in look.seen if each.slots is not None}
@@ -107,7 +114,7 @@ def record_observed_slots(
         rows = Slot.objects.filter(member_id__in=seen, changed_at__lt=started)
         # A sync that ended after the look began has seen more than the look.
         earlier = [row for row in rows if observed_last(row.observed) < started]
-        found = _record(pool, earlier, seen, _list_settled_uses(pool, earlier))
+        found = _record(pool, earlier, seen, _read_settled(pool, earlier))
         record_foreign_listeners({member: foreign_places(slots) for member, slots in seen.items()})
     return found
 
@@ -116,7 +123,7 @@ def record_reported_slots(
     pool: PoolSnapshot, member: MemberSnapshot, report: MemberReport
 ) -> dict[int, str]:
     """Compare the slots of a sync, in the generations that the provider got: a later holder is not
-    affected. Returns the new differences: slots with their kind.
+    affected. Returns the new differences: slots with their kind, or LASTING.
     """
     found: dict[int, str] = {}
     if report.slots is not None:
@@ -131,21 +138,31 @@ def record_reported_slots(
     return found
 
 
-def _list_settled_uses(pool: PoolSnapshot, rows: Iterable[Slot]) -> Mapping[int, PortUse]:
-    """What claims want of their listeners, without members with an ordered sync: what the claims
-    want may be newer than what the look saw. The rows are read before, so that the result of a
-    sync that ended meanwhile is not overwritten.
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a look compares with, of members without an ordered sync: what the rows want of other
+    members may be newer than what the look saw.
+    """
+
+    members: frozenset[int]
+    uses: Mapping[int, PortUse]  # by slot
+
+
+def _read_settled(pool: PoolSnapshot, rows: Sequence[Slot]) -> Settled:
+    """The rows and the uses are read before the operations, so that the result of a sync that ended
+    meanwhile is not overwritten.
     """
     if pool.ports is None:
-        return {}
-    used = {row.pk: row.member_id for row in rows if row.state in USED}
-    uses = read_uses(used)
-    busy = {
+        return Settled(frozenset(), {})
+    members = {row.pk: row.member_id for row in rows if row.state in USED or pool.is_precreated}
+    uses = read_uses([row.pk for row in rows if row.state in USED])
+    settled = {
         member_id
-        for member_id in set(used.values())
-        if members_sql.has_operation(lane=lane_of(member_id), but=[])
+        for member_id in set(members.values())
+        if not members_sql.has_operation(lane=lane_of(member_id), but=[])
     }
-    return {slot: use for slot, use in uses.items() if used[slot] not in busy}
+    known = {slot: use for slot, use in uses.items() if members[slot] in settled}
+    return Settled(frozenset(settled), known)
 
 
 def foreign_places(seen: Iterable[SeenSlot]) -> list[tuple[str, int]]:
@@ -156,28 +173,66 @@ def _record(
     pool: PoolSnapshot,
     rows: Iterable[Slot],
     seen: Mapping[int, Sequence[SeenSlot]],
-    uses: Mapping[int, PortUse] = {},
+    settled: Settled | None = None,
 ) -> dict[int, str]:
+    """`settled` None: a sync, which makes the outside equal to the rows."""
     places: dict[int, dict[Place, SeenSlot]] = {
         member_id: {(slot.lane, slot.number): slot for slot in slots}
         for member_id, slots in seen.items()
     }
-    now: datetime | None = None
+    now = moment()
     changed: dict[int, list[tuple[Slot, Observed]]] = defaultdict(list)
+    new: dict[int, str] = {}
     for row in rows:
         found = find_object(places[row.member_id], row.lane, row.number)
-        judged = judge_slot(row.state, found, is_precreated=pool.is_precreated)
-        judged = add_change(keep_unread(row, judged), judged, uses.get(row.pk))
-        if is_known(row, judged):
+        is_expected = pool.is_precreated and is_expected_idle(row, settled)
+        judged = judge_slot(
+            row.state, found, is_precreated=pool.is_precreated, is_expected=is_expected
+        )
+        judged = keep_unread(row, judged)
+        use = None if settled is None else settled.uses.get(row.pk)
+        judged = add_change(judged, found, use)
+        judged = follow_problem(row, judged, found, now, is_sync=settled is None)
+        if is_known(row, judged) or not _store(row, judged, now):
             continue
-        now = now or moment()
-        is_stored = _store(row, judged, now)
-        if is_stored and any(judged.get(key) != row.observed.get(key) for key in SHOWN):
-            changed[row.member_id].append((row, judged))
-    new: dict[int, str] = {}
+        if judged.get("is_lasting") and not row.observed.get("is_lasting"):
+            new[row.pk] = LASTING
+        if any(judged.get(key) != row.observed.get(key) for key in SHOWN):
+            changed[row.member_id].append((row, {**judged, "claim": row.claim_id}))
     for member_id, slots in changed.items():
-        new |= _record_change(pool.id, member_id, slots)
+        new = _record_change(pool.id, member_id, slots) | new
     return new
+
+
+def is_expected_idle(row: Slot, settled: Settled | None) -> bool:
+    """Whether an object must be in the place of an idle slot of a pool that creates its objects in
+    advance. A look misses it only where no sync is ordered, which may be about to create it. A sync
+    that does not see it does not end the difference.
+    """
+    if row.state != "idle" or not row.is_open:
+        return False
+    if settled is None:
+        return find_kind(row.state, row.observed) == "missing"
+    return row.member_id in settled.members
+
+
+def follow_problem(
+    row: Slot, judged: dict[str, object], found: SeenSlot | None, now: datetime, *, is_sync: bool
+) -> dict[str, object]:
+    """The observation with the time at which a problem of the holder was first seen
+    (`failing_since`), and whether it lasts.
+    """
+    if row.state not in USED or not judged:
+        return judged
+    before = row.observed if row.observed.get("claim") == row.claim_id else {}
+    known = {name: before[name] for name in ("failing_since", "is_lasting") if name in before}
+    if found is None or not found.attributes.get("problem"):
+        return judged if is_sync else {**known, **judged}
+    since = str(known.get("failing_since") or formatting.rfc3339(now))
+    is_lasting = (now - datetime.fromisoformat(since)).total_seconds() >= LASTS
+    if is_lasting or known.get("is_lasting"):
+        known["is_lasting"] = True
+    return {**judged, **known, "failing_since": since}
 
 
 def find_object(places: Mapping[Place, SeenSlot], lane: str, number: int) -> SeenSlot | None:
@@ -198,12 +253,12 @@ def keep_unread(row: Slot, judged: dict[str, object]) -> dict[str, object]:
 
 
 def add_change(
-    known: dict[str, object], judged: Observed, use: PortUse | None
+    known: dict[str, object], found: SeenSlot | None, use: PortUse | None
 ) -> dict[str, object]:
     """The observation with how the listener differs from the use of its port (`changed`)."""
-    if use is None or known.get("presence") != "present":
+    if use is None or found is None or known.get("presence") != "present":
         return known
-    is_unread = bool(judged.get("unread")) and "target" not in known
+    is_unread = bool(found.attributes.get("unread")) and "target" not in known
     change = describe_change(use, {**known, "unread": is_unread})
     return {**known, "changed": change} if change else known
 

@@ -145,7 +145,7 @@ def test_table_says_what_happens_to_each_difference() -> None:
         "Repair creates it again, in the same place. Repair… Quarantine…",
         "Repair removes it, and so does the next change of the member. Repair… Quarantine…",
         "nlb-of-a-newer-copy Exists outside without a member",
-        "Never touched. Remove the foreign object there, or put the slot into quarantine.",
+        "Berth changes no foreign object. Remove it there, or quarantine the slot.",
     ):
         assert any(text in row for row in rows), (text, rows)
     foreign = next(row for row in rows if row.startswith("foreign"))
@@ -262,7 +262,7 @@ def test_foreign_object_has_no_repair() -> None:
     hold_ports(pool, 3)
     slot = drift_ports(pool)["foreign"]
     client = browser_of(chief())
-    assert "Berth never touches a foreign object." in get(client, f"/slots/{slot.pk}/repair/")
+    assert "Berth changes no foreign object." in get(client, f"/slots/{slot.pk}/repair/")
     assert post(client, f"/slots/{slot.pk}/repair/", reason="now").status_code == 409
 
 

@@ -52,7 +52,9 @@ class QuayProvider(Provider):
                 world.given.append(slot.use)
                 if slot.use is not None:
                     world.listeners[place] = slot.use
-            elif not pool.is_precreated:
+            elif pool.is_precreated and slot.state != "retired":
+                world.listeners[place] = PortUse(slot.lane)
+            else:
                 world.listeners.pop(place, None)
         return MemberReport(
             clean=frozenset(slot.id for slot in member.slots if slot.state == "draining"),

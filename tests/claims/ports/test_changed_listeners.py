@@ -1,6 +1,7 @@
 """A listener that was changed outside is a difference of its own: target, protocol, certificate."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from slots.models import Slot
 from slots.sync.drift import DriftFinding, list_drift
 from slots.sync.listener_changes import describe_change
 from slots.sync.orders import repair_slot
-from slots.sync.quarantine import find_quarantine
+from slots.sync.quarantine import end_quarantine, find_quarantine
+from slots.sync.slot_drift import LASTS
 from slots.sync.watcher import observe_pool
-from tests.claims.helpers import again, ask
+from tests.claims.helpers import again, ask, let_go
 from tests.claims.ports.quay import PROVIDERS, Place, Quay, QuayProvider, make_quay, work
 
 pytestmark = pytest.mark.usefixtures("committed_tables")
@@ -43,6 +45,20 @@ def serve(**more: Any) -> ClaimView:
 
 def look() -> None:
     observe_pool(Pool.objects.get())
+
+
+def sync() -> None:
+    slot = Slot.objects.select_related("member__pool").get(state="held")
+    request_sync(slot.member.pool, slot.member)
+    perform_due("quay")
+
+
+def pass_minute(slot: Slot) -> None:
+    """The problem of the slot was first seen a minute earlier."""
+    slot.refresh_from_db()
+    since = datetime.fromisoformat(slot.observed["failing_since"]) - timedelta(seconds=LASTS)
+    observed = {**slot.observed, "failing_since": since.isoformat()}
+    Slot.objects.filter(pk=slot.pk).update(observed=observed)
 
 
 def change(**fields: Any) -> None:
@@ -151,11 +167,55 @@ def test_problem_puts_its_slot_into_quarantine_if_the_pool_says_so() -> None:
     claim = serve(drift={"problem": "quarantine"})
     number = again(claim).slots[0].number
     QuayProvider.world.problems[number] = "the certificate has expired"
-    look()
+    sync()
     slot = Slot.objects.get(claim_id=claim.id)
+    assert find_quarantine(slot.pk) is None and find().kind == "problem", "it may pass"
+    pass_minute(slot)
+    sync()
     known = find_quarantine(slot.pk)
     assert known is not None and known.reason == "drift.problem of the pool is quarantine"
+    slot.refresh_from_db()
     assert (slot.state, slot.is_open) == ("held", False)
+    end_quarantine(slot_id=slot.pk, reason="a person looks at it")
+    pass_minute(slot)
+    sync()
+    assert find_quarantine(slot.pk) is None, "the rule acts once on a problem"
+
+
+def test_problem_that_passes_puts_no_slot_into_quarantine() -> None:
+    """A sync finds the listener without it in between; a look sees fewer problems than a sync."""
+    claim = serve(drift={"problem": "quarantine"})
+    slot = Slot.objects.get(claim_id=claim.id)
+    problems = QuayProvider.world.problems
+    for _ in range(2):
+        problems[slot.number] = "the cloud is busy"
+        sync()
+        pass_minute(slot)
+        problems.clear()
+        sync()
+    assert find_quarantine(slot.pk) is None and list_drift() == []
+
+
+@pytest.mark.parametrize("is_same_claim", [True, False])
+def test_look_without_the_problem_does_not_end_it_and_a_later_claim_begins_anew(
+    is_same_claim: bool,
+) -> None:
+    claim = serve(drift={"problem": "quarantine"})
+    slot = Slot.objects.get(claim_id=claim.id)
+    problems = QuayProvider.world.problems
+    problems[slot.number] = "the certificate has expired"
+    sync()
+    pass_minute(slot)
+    problems.clear()
+    look()
+    assert list_drift() == []
+    if not is_same_claim:
+        let_go(again(claim))
+        perform_due("quay")
+        assert ask("lb", ports="80/TCP").slots[0].number == slot.number
+    problems[slot.number] = "the certificate has expired"
+    sync()
+    assert (find_quarantine(slot.pk) is not None) is is_same_claim
 
 
 USE = PortUse("tcp_ssl", PortTarget("2001:db8::7", 443), certificate="cert-1")

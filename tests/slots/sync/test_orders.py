@@ -140,7 +140,7 @@ def test_strays_keep_the_time_of_their_first_look_and_say_who_removes_them(yard:
     first, second = found
     assert first.since is not None
     assert (first.since, first.where) == (second.since, "late-thing")
-    assert first.then.endswith("Not touched until then.")
+    assert first.then.endswith("leaves it as it is until then.")
     Member.objects.create(pk=unknown, pool=yard, name="b", state="deleting")
     Member.objects.filter(pk=unknown).update(state="gone")
     yard.refresh_from_db()

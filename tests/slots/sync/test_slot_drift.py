@@ -48,7 +48,7 @@ def yard() -> tuple[Pool, World, Slot, int, int]:
 def observed(slot: Slot) -> dict[str, object]:
     """What was seen, without the holder and the times of the observation."""
     slot.refresh_from_db()
-    return {k: v for k, v in slot.observed.items() if k not in ("claim", "since")}
+    return {k: v for k, v in slot.observed.items() if k not in ("claim", "since", "failing_since")}
 
 
 def place_of(slot: Slot) -> tuple[str, str, int]:
@@ -85,7 +85,8 @@ def test_object_created_in_advance_is_no_orphan() -> None:
     [
         ("held", {"presence": "missing"}, "missing"),
         ("reserved", {"presence": "missing"}, "missing"),
-        ("idle", {"presence": "missing"}, ""),  # its claim has left since the look
+        ("idle", {"presence": "missing", "claim": 7}, ""),  # its claim has left since the look
+        ("idle", {"presence": "missing", "claim": None}, "missing"),  # it was expected in advance
         ("held", {"presence": "present"}, ""),
         ("held", {"presence": "present", "problem": "no certificate"}, "problem"),
         ("draining", {"presence": "present", "problem": "no certificate"}, ""),

@@ -102,7 +102,7 @@ class PortProcesses(PortRows):
         self.add_fixed()
         for member in self._members():
             # The next change of a member corrects what no finding names: a target of another
-            # program, and a missing listener that exists before its claim.
+            # program at a listener without a backend.
             request_sync(member.pool, member)
         self._settle()
         self._remove_lost()
