@@ -68,6 +68,11 @@ urlpatterns = [
         evacuation_api.MemberEvacuationUndo.as_view(),
         name="api-member-undo-evacuation",
     ),
+    path(
+        "members/<id:member_id>/return-claim/",
+        evacuation_api.MemberClaimReturn.as_view(),
+        name="api-member-return-claim",
+    ),
     path("claims/", claims.ClaimList.as_view(), name="api-claims"),
     path("claims/bulk/", bulk.BulkCreate.as_view(), name="api-claims-bulk"),
     path("claims/bulk-release/", bulk.BulkRelease.as_view(), name="api-claims-bulk-release"),

@@ -695,6 +695,11 @@ def move(
     )
 
 
+def current_generation(*, generation: int, claim: int) -> int | None:
+    """The generation under which a hold goes on since an evacuation has moved its claim."""
+    return statements.fetch_value("current_generation", {"generation": generation, "claim": claim})
+
+
 class LostPlacesRow(NamedTuple):
     ordinal: int
     pool_id: int

@@ -579,6 +579,10 @@ o AS (
   FROM c, moved JOIN pools_pool p ON p.id = pool_id WHERE moved.state <> 'retired' AND p.queue <> '')
 SELECT new.id, c.generation FROM new, c
 
+-- current_generation$: the generation under which a hold goes on since an evacuation has moved its claim. No row: it has not moved in this
+-- generation. A later hold has another generation, so a call with this one then changes nothing.
+SELECT current FROM slots_departure WHERE generation = %(generation)s AND claim_id = %(claim)s
+
 -- lost_places: the slots that a claim has on a lost member, and the conditions for their replacements.
 -- @not_null ordinal
 SELECT s.ordinal, s.pool_id, c.size, sh.pools, sh.kind, sh.terms::text AS terms
@@ -1166,6 +1170,7 @@ WITH l AS (DELETE FROM claims_lease WHERE claim_id = ANY (%(claims)s::bigint[]))
 cp AS (DELETE FROM claims_claimpart WHERE claim_id = ANY (%(claims)s::bigint[])),
 b AS (DELETE FROM claims_backendtarget WHERE claim_id = ANY (%(claims)s::bigint[])),
 bc AS (DELETE FROM claims_backendconflict WHERE claim_id = ANY (%(claims)s::bigint[])),
+d AS (DELETE FROM slots_departure WHERE claim_id = ANY (%(claims)s::bigint[])),
 t AS (DELETE FROM claims_task WHERE claim_id = ANY (%(claims)s::bigint[])),
 r AS (DELETE FROM claims_run WHERE claim_id = ANY (%(claims)s::bigint[])),
 p AS (DELETE FROM claims_plan WHERE claim_id = ANY (%(claims)s::bigint[]) RETURNING id),

@@ -83,6 +83,11 @@ urlpatterns = [
         evacuation_dialogs.undo,
         name="member-undo-evacuation",
     ),
+    path(
+        "members/<id:member_id>/return-claim/<id:claim_id>/",
+        evacuation_dialogs.return_to,
+        name="member-return-claim",
+    ),
     path("pools/<str:name>/drain/", drain_dialogs.drain_several, name="members-drain"),
     path("pools/<str:name>/delete/", pool_deletion_dialog.delete, name="pool-delete"),
 ]

@@ -99,6 +99,28 @@ class UnsavedState(models.Model):
         return f"state of claim {self.claim_id}"
 
 
+class Departure(models.Model):
+    """The slots that a claim has left by an evacuation. Its hold goes on under another generation,
+    and its holder may still name this one. The claim may return while the slots drain.
+    """
+
+    generation = models.BigIntegerField(primary_key=True)  # in which the claim held the slots
+    claim_id = models.BigIntegerField()
+    current = models.BigIntegerField()  # generation of the hold since its latest move
+    member_id = models.BigIntegerField()  # that is evacuated
+    # The slots, with the ordinal of each; empty: the claim has returned to the member.
+    left_slots = models.JSONField(default=dict)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["claim_id"], name="departure_of_claim"),
+            models.Index(fields=["member_id"], name="departure_from_member"),
+        ]
+
+    def __str__(self) -> str:
+        return f"departure of claim {self.claim_id} from member {self.member_id}"
+
+
 class Evacuation(models.Model):
     """A cordoned member; its claims move to other members, one at a time. The claim that moves
     leaves slots that serve on until its new ports are ready (`slots_outside`).
@@ -114,12 +136,11 @@ class Evacuation(models.Model):
     due_at = models.DateTimeField(db_default=Now())  # the next step
     moved = models.IntegerField(default=0, db_default=0)  # claims
     failed_in_row = models.SmallIntegerField(default=0, db_default=0)
-    # The claim that moves: the generation in which it held the slots that it leaves, and since
-    # when it holds others.
+    # The claim that moves: the generation in which it held the slots that it leaves (a departure),
+    # and since when it holds others.
     claim_id = models.BigIntegerField(null=True, blank=True)
     generation = models.BigIntegerField(null=True, blank=True)
     moved_at = models.DateTimeField(null=True, blank=True)
-    left_slots = models.JSONField(default=dict)  # its former slots, with the ordinal of each
     was_ready = models.BooleanField(default=False, db_default=False)  # its ports, before it moved
     waits_for = models.TextField(blank=True, default="")  # why the next step is not taken yet
     # The claims that stay for now, by id: code, reason, way out, and the time of a failed move.

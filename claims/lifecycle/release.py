@@ -1,10 +1,11 @@
 """Release claims: the holder names the generation that it received when the claim was bound.
 
 A call with an old generation changes no row and is rejected. An event records it, because the
-caller may have used slots that belong to another claim.
+caller may have used slots that belong to another claim. An evacuation gives a hold another
+generation and leaves its holder alone: the holder may go on to name the former one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -54,7 +55,11 @@ class EndedClaim(Protocol):
 def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimView:
     """Release all slots of a claim. A repeated call returns the same answer."""
     ending = Ending(reason=reason.strip(), by_holder=True)
-    if not repeat(partial(release_slots, claim_id, generation, ending)):
+
+    def release(named: int) -> bool:
+        return bool(repeat(partial(release_slots, claim_id, named, ending)))
+
+    if not act_for_hold(claim_id, generation, release):
         return answer_late(claim_id, generation, "release", done_as="released")
     return view_claim(claim_id)
 
@@ -79,8 +84,9 @@ def release_claims(named: Sequence[tuple[int, int]]) -> list[ClaimView | BerthEr
         if claim_id in done and views[claim_id].generation == generation:
             answers.append(views[claim_id])
         else:
+            # Its ports may have moved.
             answers.append(
-                attempt(partial(answer_late, claim_id, generation, "release", done_as="released"))
+                attempt(partial(release_claim, claim_id=claim_id, generation=generation))
             )
     return answers
 
@@ -155,19 +161,39 @@ def lock_claim(claim_id: int) -> claims_sql.LockClaimRow:
     return row
 
 
+def act_for_hold(claim_id: int, generation: int, act: Callable[[int], bool]) -> bool:
+    """Whether `act` has changed rows of the hold whose generation the holder names. If an
+    evacuation has moved the hold since, `act` is called again with its present generation; the
+    statement of `act` compares that with the claim, so a later hold is not affected.
+    """
+    while not act(generation):
+        present = find_present(claim_id, generation)
+        if present == generation:
+            return False
+        generation = present
+    return True
+
+
+def find_present(claim_id: int, generation: int) -> int:
+    """The generation of a hold after all its moves by evacuations."""
+    found = claims_sql.current_generation(claim=claim_id, generation=generation)
+    return generation if found is None else found
+
+
 def answer_late(claim_id: int, generation: int, verb: str, *, done_as: str = "") -> ClaimView:
     """Answer a call that changed no row: return the claim if the call repeats a completed one,
     else record an event and raise `Conflict` or `StaleGeneration`.
     """
     claim = view_claim(claim_id)
-    if claim.generation == generation and claim.holds and claim.step:
+    is_last = claim.generation == find_present(claim_id, generation)
+    if is_last and claim.holds and claim.step:
         raise Conflict(
             f"Claim {claim_id} is run by an agent: the claim ends with its task.",
             code="run_by_agent",
             way_out="Cancel the claim: the agent then stops the task.",
             generation=generation,
         )
-    if claim.state == "ended" and claim.outcome == done_as and claim.generation == generation:
+    if claim.state == "ended" and claim.outcome == done_as and is_last:
         return claim
     record(
         f"late_{verb}"[:24], pool_id=claim.pool_id, claim_id=claim_id, generation=generation,
@@ -179,7 +205,7 @@ def answer_late(claim_id: int, generation: int, verb: str, *, done_as: str = "")
 
 
 def stale(claim: ClaimView, generation: int) -> BerthError:
-    if claim.generation != generation:
+    if claim.generation != find_present(claim.id, generation):
         text = f"Claim {claim.id} is at generation {claim.generation}, not {generation}."
         way_out = "The call belongs to an earlier hold. Stop its work and read the claim again."
         return StaleGeneration(

@@ -9,7 +9,14 @@ from claims import claims_sql
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.claim_request import HIGHEST_PRIORITY, LOWEST_PRIORITY, shape_digest
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.release import DRAIN, answer_late, notify_freed, stale
+from claims.lifecycle.release import (
+    DRAIN,
+    act_for_hold,
+    answer_late,
+    find_present,
+    notify_freed,
+    stale,
+)
 from claims.statements import repeat
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, Refused, wrong_field
@@ -52,7 +59,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
     The remaining slots get a new generation.
     """
     claim = view_claim(claim_id)
-    if claim.generation != generation or claim.state != "bound":
+    if claim.generation != find_present(claim_id, generation) or claim.state != "bound":
         return answer_late(claim_id, generation, "resize")
     if size == claim.size:
         return claim
@@ -75,11 +82,11 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
         )
     total = size * (claim.total // claim.size)  # over all its pools
 
-    def shrink() -> bool:
+    def shrink(named: int) -> bool:
         shape = _queue_of(claim, size)
         rows = claims_sql.shrink(
             claim=claim_id,
-            generation=generation,
+            generation=named,
             size=total,
             shape=shape,
             drain=DRAIN,
@@ -90,7 +97,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
             notify_freed(rows)
         return bool(rows)
 
-    if not repeat(shrink):
+    if not act_for_hold(claim_id, generation, lambda named: repeat(partial(shrink, named))):
         return answer_late(claim_id, generation, "resize")
     return view_claim(claim_id)
 
@@ -100,24 +107,24 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
     the clock of the database. A repeated call returns the same answer.
     """
 
-    def acknowledge() -> bool:
+    def acknowledge(named: int) -> bool:
         with transaction.atomic():
-            row = claims_sql.acknowledge(claim=claim_id, generation=generation)
+            row = claims_sql.acknowledge(claim=claim_id, generation=named)
             if row is not None:
                 record(
                     "acknowledge",
                     pool_id=row.pool_id,
                     claim_id=claim_id,
-                    generation=generation,
+                    generation=named,
                     before="bound",
                     after="bound",
                 )
             return row is not None
 
-    if repeat(acknowledge):
+    if act_for_hold(claim_id, generation, lambda named: repeat(partial(acknowledge, named))):
         return view_claim(claim_id)
     claim = view_claim(claim_id)
-    if claim.generation == generation and claim.state == "bound":
+    if claim.generation == find_present(claim_id, generation) and claim.state == "bound":
         if claim.acknowledged_at is not None:
             return claim
         record(
@@ -139,7 +146,11 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
 
 def record_claim_heartbeat(*, claim_id: int, generation: int) -> ClaimView:
     """Record a heartbeat of the holder."""
-    if not repeat(partial(claims_sql.keep, claim=claim_id, generation=generation)):
+
+    def keep(named: int) -> bool:
+        return bool(repeat(partial(claims_sql.keep, claim=claim_id, generation=named)))
+
+    if not act_for_hold(claim_id, generation, keep):
         raise stale(view_claim(claim_id), generation)
     return view_claim(claim_id)
 

@@ -15,7 +15,7 @@ from django.db import transaction
 from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.pool_facts import PoolFacts, find_pools_by_id
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.release import answer_late, lock_claim
+from claims.lifecycle.release import act_for_hold, answer_late, lock_claim
 from claims.ports import ports_sql
 from claims.ports.own_addresses import own_addresses
 from claims.ports.targets import Backend, make_backend
@@ -52,7 +52,11 @@ def set_backend(
     """
     if backend is not None:
         own_addresses.get()  # before the transaction
-    if not repeat(partial(_set, claim_id, generation, backend, reason.strip())):
+
+    def route(named: int) -> bool:
+        return repeat(partial(_set, claim_id, named, backend, reason.strip()))
+
+    if not act_for_hold(claim_id, generation, route):
         return answer_late(claim_id, generation, "set_backend")
     return view_claim(claim_id)
 

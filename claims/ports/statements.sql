@@ -21,9 +21,10 @@ LEFT JOIN LATERAL (
 SELECT s.id, s.pool_id, s.lane, coalesce(part.kind, sh.kind) AS kind, coalesce(part.options->>'certificate', '') AS certificate,
   c.backend->>'ip' AS ip, (c.backend->'ports'->>s.ordinal::int)::int AS port, other.id AS other
 FROM (
-  SELECT s.id, s.pool_id, s.lane, coalesce(s.claim_id, e.claim_id) AS claim_id, coalesce(s.ordinal, (e.left_slots->>s.id::text)::smallint) AS ordinal
+  SELECT s.id, s.pool_id, s.lane, coalesce(s.claim_id, e.claim_id) AS claim_id, coalesce(s.ordinal, (d.left_slots->>s.id::text)::smallint) AS ordinal
   FROM slots_slot s LEFT JOIN slots_evacuation e
     ON e.member_id = s.member_id AND s.state = 'draining' AND e.claim_id = s.last_claim_id AND e.generation = s.generation
+  LEFT JOIN slots_departure d ON d.generation = e.generation
   WHERE s.id = ANY (%(slots)s::bigint[]) OFFSET 0) s
 JOIN claims_claim c ON c.id = s.claim_id JOIN claims_shape sh ON sh.id = c.shape_id
 {_part}

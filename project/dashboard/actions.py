@@ -2,12 +2,14 @@
 actions that are off, so that a viewer sees which role they need.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from django.urls import reverse
 
+from claims.ports.evacuation.report import EvacuatedClaim
 from pools.access.permissions import Identity
 from pools.lifecycle.selectors import layout_of, spec_of
 from pools.models import Pool
@@ -208,6 +210,29 @@ def evacuation_actions(pool: Pool, card: MemberCard, why: str) -> list[Action]:
     return [
         member_action(card, "Undo evacuation…", "undo-evacuation", back, why),
         member_action(card, "Evacuate again…", "evacuate", again, why or lost),
+    ]
+
+
+class ReturnRow(NamedTuple):
+    claim: EvacuatedClaim
+    action: Action
+
+
+def list_returns(
+    identity: Identity, pool: Pool, member_id: int, claims: Iterable[EvacuatedClaim]
+) -> list[ReturnRow]:
+    """The claims that can go back to a member, with the action of each."""
+    why = explain_missing_role(identity, "drain", pool.pk)
+    return [
+        ReturnRow(
+            claim,
+            Action(
+                "Move back…",
+                reverse("member-return-claim", args=[member_id, claim.id]),
+                why=why,
+            ),
+        )
+        for claim in claims
     ]
 
 

@@ -2,6 +2,7 @@
 
 import os.path
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,7 @@ from claims.allocation.requests.claim_request import SERIAL
 from claims.allocation.selectors import count_live_claims
 from claims.lifecycle.dashboard_queries import Queue, count_waiting
 from claims.lifecycle.drain_report import DrainBlocker, list_blockers
-from claims.ports.evacuation.report import find_evacuation
+from claims.ports.evacuation.report import EvacuatedClaim, find_evacuation, list_arrived
 from claims.scaling.overview import list_latest
 from claims.tasks.plans.selectors import deadlines_of
 from claims.timeline.queries import Filter, list_lines, owners_of
@@ -25,7 +26,7 @@ from pools.config.placement import PLACEMENTS
 from pools.config.spec import LeaseSpec
 from pools.config.task_spec import TASK
 from pools.lifecycle.provider_errors import find_error
-from pools.lifecycle.selectors import spec_of
+from pools.lifecycle.selectors import layout_of, spec_of
 from pools.models import Member, Pool
 from pools.pages.base import (
     PageRequest,
@@ -38,7 +39,7 @@ from pools.pages.base import (
 from pools.pages.views import as_file
 from pools.providers.base import has_agents, known_providers
 from pools.providers.local.protection import describe, find_protection
-from project.dashboard.actions import member_actions, pool_actions
+from project.dashboard.actions import list_returns, member_actions, pool_actions
 from project.dashboard.charts import draw_charts
 from project.dashboard.member_words import describe_member
 from project.dashboard.pool_ports import is_shown as has_ports
@@ -422,6 +423,10 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> Context:
     if card is None:
         return {"card": None, "pool": pool}
     owners = owners_of(cell.claim_id for cell in card.cells if cell.claim_id)
+    report = find_evacuation(card.id) if card.is_evacuating else None
+    arrived: Sequence[EvacuatedClaim] = ()
+    if layout_of(pool).ports is not None:
+        arrived = list_arrived(card.id) if report is None else report.arrived
     return {
         "pool": pool,
         "card": card,
@@ -432,6 +437,7 @@ def panel(identity: Identity, pool: Pool, member_id: int) -> Context:
         "now": timezone.now(),
         "why_not_claim": explain_missing_role(identity, "claim_slot", pool.pk),
         "liveness": spec_of(pool).liveness,
-        "report": find_evacuation(card.id) if card.is_evacuating else None,
+        "report": report,
+        "returns": list_returns(identity, pool, card.id, arrived),
         "blockers": list_blockers([card.id])[card.id] if card.is_draining else [],
     }

@@ -25,9 +25,10 @@ from pools.pages.base import (
     signed_in,
     visible_pool,
 )
-from project.dashboard.actions import Action
+from project.dashboard.actions import Action, ReturnRow, list_returns
 from project.dashboard.regions import Context, pool_region
 from project.kernel.live.regions import OpenedRegion, region
+from slots.members.members_sql import is_evacuating
 from slots.members.selectors import count_pools
 from slots.members.store import no_such_slot
 from slots.models import Slot
@@ -218,6 +219,7 @@ def drift_context(identity: Identity, pool: Pool) -> Context:
 class EvacuationRow:
     report: EvacuationReport
     undo: Action
+    returns: list[ReturnRow]
 
 
 def evacuations_context(identity: Identity, pool: Pool) -> Context:
@@ -231,6 +233,7 @@ def evacuations_context(identity: Identity, pool: Pool) -> Context:
                     reverse("member-undo-evacuation", args=[report.order.member_id]),
                     why=why,
                 ),
+                list_returns(identity, pool, report.order.member_id, report.arrived),
             )
             for report in list_evacuations(pool.pk)
             if report.order is not None
@@ -315,7 +318,7 @@ def panel_context(identity: Identity, pool: Pool, slot_id: int) -> Context:
             for each in list_port_repairs(finding, is_quarantined=port.quarantine is not None)
         ],
         "evacuate": Action(
-            "Evacuate…",
+            "Evacuate again…" if is_evacuating(member=port.member_id) else "Evacuate…",
             reverse("member-evacuate", args=[port.member_id]),
             why=explain_missing_role(identity, "drain", pool.pk),
         ),

@@ -23,7 +23,7 @@ MOST_OF_ONE = 5_000  # cells of one opened load balancer
 # In the order of the legend.
 PORT_WORDS = {
     "running": "serving",
-    "reserved": "not healthy yet",
+    "reserved": "not ready yet",
     "bound": "held",
     "draining": "draining",
     "offline": "offline",
@@ -290,10 +290,14 @@ def _describe(row: ListPortsRow, holder: str) -> str:
         case "running":
             return f"serving {holder}"
         case "reserved":
-            return f"{holder}, {HEALTH_WORDS.get(row.health, 'target not healthy yet')}"
+            is_seen = bool(row.protocol) and not row.health
+            word = "no healthy target" if is_seen else HEALTH_WORDS.get(row.health, row.health)
+            return f"{holder}, {word}"
         case "draining":
             return f"draining after {holder}" if holder else "draining"
         case "missing":
+            if not holder:
+                return "missing: its pre-created listener is gone"
             return f"missing: {holder} holds it, and the listener is gone"
         case "changed":
             return f"{holder}, changed outside: {row.changed}"

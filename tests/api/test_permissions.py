@@ -146,6 +146,7 @@ ROWS = {
     "GET members/<id:member_id>/evacuate/": Row(VIEWER),
     "POST members/<id:member_id>/evacuate/": Row(OPERATOR, WHY),
     "POST members/<id:member_id>/undo-evacuation/": Row(OPERATOR, {}),
+    "POST members/<id:member_id>/return-claim/": Row(OPERATOR, {**WHY, "claim_id": 1}),
     "POST pools/<name:pool_name>/drain/": Row(OPERATOR, {**WHY, "members": ["a"]}),
     "POST members/<id:member_id>/heartbeat/": Row(OPERATOR, {"incarnation": 1}),
     "POST members/<id:member_id>/token/": Row(ADMIN, {}),

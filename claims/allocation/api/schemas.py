@@ -21,7 +21,8 @@ CLAIM_STATES = tuple(CLAIM.states)
 OUTCOME_NAMES = ("", *OUTCOMES)
 BIGINT: Json = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 GENERATION: Json = BIGINT | {
-    "description": "The claim's generation. A call with an old generation changes nothing."
+    "description": "The claim's generation. A call with an old generation changes nothing. Once an "
+    "evacuation has moved the claim, its former generation is accepted, too."
 }
 REASON: Json = {
     "type": "string",

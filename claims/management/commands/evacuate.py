@@ -1,5 +1,5 @@
-"""manage.py evacuate POOL/MEMBER: evacuates a load balancer, shows the preview or the progress, or
-undoes the evacuation.
+"""manage.py evacuate POOL/MEMBER: evacuates a load balancer, shows the preview or the progress,
+undoes the evacuation, or moves a claim back.
 """
 
 from argparse import ArgumentParser
@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from claims.ports.evacuation.mover import undo_evacuation
 from claims.ports.evacuation.orders import evacuate_member
 from claims.ports.evacuation.report import EvacuatedClaim, EvacuationReport, report_evacuation
+from claims.ports.evacuation.returns import return_claim
 from pools.lifecycle.selectors import LIVE
 from pools.models import Member
 from project.kernel.actor import acting_as
@@ -28,6 +29,12 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="evacuate the member for this reason")
         parser.add_argument("--stays", action="store_true", help="the empty member stays, cordoned")
         parser.add_argument("--undo", action="store_true", help="undo the evacuation")
+        parser.add_argument(
+            "--return-claims", action="store_true", help="with --undo: moved claims go back, too"
+        )
+        parser.add_argument(
+            "--return-claim", type=int, metavar="CLAIM", help="move this claim back, with --reason"
+        )
 
     def handle(self, *args: object, **options: Any) -> None:
         pool, _, name = options["member"].partition("/")
@@ -39,7 +46,17 @@ class Command(BaseCommand):
         with acting_as("system"):
             try:
                 if options["undo"]:
-                    undo_evacuation(member_id=member.pk, reason=options["reason"])
+                    undo_evacuation(
+                        member_id=member.pk,
+                        reason=options["reason"],
+                        returns_claims=options["return_claims"],
+                    )
+                elif options["return_claim"] is not None:
+                    return_claim(
+                        member_id=member.pk,
+                        claim_id=options["return_claim"],
+                        reason=options["reason"],
+                    )
                 elif options["reason"]:
                     evacuate_member(
                         member_id=member.pk, reason=options["reason"], stays=options["stays"]
@@ -64,4 +81,8 @@ def _describe(claim: EvacuatedClaim) -> str:
     start = f"{claim.id} {claim.owner}, {claim.held}:"
     if claim.place == "stuck":
         return f"{start} cannot move. {claim.reason}. {claim.way_out}"
+    if claim.place == "arrived":
+        return f"{start} has arrived at {claim.goes_to} and can go back"
+    if claim.place == "left":
+        return f"{start} waits for its turn"
     return f"{start} {claim.place}{f' to {claim.goes_to}' if claim.to else ''}"

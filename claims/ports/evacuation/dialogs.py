@@ -1,4 +1,6 @@
-"""Dialogs that evacuate a load balancer and undo it. The first one is the preview."""
+"""Dialogs that evacuate a load balancer, undo it, and move a claim back. The first one is the
+preview.
+"""
 
 from django.http import HttpResponse
 
@@ -7,9 +9,11 @@ from claims.ports.evacuation.orders import evacuate_member
 from claims.ports.evacuation.report import (
     EvacuatedClaim,
     EvacuationReport,
+    list_arrived,
     preview_evacuation,
     report_evacuation,
 )
+from claims.ports.evacuation.returns import return_claim
 from pools.lifecycle.selectors import layout_of
 from pools.models import Pool
 from pools.pages.base import PageRequest, confirm, signed_in
@@ -19,6 +23,7 @@ from slots.pages.dashboard_queries import MemberCard
 from slots.pages.views import member_for
 
 SHOWN = 50
+KEEP, RETURN = "keep", "return"
 GOES, STAYS = "goes", "stays"
 ENDS = (
     (GOES, "the member is removed from the pool"),
@@ -45,8 +50,8 @@ def evacuate(request: PageRequest, member_id: int) -> HttpResponse:
                 options=ENDS,
             )
         ],
-        affected=[_row(each) for each in [*report.stuck, *report.left][:SHOWN]],
-        affected_more=max(0, len(report.claims) - SHOWN),
+        affected=[_row(each) for each in report.present[:SHOWN]],
+        affected_more=max(0, len(report.present) - SHOWN),
         last="Goes to",
         facts=[*_facts(report), *_pause_facts(pool)],
         note="Can be undone while the member is there.",
@@ -57,7 +62,7 @@ def evacuate(request: PageRequest, member_id: int) -> HttpResponse:
         evacuate_member(member_id=card.id, reason=given.reason, stays=given.values["end"] == STAYS)
         return Done(
             f"{card.name} is being evacuated: its claims move one at a time."
-            if report.claims
+            if report.present
             else f"{card.name} is cordoned, and no claim holds a port of it."
         )
 
@@ -78,9 +83,17 @@ def undo(request: PageRequest, member_id: int) -> HttpResponse:
         facts.insert(1, ("Moving", text))
     if order is not None:
         facts.insert(0, ("Evacuated", f"by {order.by}, “{order.reason}”"))
+    back = formatting.plural(len(report.arrived), "claim goes", "claims go")
+    moved = (
+        (KEEP, "keep their new addresses"),
+        (RETURN, f"{back} back to the former ports, which still drain"),
+    )
     question = Question(
         title=f"Undo the evacuation of {card.name}",
         verb="Undo",
+        fields=[Field("claims", "Claims that have moved", "select", value=KEEP, options=moved)]
+        if report.arrived
+        else (),
         intro="No further claim moves. "
         + (
             "The member stays cordoned, as before the evacuation."
@@ -89,20 +102,55 @@ def undo(request: PageRequest, member_id: int) -> HttpResponse:
         ),
         facts=facts if order is not None else (),
         reason="optional",
-        note="Claims that have moved keep their new addresses.",
+        note="" if report.arrived else "Claims that have moved keep their new addresses.",
         nothing="" if order is not None else "The member is not being evacuated.",
     )
 
     def perform(given: ConfirmInput) -> Done:
-        undo_evacuation(member_id=card.id, reason=given.reason)
-        return Done(f"{card.name} is no longer being evacuated.")
+        returns_claims = given.values.get("claims") == RETURN
+        count = undo_evacuation(
+            member_id=card.id, reason=given.reason, returns_claims=returns_claims
+        )
+        gone = formatting.plural(count, "claim has gone back", "claims have gone back")
+        more = f" {gone[0].upper()}{gone[1:]}." if returns_claims else ""
+        return Done(f"{card.name} is no longer being evacuated.{more}")
+
+    return confirm(request, question, perform, "overview")
+
+
+@signed_in
+def return_to(request: PageRequest, member_id: int, claim_id: int) -> HttpResponse:
+    _, card = member_for(request, member_id, "drain")
+    claim = next((each for each in list_arrived(card.id) if each.id == claim_id), None)
+    facts = []
+    if claim is not None:
+        facts = [
+            ("Now", claim.goes_to),
+            ("Then", f"{card.name} {claim.held}"),
+            *([("At the latest", f"{claim.until:%d %b %H:%M} UTC")] if claim.until else []),
+        ]
+    question = Question(
+        title=f"Move claim {claim_id} back to {card.name}",
+        verb="Move back",
+        intro=(
+            "The claim gets its former ports and addresses back, and its new listeners drain. "
+            "New connections may fail until the former listeners serve again."
+        ),
+        facts=facts,
+        note="The evacuation goes on without this claim." if card.is_evacuating else "",
+        nothing="" if claim else "The claim has no former ports here that still drain.",
+    )
+
+    def perform(given: ConfirmInput) -> Done:
+        return_claim(member_id=card.id, claim_id=claim_id, reason=given.reason)
+        return Done(f"Claim {claim_id} has its former ports on {card.name} back.")
 
     return confirm(request, question, perform, "overview")
 
 
 def _describe(report: EvacuationReport) -> str:
     start = "The member takes no new claims. "
-    if not report.claims:
+    if not report.present:
         return f"{start}No claim holds a port of it."
     moves, stuck = len(report.left), len(report.stuck)
     text = (
@@ -121,7 +169,7 @@ def _row(claim: EvacuatedClaim) -> Affected:
         detail = f"{name}{claim.held}. {claim.reason}. {claim.way_out}"
         return Affected(
             str(claim.id), f"/claims/{claim.id}/", detail, ("bound", "bound"),
-            ("waiting", "stays"), "nowhere yet",
+            ("waiting", "stays"),
         )  # fmt: skip
     return Affected(
         str(claim.id), f"/claims/{claim.id}/", f"{name}{claim.held}", ("bound", "bound"),

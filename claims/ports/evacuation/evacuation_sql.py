@@ -32,7 +32,6 @@ class LockDueRow(NamedTuple):
     failed_in_row: int
     claim_id: int | None
     generation: int | None
-    left_slots: str
     was_ready: bool
     waits_for: str
     stuck: str
@@ -120,13 +119,7 @@ def lock_targets(*, slots: list[int]) -> list[LockTargetsRow]:
 
 
 def start_move(
-    *,
-    claim: int | None,
-    generation: int | None,
-    slots: str,
-    was_ready: bool,
-    stuck: str,
-    member: int,
+    *, claim: int | None, generation: int | None, was_ready: bool, stuck: str, member: int
 ) -> None:
     """The claim has just left slots of the member, which serve on from now."""
     statements.execute(
@@ -134,7 +127,6 @@ def start_move(
         {
             "claim": claim,
             "generation": generation,
-            "slots": slots,
             "was_ready": was_ready,
             "stuck": stuck,
             "member": member,
@@ -147,9 +139,55 @@ def count_move(*, stuck: str, member: int) -> None:
     statements.execute("count_move", {"stuck": stuck, "member": member})
 
 
-def lock_left(*, member: int) -> list[IdRow]:
-    """Locks the slots that the moving claim has left and that still serve."""
-    return statements.fetch_rows("lock_left", IdRow, {"member": member})
+def add_departure(*, current: int, claim: int, generation: int, member: int, slots: str) -> None:
+    """A claim has just left slots of an evacuated member, or has returned to it (no slots)."""
+    statements.execute(
+        "add_departure",
+        {
+            "current": current,
+            "claim": claim,
+            "generation": generation,
+            "member": member,
+            "slots": slots,
+        },
+    )
+
+
+def left_slots(*, generation: int) -> str | None:
+    """The slots that a claim has left in this generation."""
+    return statements.fetch_value("left_slots", {"generation": generation})
+
+
+class LockLeftRow(NamedTuple):
+    id: int
+    is_draining: bool
+
+
+def lock_left(*, generation: int) -> list[LockLeftRow]:
+    """Locks the slots that a claim has left in this generation and that no other claim has
+    held since.
+    """
+    return statements.fetch_rows("lock_left", LockLeftRow, {"generation": generation})
+
+
+class DeparturesFromRow(NamedTuple):
+    generation: int
+    claim_id: int
+    owner: str
+    requested_by: str
+    left_slots: str
+    slot: int
+    lane: str
+    number: int
+    drain_until: datetime | None
+    is_draining: bool
+
+
+def departures_from(*, member: int) -> list[DeparturesFromRow]:
+    """Departures from a member in holds that go on, other than that of its moving claim, with
+    the slots that no other claim has held since.
+    """
+    return statements.fetch_rows("departures_from", DeparturesFromRow, {"member": member})
 
 
 def serve_on(*, limit: float, member: int) -> None:
@@ -166,9 +204,19 @@ def end_move(*, member: int, limit: float, moved: int) -> None:
     statements.execute("end_move", {"member": member, "limit": limit, "moved": moved})
 
 
-def open_left(*, slots: list[int]) -> None:
-    """Opens the slots that a claim takes back."""
-    statements.execute("open_left", {"slots": slots})
+def open_left(*, slots: list[int]) -> list[IdRow]:
+    """Opens the closed slots to which a claim returns."""
+    return statements.fetch_rows("open_left", IdRow, {"slots": slots})
+
+
+def close_again(*, slots: list[int]) -> None:
+    """Closes the slots that open_left has opened."""
+    statements.execute("close_again", {"slots": slots})
+
+
+def note_return(*, stuck: str, member: int) -> None:
+    """A claim that had arrived has returned to the member, and does not move again."""
+    statements.execute("note_return", {"stuck": stuck, "member": member})
 
 
 def fail_move(*, stuck: str, waits_for: str, seconds: float, member: int) -> None:

@@ -17,6 +17,7 @@ from claims.ports.evacuation.plan import FreeMember, FreePorts, HeldPort, Movabl
 from pools.config.label_selector import matches
 from pools.lifecycle.selectors import LIVE
 from pools.models import Member
+from project.kernel.validation import moment
 
 
 class Evacuating(Protocol):
@@ -42,8 +43,6 @@ class Evacuating(Protocol):
     def claim_id(self) -> int | None: ...
     @property
     def generation(self) -> int | None: ...
-    @property
-    def left_slots(self) -> str: ...
     @property
     def was_ready(self) -> bool: ...
     @property
@@ -153,6 +152,26 @@ def list_stuck(stuck: str) -> Mapping[int, Mapping[str, str]]:
     """The claims that stay for now, as the last step has stored them."""
     found: Mapping[str, Mapping[str, str]] = json.loads(stuck)
     return {int(claim_id): about for claim_id, about in found.items()}
+
+
+def describe_stay(code: str, reason: str, way_out: str) -> Mapping[str, str]:
+    """What is stored of a claim that stays after it went back."""
+    return {"code": code, "reason": reason, "way_out": way_out, "at": moment().isoformat()}
+
+
+def add_stuck(stuck: str, claim_id: int, about: Mapping[str, str]) -> str:
+    return json.dumps(json.loads(stuck) | {str(claim_id): about})
+
+
+def read_left(generation: int | None) -> dict[int, int]:
+    """The slots that a claim has left in this generation, with the ordinal of each."""
+    if generation is None:
+        return {}
+    return parse_left(evacuation_sql.left_slots(generation=generation) or "{}")
+
+
+def parse_left(left_slots: str) -> dict[int, int]:
+    return {int(slot): ordinal for slot, ordinal in json.loads(left_slots).items()}
 
 
 def _holding(rows: Sequence[evacuation_sql.HeldByClaimsRow]) -> HoldingClaim:

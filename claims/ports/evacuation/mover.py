@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from claims import claims_sql
 from claims.allocation.bind import notify_bound
@@ -25,19 +25,22 @@ from claims.allocation.claim_view import ClaimView
 from claims.allocation.requests.pool_facts import PoolFacts
 from claims.allocation.scale_request import request_scaling
 from claims.allocation.selectors import view_claim
-from claims.kinds import ShownPort
-from claims.lifecycle.release import DRAIN, lock_claim
+from claims.lifecycle.release import lock_claim
 from claims.ports.evacuation import evacuation_sql
 from claims.ports.evacuation.facts import (
     Evacuating,
     HoldingClaim,
+    add_stuck,
+    describe_stay,
     describe_way_out,
     list_holding,
     list_stuck,
     read_free,
+    read_left,
     read_pool,
     read_room,
 )
+from claims.ports.evacuation.hand_over import leave_member, lock_left, return_to_member
 from claims.ports.evacuation.orders import finish_evacuation, stop_evacuation
 from claims.ports.evacuation.plan import (
     Arrival,
@@ -47,9 +50,9 @@ from claims.ports.evacuation.plan import (
     judge_arrival,
     plan_moves,
 )
-from claims.statements import TAKEN, repeat, sqlstate
+from claims.ports.evacuation.returns import return_claims
+from claims.statements import repeat
 from pools.lifecycle.selectors import lock_member
-from project.kernel.actor import current_actor
 from project.kernel.controllers.periodic import chore, run_each
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
@@ -90,11 +93,14 @@ def step_evacuation(member_id: int) -> Step:
     return step
 
 
-def undo_evacuation(*, member_id: int, reason: str = "") -> None:
+def undo_evacuation(*, member_id: int, reason: str = "", returns_claims: bool = False) -> int:
     """Stop further moves and uncordon the member, unless it was cordoned before. The claim that
-    moves takes its former slots back if they still serve; other claims stay where they are.
+    moves takes its former slots back if they still serve. Claims that have arrived stay where they
+    are; with `returns_claims` they go back, too, as far as their former slots still drain. Returns
+    how many of these go back.
     """
     repeat(partial(_undo, member_id, reason))
+    return return_claims(member_id=member_id, reason=reason) if returns_claims else 0
 
 
 def _undo(member_id: int, reason: str) -> None:
@@ -151,12 +157,11 @@ def _follow(row: Evacuating) -> Step:
 
 def _judge(row: Evacuating) -> Arrival:
     assert row.claim_id is not None
-    left: Mapping[str, int] = json.loads(row.left_slots)
     claim = view_claim(row.claim_id)
     return judge_arrival(
         read_arrival(
             claim,
-            list(left.values()),
+            list(read_left(row.generation).values()),
             is_serving=_is_serving(row),
             was_ready=row.was_ready,
             waited=row.waited,
@@ -202,51 +207,25 @@ def _lock_returning(row: Evacuating) -> claims_sql.LockClaimRow | None:
     """Lock the moving claim and the slots that it has left. None: it cannot take them back, because
     it has ended or shrunk, or the slots or their member do not serve any more.
     """
-    assert row.claim_id is not None
-    left: Mapping[str, int] = json.loads(row.left_slots)
+    assert row.claim_id is not None and row.generation is not None
     claim = lock_claim(row.claim_id)
-    serving = {each.id for each in evacuation_sql.lock_left(member=row.member_id)}
-    is_whole = serving == set(map(int, left)) and max(left.values()) < claim.size
+    is_whole = lock_left(row.generation, read_left(row.generation), claim.size)
     return claim if claim.state == "bound" and row.state == "ready" and is_whole else None
 
 
 def _take_back(row: Evacuating, claim: claims_sql.LockClaimRow, why: str) -> bool:
     """Give the locked claim the slots that it has left. False: the pool takes no claims now."""
-    left: Mapping[str, int] = json.loads(row.left_slots)
-    before = view_claim(claim.id)
-    try:
-        with transaction.atomic():
-            evacuation_sql.open_left(slots=sorted(map(int, left)))
-            rows = claims_sql.move(
-                claim=claim.id,
-                generation=claim.generation,
-                ordinals=list(left.values()),
-                targets=list(map(int, left)),
-                lost_member=None,
-                drain=DRAIN,
-                actor=current_actor(),
-                reason=why,
-            )
-            members_sql.close_member(member=row.member_id)
-    except DatabaseError as error:
-        if sqlstate(error) not in TAKEN:
-            raise
+    if return_to_member(row.member_id, claim, read_left(row.generation), why) is None:
         return False
-    if not rows:
-        return False
-    _record_addresses(row, before, list(left.values()), why)
-    stuck = json.loads(row.stuck) | {
-        str(claim.id): {
-            "code": "failed",
-            "reason": f"Its new ports failed, and it went back: {why}",
-            "way_out": "Correct the cause, then order the evacuation again.",
-            "at": moment().isoformat(),
-        }
-    }
+    about = describe_stay(
+        "failed",
+        f"Its new ports failed, and it went back: {why}",
+        "Correct the cause, then order the evacuation again.",
+    )
     is_first = row.failed_in_row == 0
     evacuation_sql.fail_move(
         member=row.member_id,
-        stuck=json.dumps(stuck),
+        stuck=add_stuck(row.stuck, claim.id, about),
         waits_for=f"Claim {claim.id} went back: {why}"[:500],
         seconds=FAILED_ONCE if is_first else FAILED_AGAIN,
     )
@@ -264,12 +243,12 @@ def _move_next(row: Evacuating) -> tuple[Step, int | None]:
         _postpone(row, "" if is_empty else "Connections of its last claims end", POLL)
         return ("empty" if is_empty else "waits"), None
     pool = read_pool(row.pool_id)
-    failed = _list_failed(row.stuck)
-    trying = [each for each in holding if str(each.id) not in failed]
+    resting = _list_resting(row.stuck)
+    trying = [each for each in holding if str(each.id) not in resting]
     movable = [each.movable for each in trying]
     outcomes = list(plan_moves(movable, read_free(pool, row.member_id, movable)))
     stays = [each for each in outcomes if isinstance(each, Stay)]
-    stuck = failed | _describe(stays, pool)
+    stuck = resting | _describe(stays, pool)
     move = next((each for each in outcomes if isinstance(each, Move)), None)
     if move is not None:
         claim = next(each for each in trying if each.id == move.claim.id)
@@ -308,35 +287,18 @@ def _move(
     slots = [target.slot for target in move.targets.values()]
     if sum(each.is_free for each in evacuation_sql.lock_targets(slots=slots)) != len(slots):
         return False
-    before = view_claim(claim.id)
-    ordinals = list(move.targets)
     why = f"{row.name} is evacuated by {row.by}: {row.reason}"[:500]
-    try:
-        with transaction.atomic():
-            rows = claims_sql.move(
-                claim=claim.id,
-                generation=claim.generation,
-                ordinals=ordinals,
-                targets=slots,
-                lost_member=None,
-                drain=DRAIN,
-                actor=current_actor(),
-                reason=why,
-            )
-    except DatabaseError as error:
-        if sqlstate(error) not in TAKEN:
-            raise
+    left = {port.slot: port.ordinal for port in planned.movable.ports}
+    targets = {target.slot: ordinal for ordinal, target in move.targets.items()}
+    before = leave_member(row.member_id, claim, left, targets, why)
+    if before is None:
         return False
-    if not rows:
-        return False
-    _record_addresses(row, before, ordinals, why)
     if row.queue:
         evacuation_sql.start_move(
             member=row.member_id,
             claim=claim.id,
             generation=claim.generation,
-            slots=json.dumps({port.slot: port.ordinal for port in planned.movable.ports}),
-            was_ready=all(before.ports[ordinal]["ready"] for ordinal in ordinals),
+            was_ready=all(before.ports[ordinal]["ready"] for ordinal in left.values()),
             stuck=json.dumps(stuck),
         )
     else:  # the provider has no objects: the slots were free at once
@@ -346,14 +308,17 @@ def _move(
     return True
 
 
-def _list_failed(stuck: str) -> dict[str, Stuck]:
-    """The claims that went back a short time ago, with what is known of each."""
+def _list_resting(stuck: str) -> dict[str, Stuck]:
+    """The claims that went back a short time ago or by order, with what is known of each."""
     now = moment()
     return {
         str(claim_id): about
         for claim_id, about in list_stuck(stuck).items()
-        if about["code"] == "failed"
-        and (now - datetime.fromisoformat(about["at"])).total_seconds() < RETRY
+        if about["code"] == "returned"
+        or (
+            about["code"] == "failed"
+            and (now - datetime.fromisoformat(about["at"])).total_seconds() < RETRY
+        )
     }
 
 
@@ -369,28 +334,6 @@ def _describe(stays: Sequence[Stay], pool: PoolFacts) -> dict[str, Stuck]:
         }
         for stay in stays
     }
-
-
-def _record_addresses(
-    row: Evacuating, before: ClaimView, ordinals: Sequence[int], why: str
-) -> None:
-    """The event of the claim that says from where to where."""
-    after = view_claim(before.id)
-    record(
-        "readdress",
-        pool_id=row.pool_id,
-        claim_id=after.id,
-        generation=after.generation,
-        reason=why,
-        data={
-            "from": [name_address(before.ports[ordinal]) for ordinal in ordinals],
-            "to": [name_address(after.ports[ordinal]) for ordinal in ordinals],
-        },
-    )
-
-
-def name_address(port: ShownPort) -> str:
-    return port["address"] or f"{port['member']} {port['number']}"
 
 
 def _postpone(row: Evacuating, waits_for: str, seconds: float) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from claims.allocation.selectors import view_claim
+from claims.allocation.claim_view import ClaimView
+from claims.allocation.selectors import view_claim, view_claims
 from claims.ports.evacuation import evacuation_sql
 from claims.ports.evacuation.facts import (
     Evacuating,
@@ -19,18 +20,19 @@ from claims.ports.evacuation.facts import (
     read_room,
 )
 from claims.ports.evacuation.plan import HeldPort, Move, Outcome, plan_moves
+from claims.ports.evacuation.returns import ReturnableClaim, list_returnable
 from pools.config.layout import SHARED
 from project.kernel.ui import formatting
 
 MOST_NAMED = 3  # ports of a claim in a text
 
-Place = Literal["moves", "moving", "left", "stuck"]
+Place = Literal["moves", "moving", "left", "stuck", "arrived"]
 
 
 @dataclass(frozen=True, slots=True)
 class EvacuatedClaim:
     """A claim of an evacuated member. `moves`: it would move; `left`: its turn comes; `stuck`: it
-    stays for now.
+    stays for now; `arrived`: its former ports still drain, so it can go back to them.
     """
 
     id: int
@@ -41,6 +43,7 @@ class EvacuatedClaim:
     code: str = ""
     reason: str = ""  # why it stays, or what its new ports wait for
     way_out: str = ""
+    until: datetime | None = None  # the end of the drain of its former ports
 
     @property
     def held(self) -> str:
@@ -48,11 +51,11 @@ class EvacuatedClaim:
 
     @property
     def goes_to(self) -> str:
-        """Such as "lb-1 30000, 30001 and 30002"."""
-        by_member: dict[str, list[str]] = {}
+        """Such as "lb-1 30000, 30001 and 30002". A number in TCP and UDP is named once."""
+        by_member: dict[str, dict[str, None]] = {}
         for member, number in self.to:
-            by_member.setdefault(member, []).append(str(number))
-        return "; ".join(f"{name} {shorten(each)}" for name, each in by_member.items())
+            by_member.setdefault(member, {})[str(number)] = None
+        return "; ".join(f"{name} {shorten(list(each))}" for name, each in by_member.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,15 @@ class EvacuationReport:
         return next(iter(self.of("moving")), None)
 
     @property
+    def arrived(self) -> Sequence[EvacuatedClaim]:
+        return self.of("arrived")
+
+    @property
+    def present(self) -> Sequence[EvacuatedClaim]:
+        """The claims that hold ports of the member, those that stay first."""
+        return [*self.stuck, *self.left]
+
+    @property
     def left(self) -> Sequence[EvacuatedClaim]:
         return self.of("left", "moves")
 
@@ -80,7 +92,7 @@ class EvacuationReport:
 
     @property
     def total(self) -> int:
-        return self.moved + len(self.claims)
+        return self.moved + len(self.of("moves", "moving", "left", "stuck"))
 
     @property
     def waits_for(self) -> str:
@@ -114,6 +126,13 @@ def find_evacuation(member_id: int) -> EvacuationReport | None:
     return _progress(rows[0]) if rows else None
 
 
+def list_arrived(member_id: int) -> list[EvacuatedClaim]:
+    """The claims that can go back to the member."""
+    found = list_returnable(member_id)
+    views = {view.id: view for view in view_claims([each.id for each in found])}
+    return [_arrived(each, views[each.id]) for each in found]
+
+
 def preview_evacuation(member_id: int, pool_id: int) -> EvacuationReport:
     """The plan for the claims on a member, as things are now."""
     pool = read_pool(pool_id)
@@ -122,7 +141,7 @@ def preview_evacuation(member_id: int, pool_id: int) -> EvacuationReport:
     room = read_room(pool)
     outcomes = plan_moves(movable, read_free(pool, member_id, movable))
     claims = [_planned(each, found, room) for each, found in zip(holding, outcomes, strict=True)]
-    return EvacuationReport(room, tuple(claims))
+    return EvacuationReport(room, (*claims, *list_arrived(member_id)))
 
 
 def show_evacuation(report: EvacuationReport) -> dict[str, object]:
@@ -150,6 +169,7 @@ def show_evacuation(report: EvacuationReport) -> dict[str, object]:
                 "code": claim.code or None,
                 "reason": claim.reason,
                 "way_out": claim.way_out,
+                "until": claim.until,
             }
             for claim in report.claims
         ],
@@ -177,7 +197,20 @@ def _progress(row: Evacuating) -> EvacuationReport:
             )
         )  # fmt: skip
     draining = evacuation_sql.count_draining(member=row.member_id)
+    claims += list_arrived(row.member_id)
     return EvacuationReport(read_room(read_pool(row.pool_id)), tuple(claims), row, draining)
+
+
+def _arrived(found: ReturnableClaim, claim: ClaimView) -> EvacuatedClaim:
+    to = [claim.ports[ordinal] for ordinal in sorted(found.left.values())]
+    return EvacuatedClaim(
+        found.id,
+        found.owner,
+        "arrived",
+        tuple(name_port(lane, number) for lane, number in found.places),
+        tuple((port["member"] or "", port["number"] or 0) for port in to),
+        until=found.until,
+    )
 
 
 def _moving(row: Evacuating, claim_id: int) -> EvacuatedClaim:

@@ -1,7 +1,7 @@
 -- Statements about evacuations. The row of an evacuation is locked after its member and before claims and slots.
 
 -- _evacuation: an evacuation with its member and pool.
-SELECT e.member_id, e.by, e.reason, e.stays, e.was_cordoned, e.since, e.moved, e.failed_in_row, e.claim_id, e.generation, e.left_slots::text AS left_slots,
+SELECT e.member_id, e.by, e.reason, e.stays, e.was_cordoned, e.since, e.moved, e.failed_in_row, e.claim_id, e.generation,
   e.was_ready, e.waits_for, e.stuck::text AS stuck, e.wanted::text AS wanted, e.moved_at,
   coalesce(extract(epoch FROM clock_timestamp() - e.moved_at), 0)::float8 AS waited,
   m.name, m.state, m.lost_at IS NOT NULL AS is_lost, m.pool_id, p.name AS pool, p.queue, p.state AS pool_state,
@@ -49,17 +49,37 @@ GROUP BY m.position, s.member_id, m.name, m.labels, s.lane ORDER BY m.position, 
 SELECT id, state = 'idle' AND is_open AS is_free FROM slots_slot WHERE id = ANY (%(slots)s::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 
 -- start_move: the claim has just left slots of the member, which serve on from now.
-UPDATE slots_evacuation SET claim_id = %(claim)s, generation = %(generation)s, left_slots = %(slots)s::jsonb, was_ready = %(was_ready)s,
+UPDATE slots_evacuation SET claim_id = %(claim)s, generation = %(generation)s, was_ready = %(was_ready)s,
   moved_at = clock_timestamp(), due_at = clock_timestamp(), waits_for = '', stuck = %(stuck)s::jsonb, wanted = '{}'::jsonb WHERE member_id = %(member)s
 
 -- count_move: a claim has left slots that need no cleaning.
 UPDATE slots_evacuation SET moved = moved + 1, due_at = clock_timestamp(), waits_for = '', stuck = %(stuck)s::jsonb, wanted = '{}'::jsonb
 WHERE member_id = %(member)s
 
--- lock_left: locks the slots that the moving claim has left and that still serve.
-SELECT s.id FROM slots_evacuation e JOIN slots_slot s ON s.member_id = e.member_id AND s.state = 'draining' AND s.last_claim_id = e.claim_id
-  AND s.generation = e.generation
-WHERE e.member_id = %(member)s ORDER BY s.id FOR NO KEY UPDATE OF s
+-- add_departure: a claim has just left slots of an evacuated member, or has returned to it (no slots). The former generations of its hold
+-- lead to the new one.
+WITH earlier AS (UPDATE slots_departure SET current = %(current)s WHERE claim_id = %(claim)s AND current = %(generation)s)
+INSERT INTO slots_departure (generation, claim_id, current, member_id, left_slots)
+VALUES (%(generation)s, %(claim)s, %(current)s, %(member)s, %(slots)s::jsonb)
+
+-- left_slots$: the slots that a claim has left in this generation. Not a column of `_evacuation`: a lock of the evacuation that waits for a
+-- move would read it from before the move.
+SELECT left_slots::text FROM slots_departure WHERE generation = %(generation)s
+
+-- lock_left: locks the slots that a claim has left in this generation and that no other claim has held since.
+SELECT s.id, s.state = 'draining' AS is_draining FROM slots_departure d JOIN slots_slot s ON s.member_id = d.member_id
+  AND s.state IN ('draining', 'idle') AND s.last_claim_id = d.claim_id AND s.generation = d.generation
+WHERE d.generation = %(generation)s ORDER BY s.id FOR NO KEY UPDATE OF s
+
+-- departures_from: departures from a member in holds that go on, other than that of its moving claim, with the slots that no other claim has
+-- held since.
+SELECT d.generation, d.claim_id, c.owner, c.requested_by, d.left_slots::text AS left_slots, s.id AS slot, s.lane, s.number, s.drain_until,
+  s.state = 'draining' AS is_draining
+FROM slots_departure d JOIN claims_claim c ON c.id = d.claim_id AND c.state = 'bound' AND c.generation = d.current
+JOIN slots_slot s ON s.member_id = d.member_id AND s.state IN ('draining', 'idle') AND s.last_claim_id = d.claim_id
+  AND s.generation = d.generation
+WHERE d.member_id = %(member)s AND NOT EXISTS (SELECT FROM slots_evacuation e WHERE e.member_id = d.member_id AND e.generation = d.generation)
+ORDER BY d.claim_id, d.generation, s.number, s.lane
 
 -- serve_on: keeps the deadline of the slots that the moving claim has left ahead, so that no doctor or metric counts them as overdue.
 UPDATE slots_slot SET drain_until = now() + make_interval(secs => %(limit)s::float8) FROM slots_evacuation e
@@ -72,14 +92,20 @@ s AS (
   UPDATE slots_slot SET drain_until = now() + make_interval(secs => %(limit)s::float8), due_at = now() FROM e
   WHERE slots_slot.member_id = e.member_id AND slots_slot.state = 'draining' AND slots_slot.last_claim_id = e.claim_id
     AND slots_slot.generation = e.generation)
-UPDATE slots_evacuation SET claim_id = NULL, generation = NULL, moved_at = NULL, left_slots = '{}'::jsonb, waits_for = '', failed_in_row = 0,
+UPDATE slots_evacuation SET claim_id = NULL, generation = NULL, moved_at = NULL, waits_for = '', failed_in_row = 0,
   moved = moved + %(moved)s::int, due_at = clock_timestamp() WHERE member_id = %(member)s
 
--- open_left: opens the slots that a claim takes back. The caller closes them in the same transaction if their member is closed.
-UPDATE slots_slot SET is_open = true WHERE id = ANY (%(slots)s::bigint[]) AND state = 'draining'
+-- open_left: opens the closed slots to which a claim returns. The caller closes them again in the same transaction.
+UPDATE slots_slot SET is_open = true WHERE id = ANY (%(slots)s::bigint[]) AND claim_id IS NULL AND NOT is_open RETURNING id
+
+-- close_again: closes the slots that open_left has opened.
+UPDATE slots_slot SET is_open = false WHERE id = ANY (%(slots)s::bigint[])
+
+-- note_return: a claim that had arrived has returned to the member, and does not move again.
+UPDATE slots_evacuation SET stuck = %(stuck)s::jsonb, moved = greatest(moved - 1, 0), due_at = clock_timestamp() WHERE member_id = %(member)s
 
 -- fail_move: the claim has its former slots again. The next step waits.
-UPDATE slots_evacuation SET claim_id = NULL, generation = NULL, moved_at = NULL, left_slots = '{}'::jsonb, stuck = %(stuck)s::jsonb,
+UPDATE slots_evacuation SET claim_id = NULL, generation = NULL, moved_at = NULL, stuck = %(stuck)s::jsonb,
   failed_in_row = failed_in_row + 1, waits_for = %(waits_for)s, due_at = clock_timestamp() + make_interval(secs => %(seconds)s::float8)
 WHERE member_id = %(member)s
 
@@ -98,5 +124,5 @@ SELECT count(*)::int FROM slots_slot s LEFT JOIN slots_evacuation e ON e.member_
 
 -- left_places: the slots that the moving claim has left, with the ordinal of each.
 -- @not_null ordinal
-SELECT s.id, s.lane, s.number, x.value::int AS ordinal FROM slots_evacuation e CROSS JOIN LATERAL jsonb_each_text(e.left_slots) AS x
+SELECT s.id, s.lane, s.number, x.value::int AS ordinal FROM slots_evacuation e JOIN slots_departure d ON d.generation = e.generation CROSS JOIN LATERAL jsonb_each_text(d.left_slots) AS x
 CROSS JOIN LATERAL (SELECT id, lane, number FROM slots_slot WHERE id = x.key::bigint OFFSET 0) s WHERE e.member_id = %(member)s ORDER BY ordinal

@@ -3,14 +3,13 @@
 import pytest
 
 from claims.allocation.selectors import view_claim
-from claims.lifecycle.release import release_claim
 from claims.ports.backends import BackendRequest, set_backend
 from claims.ports.evacuation.mover import undo_evacuation
 from claims.ports.evacuation.orders import evacuate_member
 from claims.ports.evacuation.plan import READY_WITHIN
 from pools.models import Pool
 from pools.providers.base import PortTarget
-from project.kernel.errors import Conflict, StaleGeneration
+from project.kernel.errors import Conflict
 from project.kernel.models import Event
 from slots.members.services import cordon_member, uncordon_member
 from slots.models import Evacuation, Slot
@@ -91,15 +90,6 @@ def test_the_event_of_the_claim_says_from_where_to_where() -> None:
     event = Event.objects.get(claim_id=claim.id, verb="readdress")
     assert event.data == {"from": ["lb0.lb.example:30000"], "to": ["lb1.lb.example:30000"]}
     assert "under attack" in event.reason
-
-
-def test_holder_with_the_former_generation_is_refused_after_the_move() -> None:
-    make_quay(members=2)
-    claim = claim_routed()
-    step(evacuate("lb0"))
-    with pytest.raises(StaleGeneration):
-        release_claim(claim_id=claim.id, generation=claim.generation)
-    assert let_go(again(claim)).outcome == "released"
 
 
 def test_a_release_during_the_move_ends_the_old_slots_too() -> None:

@@ -31,6 +31,7 @@ def test_preview_names_where_claims_go(operator: Caller) -> None:
         {
             "claim_id": claim.id, "owner": claim.owner or claim.requested_by, "state": "moves",
             "ports": ["tcp 30000"], "to": ["lb1 30000"], "code": None, "reason": "", "way_out": "",
+            "until": None,
         }
     ]  # fmt: skip
 

@@ -2,19 +2,27 @@
 test was seen red.
 """
 
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from claims.allocation.claim_view import ClaimView
 from claims.lifecycle.release import release_claim
-from claims.ports.evacuation import evacuation_sql, mover
+from claims.ports.evacuation import evacuation_sql, hand_over, mover
 from claims.ports.evacuation.mover import step_evacuation, undo_evacuation
-from project.kernel.errors import StaleGeneration
-from slots.members.services import remove_member
+from claims.ports.evacuation.returns import return_claim
+from project.kernel.errors import Conflict
+from slots.members.services import clean_slot, remove_member
 from slots.models import Evacuation, Slot
 from tests.claims.helpers import again, ask, is_sound, member
-from tests.claims.ports.evacuation.helpers import claim_routed, evacuate, members_of, step
+from tests.claims.ports.evacuation.helpers import (
+    claim_routed,
+    evacuate,
+    members_of,
+    states_of,
+    step,
+)
 from tests.claims.ports.quay import make_quay, work
 from tests.claims.tasks.approvals.test_races import take_away
 from tests.slots.concurrent_actors import in_order
@@ -55,13 +63,14 @@ def test_without_its_lock_the_evacuation_loses_sight_of_a_claim(
     assert (outcomes, moved) != (["moved", "nothing"], 1)
 
 
-def test_a_release_that_waits_for_the_move_is_refused_as_stale() -> None:
+def test_a_release_that_waits_for_the_move_releases_the_new_ports() -> None:
+    """Red without the departure that leads from the named generation to the new one."""
     first, _, found = two_claims()
     release = lambda: release_claim(claim_id=first.id, generation=first.generation)  # noqa: E731
     outcomes = in_order(lambda: step_evacuation(found), release)
     assert outcomes[0] == "moved"
-    assert isinstance(outcomes[1], StaleGeneration)
-    assert members_of(first) == ["lb1"] and is_sound()
+    assert (again(first).state, again(first).outcome) == ("ended", "released")
+    assert states_of("lb1") == {"idle", "draining"} and is_sound()
 
 
 def test_a_move_that_waits_for_the_release_moves_nothing() -> None:
@@ -112,9 +121,11 @@ def test_a_member_that_leaves_meanwhile_keeps_its_serving_slots() -> None:
     assert members_of(first) == ["lb1"]
 
 
-@pytest.mark.parametrize("place", ["_record_addresses", "_notify"])
+@pytest.mark.parametrize(
+    ("module", "place"), [(hand_over, "_record_addresses"), (mover, "_notify")]
+)
 def test_a_mover_that_dies_in_its_step_leaves_all_or_nothing(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the hand-over, and at the end of the step: the transaction takes both back."""
     first, second, found = two_claims()
@@ -123,10 +134,54 @@ def test_a_mover_that_dies_in_its_step_leaves_all_or_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(mover, place, die)
+        killed.setattr(module, place, die)
         with pytest.raises(KeyboardInterrupt):
             step(found)
     assert count_moved(first, second) == 0 and is_sound()
     assert Evacuation.objects.get().claim_id is None
     assert step(found) == "moved"
     assert count_moved(first, second) == 1 and is_sound()
+
+
+def arrived() -> tuple[ClaimView, int, Slot]:
+    """A claim that has arrived, the evacuated member, and the port that it has left."""
+    make_quay(members=2)
+    claim = claim_routed()
+    left = Slot.objects.get(claim_id=claim.id)
+    found = evacuate("lb0")
+    step(found)
+    work()
+    assert step(found) == "arrived"
+    return claim, found, left
+
+
+def race_of_return_after_clean(claim: ClaimView, found: int, left: Slot) -> Any:
+    """The provider has just reported that the former port is clean."""
+    clean = lambda: clean_slot(slot_id=left.pk, generation=left.generation)  # noqa: E731
+    back = lambda: return_claim(member_id=found, claim_id=claim.id, reason="x")  # noqa: E731
+    return in_order(clean, back)[1]
+
+
+def test_a_return_that_waits_for_the_end_of_the_drain_is_refused() -> None:
+    claim, found, left = arrived()
+    refusal = race_of_return_after_clean(claim, found, left)
+    assert isinstance(refusal, Conflict) and refusal.code == "ports_gone"
+    assert members_of(claim) == ["lb1"] and is_sound()
+
+
+def test_without_the_lock_of_the_former_ports_the_return_takes_a_clean_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The test above, red: the return does not see that the drain has ended."""
+    claim, found, left = arrived()
+    statements = evacuation_sql.statements
+    take_away((("lock_left", "FOR NO KEY UPDATE OF s", ""),), (statements,), monkeypatch)
+    refusal = race_of_return_after_clean(claim, found, left)
+    assert getattr(refusal, "code", "") != "ports_gone"
+
+
+def test_a_drain_that_ends_during_the_return_cleans_nothing() -> None:
+    claim, found, left = arrived()
+    clean = lambda: clean_slot(slot_id=left.pk, generation=left.generation)  # noqa: E731
+    in_order(lambda: return_claim(member_id=found, claim_id=claim.id, reason="x"), clean)
+    assert members_of(claim) == ["lb0"] and is_sound()

@@ -10,6 +10,7 @@ import pytest
 from claims.allocation.claim_view import ClaimView
 from claims.ports.backends import BackendRequest, set_backend
 from claims.ports.evacuation.mover import undo_evacuation
+from claims.ports.evacuation.returns import return_claim
 from pools.lifecycle.services import create_pool
 from pools.models import Pool
 from project.kernel.outbox.operations import perform_due
@@ -110,6 +111,30 @@ def test_an_undo_before_the_new_address_works_interrupts_no_player(
         found = evacuate("a")
         step(found)
         undo_evacuation(member_id=found)
+        work(pool)
+        after = again(claim).ports[0]
+        assert after["address"] == before and after["ready"]
+        assert exchange(player, b"still here").endswith(b"still here")
+        assert ask_tcp(int(number), b"ahoy", host).endswith(b"ahoy")
+        player.close()
+
+
+def test_claim_that_goes_back_is_reached_at_its_old_address_again(
+    settings: Any, tmp_path: Path
+) -> None:
+    with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
+        pool, claim = open_door(target)
+        before = again(claim).ports[0]["address"]
+        assert before is not None
+        host, number = before.split(":")
+        player = call(host, int(number))
+        found = evacuate("a")
+        step(found)
+        work(pool)
+        assert step(found) == "arrived"
+        work(pool)
+        assert is_refused(int(number), host), "the old listener drains while the player stays"
+        return_claim(member_id=found, claim_id=claim.id, reason="the attack moved along")
         work(pool)
         after = again(claim).ports[0]
         assert after["address"] == before and after["ready"]
