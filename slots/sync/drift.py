@@ -32,19 +32,19 @@ WHERE (s.observed->>'presence' IN ('missing', 'foreign', 'orphan')
 ORDER BY p.name, m.position, m.id, s.number, s.lane LIMIT 1000"""
 
 FOUND = {
-    "missing": "claim {claim} holds it, and it is missing outside",
-    "changed": "claim {claim} holds it, and it was changed outside: {changed}",
-    "problem": "claim {claim} holds it, and it cannot serve: {problem}",
-    "orphan": "no claim holds it, and an object of Berth is in its place outside",
-    "foreign": "a foreign object is in its place outside",
+    "missing": "claim {claim} holds the slot, and nothing is in its place outside",
+    "changed": "claim {claim} holds the slot, and its listener was changed outside: {changed}",
+    "problem": "claim {claim} holds the slot, and the object cannot serve it: {problem}",
+    "orphan": "no claim holds the slot, and an object of Berth is in its place outside",
+    "foreign": "a foreign object is in the place of the slot",
 }
-EXPECTED = "the pool keeps a listener here before a claim holds it, and it is missing outside"
-FOREIGN_AND_HELD = "claim {claim} holds it, and a foreign object is in its place outside"
+EXPECTED = "the slot has a pre-created listener, and nothing is in its place outside"
+FOREIGN_AND_HELD = "claim {claim} holds the slot, and a foreign object is in its place"
 THEN = {
-    "missing": "Repair creates it again, in the same place.",
-    "changed": "Repair makes it what the claim wants.",
+    "missing": "Repair creates the object again, in the same place.",
+    "changed": "Repair makes the listener what the claim wants.",
     "problem": "Correct the cause, then repair.",
-    "orphan": "Repair removes it, and so does the next change of the member.",
+    "orphan": "Repair removes the object, and so does the next change of the member.",
     "foreign": "Berth changes no foreign object. Remove it there, or quarantine the slot.",
 }
 REPAIRED = ("missing", "changed", "problem", "orphan")
@@ -52,11 +52,12 @@ GONE_FOUND = "exists outside, and its member is gone"
 GONE_THEN = "Berth removes it after each look that finds it, unless an agent still runs there."
 UNKNOWN_FOUND = "exists outside without a member"
 UNKNOWN_THEN = (
-    "Adopt it as a member, or delete it, if no newer copy of this database uses it. Berth leaves "
-    "it as it is until then."
+    "Adopt the object as a member, or delete it, unless a newer copy of this database uses it. "
+    "Berth leaves it as it is until then."
 )
 LISTENER_THEN = (
-    "Delete it, if no newer copy of this database uses it. Berth leaves it as it is until then."
+    "Delete the object, unless a newer copy of this database uses it. Berth leaves it as it is "
+    "until then."
 )
 ORDERED_THEN = "{by} has ordered its deletion. Berth tries after each look that finds it."
 

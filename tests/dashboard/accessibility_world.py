@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from claims.lifecycle.chores import lose_claims
 from claims.ports.evacuation.orders import evacuate_member
+from claims.ports.evacuation.returns import list_returnable
 from claims.scaling.roll_orders import pause_roll
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
@@ -24,11 +25,12 @@ from slots.sync.stray_orders import delete_stray
 from slots.sync.strays import Stray
 from tests.api.world import World, build
 from tests.claims.helpers import ws
+from tests.claims.ports.evacuation.helpers import step
 from tests.claims.tasks.approvals import helpers as approvals
 from tests.claims.tasks.plans import helpers as plans
 from tests.dashboard import test_pool_scaling, test_scaling_overview
 from tests.dashboard.helpers import claim, make_pool, member, slot_of
-from tests.dashboard.ports_world import drift_ports, hold_ports, make_ports, with_crane
+from tests.dashboard.ports_world import drift_ports, hold_ports, make_ports, with_crane, work
 from tests.dashboard.test_page_permissions import CLAIM, MEMBER, POOL, ROWS, path_of
 from tests.pools.providers.fake_providers import fresh
 
@@ -86,6 +88,7 @@ PATHS: dict[str, tuple[str, ...]] = {
             ("undo-evacuation", "evacuated"),
         )
     },
+    f"{MEMBER}return-claim/<id:claim_id>/": ("/members/{evacuated}/return-claim/{arrived}/",),
     "slots/<id:slot_id>/claim/": ("/slots/{slot}/claim/",),
     "slots/<id:slot_id>/repair/": ("/slots/{missing}/repair/", "/slots/{foreign}/repair/"),
     "slots/<id:slot_id>/quarantine/": ("/slots/{foreign}/quarantine/",),
@@ -163,8 +166,14 @@ def fill_ports() -> dict[str, Any]:
         hold_ports(pool, 3, 2)
         found = drift_ports(pool)
         make_ports("wide", members=2, ports="30000-31199", quota=1200)
-        hold_ports(make_ports("old-doors"), 2, 1)
-    evacuate_member(member_id=member("old-doors-1").pk, reason="under attack")
+        old = make_ports("old-doors", members=2)
+        hold_ports(old, 2, 1)
+        evacuated = member("old-doors-1").pk
+        evacuate_member(member_id=evacuated, reason="under attack")
+        step(evacuated)
+        work(old)
+        assert step(evacuated) == "arrived"
+    (arrived,) = list_returnable(evacuated)
     quarantine_slot(slot_id=found["orphan"].pk, reason="it comes back")
     doors = create_pool(
         {
@@ -180,7 +189,9 @@ def fill_ports() -> dict[str, Any]:
     ]
     Pool.objects.filter(pk=doors.pk).update(strays=strays)
     delete_stray(pool_id=doors.pk, member_id=900000003, reason="it is not used")
-    members = {"door": member("ports-1").pk, "evacuated": member("old-doors-1").pk}
+    members = {
+        "door": member("ports-1").pk, "evacuated": evacuated, "arrived": arrived.id,
+    }  # fmt: skip
     return members | {kind: slot.pk for kind, slot in found.items()}
 
 

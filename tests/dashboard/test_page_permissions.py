@@ -144,6 +144,7 @@ ROWS = {
             "undrain",
             "evacuate",
             "undo-evacuation",
+            "return-claim/<id:claim_id>",
         )
     },
     f"{MEMBER}token/": Row(ADMIN, prepare=let_members_sign_in),

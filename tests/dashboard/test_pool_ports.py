@@ -141,9 +141,9 @@ def test_table_says_what_happens_to_each_difference() -> None:
     drift_ports(pool)
     rows = rows_of(get(browser_of(chief()), TAB))
     for text in (
-        f"missing game-eu-1 port 30000 Claim {held} holds it, and it is missing outside",
-        "Repair creates it again, in the same place. Repair… Quarantine…",
-        "Repair removes it, and so does the next change of the member. Repair… Quarantine…",
+        f"missing game-eu-1 port 30000 Claim {held} holds the slot, and nothing is in its place",
+        "Repair creates the object again, in the same place. Repair… Quarantine…",
+        "Repair removes the object, and so does the next change of the member. Repair… Quarantine…",
         "nlb-of-a-newer-copy Exists outside without a member",
         "Berth changes no foreign object. Remove it there, or quarantine the slot.",
     ):

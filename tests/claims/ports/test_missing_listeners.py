@@ -56,7 +56,7 @@ def test_missing_listener_of_an_idle_slot_is_found_and_repaired() -> None:
     lose(slot)
     (finding,) = list_drift()
     assert (finding.kind, finding.slot_id, finding.claim_id) == ("missing", slot.pk, None)
-    assert "before a claim holds it" in finding.found and finding.may_repair
+    assert "pre-created listener" in finding.found and finding.may_repair
     assert class_of(slot) == "missing"
     repair_slot(slot_id=slot.pk, reason="a test")
     work()

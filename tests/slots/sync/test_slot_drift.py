@@ -207,7 +207,7 @@ def test_missing_slot_is_found_by_a_look_and_cleared_when_it_is_back() -> None:
     assert observed(slot) == {"presence": "missing"}
     (found,) = find_slot_drift()
     assert found.subject == f"slot {slot.lane} {slot.number} of member a of pool yard"
-    assert found.detail == f"claim {claim} holds it, and it is missing outside"
+    assert found.detail == f"claim {claim} holds the slot, and nothing is in its place outside"
     world.listeners = listeners
     observe_pool(pool)
     assert observed(slot)["presence"] == "present"
@@ -221,7 +221,7 @@ def test_foreign_object_in_the_place_of_a_free_slot_is_listed() -> None:
     observe_pool(pool)
     assert observed(free) == {"presence": "foreign"}
     assert [found.detail for found in find_slot_drift()] == [
-        "a foreign object is in its place outside"
+        "a foreign object is in the place of the slot"
     ]
 
 
