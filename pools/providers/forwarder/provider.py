@@ -92,6 +92,10 @@ class ForwarderProvider(Provider):
     look_every: ClassVar[float] = 5.0
     option_fields: ClassVar[Fields] = options.FIELDS
     free_options: ClassVar[tuple[str, ...]] = options.FREE
+    unserved_kinds: ClassVar[Mapping[str, str]] = {
+        "tcp_ssl": "a forwarder ends no TLS, so the target must end it",
+        "quic": "a forwarder has no certificates; UDP carries QUIC to a target that ends it",
+    }
     texts: ClassVar[ProviderTexts] = options.TEXTS
     form: ClassVar[OptionForm | None] = options.FORM
 

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from claims.models import Claim
 from pools.lifecycle.services import create_pool
 from pools.models import Member, Pool
 from pools.providers.forwarder import forwarder_folder
 from pools.providers.forwarder.forwarder_folder import folder_of
 from project.kernel.embedded import detached
+from project.kernel.errors import Refused
 from project.kernel.outbox.operations import perform_due
 from slots.members.selectors import snapshot_of
 from slots.members.services import remove_member
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
+from tests.claims.helpers import ask
 from tests.pools.providers.forwarder.helpers import QUIET, TcpTarget, processes_in
 from tests.slots.helpers import is_consistent, open_slots
 from tests.waiting import wait_until
@@ -108,3 +111,22 @@ def test_observed_port_of_another_program_is_kept_in_its_slot() -> None:
     found = Slot.objects.get(member=member, lane="tcp", number=20_003)
     assert found.observed["presence"] == "foreign"
     assert "Another program uses tcp" in str(found.observed["problem"])
+
+
+@pytest.mark.parametrize("kind", ["tcp_ssl", "quic"])
+def test_claim_that_needs_a_certificate_is_refused_at_its_port_and_holds_nothing(
+    kind: str,
+) -> None:
+    make_pool()
+    perform_due("forwarder")
+    port = {"port": 443, "protocol": kind.upper(), "certificate": "cert-1"}
+    with pytest.raises(Refused) as caught:
+        ask("doors", ports=[{"port": 80, "protocol": "TCP"}, port])
+    (fault,) = caught.value.fields
+    assert (fault.field, caught.value.code) == ("ports[1]", "kind_not_offered")
+    assert f"Pool doors serves no {kind}: a forwarder " in fault.message
+    assert fault.way_out == "Use one of tcp, udp, tcp_udp."
+    with pytest.raises(Refused, match=f"serves no {kind}"):
+        ask("doors", kind=kind)
+    assert not Claim.objects.exists()
+    assert not Slot.objects.exclude(state="idle").exists()
