@@ -1,5 +1,5 @@
-"""Check of a pool's configuration at the cloud: credentials, region, and load balancers that the
-user owns.
+"""Faults of a configuration that only the cloud knows: credentials, region, and load balancers that
+the user owns.
 
 A cloud that does not answer is no fault of the configuration. The cloud has no dry run of a
 creation, so wrong ids of VPCs and subnets show with the first member.
@@ -15,7 +15,7 @@ from project.kernel.outbox.operations import ProviderError, Unauthorised
 WHERE = "provider"
 
 
-def check(client: ClbClient, pool: PoolSnapshot) -> list[FieldError]:
+def find_faults(client: ClbClient, pool: PoolSnapshot) -> list[FieldError]:
     owned = [each.external_id for each in pool.members if each.external_id and not each.is_owned]
     try:
         client.describe_quota()

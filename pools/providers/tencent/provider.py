@@ -20,7 +20,7 @@ from pools.providers.base import (
 from pools.providers.call_journal import CallJournal, SharedJournal
 from pools.providers.display import OptionForm, ProviderTexts
 from pools.providers.pacing import Pacer, SharedPacer
-from pools.providers.tencent import display, dry_run, lifecycle, listing
+from pools.providers.tencent import display, lifecycle, listing, preflight
 from pools.providers.tencent import options as reading
 from pools.providers.tencent.client import ClbClient
 from pools.providers.tencent.clients import transport_for
@@ -69,9 +69,9 @@ class TencentProvider(Provider):
 
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
         try:
-            return dry_run.check(self._client(pool, SYNC_PATIENCE), pool)
+            return preflight.find_faults(self._client(pool, SYNC_PATIENCE), pool)
         except Unauthorised as error:
-            return [FieldError(dry_run.WHERE, str(error))]
+            return [FieldError(preflight.WHERE, str(error))]
         except (ProviderError, Postponed):
             return []
 
