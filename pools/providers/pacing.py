@@ -4,6 +4,7 @@ The buckets are in the database, shared by all workers (project/kernel/outbox/bu
 provider needs several: a cloud counts reads and writes apart.
 """
 
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -68,23 +69,30 @@ class SharedPacer(Pacer):
 
 class PatientPacer(Pacer):
     """Waits where the bucket is empty, for `patience` seconds in all, then raises Postponed. A
-    short wait costs less than to begin a sync again, which reads its member first.
+    short wait costs less than to begin a sync again, which reads its member first. `spread`: up to
+    so many seconds more for each wait, because every waiting thread asks the database again.
     """
 
     def __init__(
-        self, pacer: Pacer, patience: float, sleep: Callable[[float], None] = time.sleep
+        self,
+        pacer: Pacer,
+        patience: float,
+        *,
+        spread: float = 0.0,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._pacer, self._left, self._sleep = pacer, patience, sleep
+        self._pacer, self._left, self._spread, self._sleep = pacer, patience, spread, sleep
 
     def take(self, budget: CallBudget, calls: int = 1) -> None:
         while True:
             try:
                 return self._pacer.take(budget, calls)
             except Postponed as postponed:
-                if postponed.seconds > self._left:
+                pause = postponed.seconds + random.uniform(0, self._spread)
+                if pause > self._left:
                     raise
-                self._left -= postponed.seconds
-                self._sleep(postponed.seconds)
+                self._left -= pause
+                self._sleep(pause)
 
     @contextmanager
     def impatient(self) -> Iterator[None]:

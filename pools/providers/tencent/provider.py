@@ -4,7 +4,8 @@ Berth creates load balancers, or uses those that the user owns, and makes their 
 targets equal to the claims. The SDK is imported with the first call to the cloud.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from pools.config.fields import Fields
@@ -69,18 +70,21 @@ class TencentProvider(Provider):
 
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
         try:
-            return preflight.find_faults(self._client(pool, SYNC_PATIENCE), pool)
+            with self._client(pool, SYNC_PATIENCE) as client:
+                return preflight.find_faults(client, pool)
         except Unauthorised as error:
             return [FieldError(preflight.WHERE, str(error))]
         except (ProviderError, Postponed):
             return []
 
     def sync(self, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
-        return lifecycle.sync_member(self._client(pool, SYNC_PATIENCE), pool, member)
+        with self._client(pool, SYNC_PATIENCE) as client:
+            return lifecycle.sync_member(client, pool, member)
 
     def look(self, pool: PoolSnapshot) -> Observation:
         try:
-            return listing.observe_pool(self._client(pool, LOOK_PATIENCE), pool)
+            with self._client(pool, LOOK_PATIENCE) as client:
+                return listing.observe_pool(client, pool)
         except Postponed as error:
             raise Throttled(
                 f"The call budget of {pool.options.get('region')} is used up.",
@@ -93,9 +97,12 @@ class TencentProvider(Provider):
 
     def remove_strays(self, pool: PoolSnapshot, member_ids: Collection[int]) -> None:
         try:
-            listing.remove_strays(self._client(pool, LOOK_PATIENCE), pool, member_ids)
+            with self._client(pool, LOOK_PATIENCE) as client:
+                listing.remove_strays(client, pool, member_ids)
         except Postponed as error:
             raise Throttled("The call budget is used up.", retry_after=error.seconds) from error
 
-    def _client(self, pool: PoolSnapshot, patience: float) -> ClbClient:
-        return ClbClient(transport_for(pool), self.pacer, self.journal, pool, patience)
+    @contextmanager
+    def _client(self, pool: PoolSnapshot, patience: float) -> Iterator[ClbClient]:
+        with self.pacer.session():
+            yield ClbClient(transport_for(pool), self.pacer, self.journal, pool, patience)

@@ -47,7 +47,17 @@ def test_patience_counts_for_all_waits_of_a_call(clock: SleepingClock) -> None:
         for _ in range(9):
             pacer.take(BUDGET)
     assert caught.value.seconds == 0.5
-    assert clock.naps == [0.5, 0.5]
+    assert clock.naps == [0.5, 0.5], "a wait that would be too long is not begun"
+
+
+def test_waits_are_spread_because_every_waiting_thread_asks_the_database_again(
+    clock: SleepingClock,
+) -> None:
+    pacer = PatientPacer(MemoryPacer(clock), patience=100, spread=0.2, sleep=clock.sleep)
+    for _ in range(24):
+        pacer.take(BUDGET)
+    assert all(0.1 <= nap <= 0.7 for nap in clock.naps)
+    assert len({round(nap, 4) for nap in clock.naps}) > 1
 
 
 def test_buckets_are_apart(clock: SleepingClock) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from pools.config.parsing import Faults
 from pools.providers.base import MemberSnapshot, PoolSnapshot, PortTarget, PortUse, SlotSnapshot
+from pools.providers.pacing import Pacer
 from pools.providers.tencent import clients, writes
 from pools.providers.tencent.provider import TencentProvider
 from project.kernel.outbox.budgets import CallBudget
@@ -26,20 +27,20 @@ FAST_POLL = 0.02  # seconds; the tasks of most tests end at once
 TARGET = PortTarget("10.0.0.5", 8080)
 
 
-class FreePacer:
+class FreePacer(Pacer):
     """Grants every call, and counts them by bucket."""
 
     def __init__(self) -> None:
         self.taken: dict[str, int] = {}
 
-    def take(self, bucket: CallBudget) -> None:
-        self.taken[bucket.key] = self.taken.get(bucket.key, 0) + 1
+    def take(self, budget: CallBudget, calls: int = 1) -> None:
+        self.taken[budget.key] = self.taken.get(budget.key, 0) + calls
 
 
-class EmptyPacer:
+class EmptyPacer(Pacer):
     """Postpones every call."""
 
-    def take(self, bucket: CallBudget) -> None:
+    def take(self, budget: CallBudget, calls: int = 1) -> None:
         raise Postponed(60.0)
 
 

@@ -9,9 +9,8 @@ import pytest
 from django.db import connections
 
 from pools.providers.pacing import SharedPacer
-from pools.providers.tencent.pacing import BURST, RATE, wait_for_call
+from pools.providers.tencent.client import BURST, RATE
 from pools.providers.tencent.provider import TencentProvider
-from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import Postponed, Throttled
 from tests.pools.providers.tencent.clb_server import CALLS_PER_SECOND
 from tests.pools.providers.tencent.clb_world import ClbWorld, Fault
@@ -61,13 +60,6 @@ def test_workers_share_the_budget_of_the_account_and_are_not_throttled(strict: S
 def test_rate_stays_below_the_limit_of_the_cloud() -> None:
     assert RATE < CALLS_PER_SECOND
     assert BURST <= CALLS_PER_SECOND
-
-
-def test_call_waits_a_moment_for_its_turn_and_no_longer() -> None:
-    begun = time.monotonic()
-    with pytest.raises(Postponed):
-        wait_for_call(EmptyPacer(), CallBudget("tencent", RATE, BURST), 1.0)
-    assert time.monotonic() - begun < 0.5, "a wait that would not succeed is not begun"
 
 
 def test_used_up_budget_postpones_a_sync_without_an_error_and_fails_a_look(scene: Scene) -> None:
