@@ -1,7 +1,8 @@
 """Creates, adopts and deletes load balancers.
 
 CreateLoadBalancer carries the tags and a token of the member, so that a repeated call finds what an
-earlier call made: first by the tags, then by the token. Deletion takes own listeners first, and a
+earlier call made: first by the tags, then by the token. A load balancer that was deleted before its
+member was ready is created again, with another token. Deletion takes own listeners first, and a
 load balancer with foreign listeners stays.
 """
 
@@ -11,15 +12,24 @@ from dataclasses import replace
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
 from pools.providers.tencent.client import ClbClient, LoadBalancer
 from pools.providers.tencent.create_request import create_request
-from pools.providers.tencent.errors import LoadBalancerMissing
-from pools.providers.tencent.names import has_tags, member_tags, pool_tags
+from pools.providers.tencent.errors import LoadBalancerMissing, NoAnswer
+from pools.providers.tencent.names import creation_of, has_tags, member_tags, pool_tags
 from pools.providers.tencent.reconcile import SOON, ListenerSync
 from pools.providers.tencent.writes import LoadBalancerWriter, StillRunning
-from project.kernel.outbox.operations import ConflictError, Misconfigured, NotFoundOutside
+from project.kernel.outbox.operations import (
+    ConflictError,
+    Misconfigured,
+    NotFoundOutside,
+    Postponed,
+    ProviderError,
+)
 
 PROVISIONING_WAIT = 3.0  # seconds that a worker waits for a new load balancer
 PROVISIONING_POLL = 0.5
 PROVISIONING_AGAIN = 5.0  # seconds until the next call
+# Seconds after its creation, or after it was listed last, in which a load balancer that is not
+# listed counts as late and not as deleted.
+UNLISTED = 60.0
 
 
 def sync_member(client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot) -> MemberReport:
@@ -65,13 +75,24 @@ def _find_or_create(
     client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot
 ) -> LoadBalancer | MemberReport:
     """The load balancer, or a report while it is not listed yet."""
-    if member.external_id or not member.is_owned:
+    if not member.is_owned:
         return _find_named(client, pool, member)
-    if found := find_tagged(client, pool, member):
-        _delete_doubles(client, pool, found[1:])
-        return found[0]
+    key, journal = _creation_key(client, pool, member), client.journal
+    if found := _find_made(client, pool, member):
+        journal.begin(key, UNLISTED)
+        return found
     client.check_place(pool)  # else another account could get the new load balancer
-    task = client.create_load_balancer(create_request(pool, member))
+    if member.external_id and journal.find(key) is not None:
+        why = f"Tencent Cloud does not list {member.external_id}. If it stays so, Berth creates "
+        return _waiting(f"{why}another load balancer within a minute.", member.external_id)
+    journal.begin(key, UNLISTED)
+    try:
+        task = client.create_load_balancer(create_request(pool, member))
+    except NoAnswer:
+        raise  # the load balancer may appear
+    except (ProviderError, Postponed):
+        journal.end(key)
+        raise
     ids = task.ids
     if not ids:  # the cloud may name the load balancer later
         _, _, ids = client.task_status(task.id)
@@ -81,8 +102,24 @@ def _find_or_create(
     return listed or _waiting(f"Tencent Cloud provisions {ids[0]}.", ids[0])
 
 
+def _creation_key(client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot) -> str:
+    """Names the creation of a member's load balancer in the journal."""
+    return f"tencent {client.account} create {creation_of(pool, member)}"
+
+
+def _find_made(
+    client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot
+) -> LoadBalancer | None:
+    """The load balancer that earlier calls created."""
+    if member.external_id and (found := _describe(client, member.external_id)):
+        return found
+    made = find_tagged(client, pool, member)
+    _delete_doubles(client, pool, made[1:])
+    return next(iter(made), None)
+
+
 def _find_named(client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot) -> LoadBalancer:
-    """A load balancer whose id is known. Raises if it is missing, or of no use."""
+    """A load balancer of the user. Raises if it is missing, or of no use."""
     name = member.external_id
     if not name:
         raise Misconfigured(
@@ -91,10 +128,10 @@ def _find_named(client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot) -
     found = _describe(client, name)
     if found is None:
         client.check_place(pool)
-        text = f"The region {client.region} has no load balancer {name} for this account."
-        if member.is_owned:
-            raise NotFoundOutside(f"{text} Remove the member if the load balancer was deleted.")
-        raise Misconfigured(f"{text} Check its id, and the region of the pool.")
+        raise Misconfigured(
+            f"The region {client.region} has no load balancer {name} for this account. Check its "
+            "id, and the region of the pool."
+        )
     if found.is_classic:
         raise Misconfigured(
             f"{name} is a classic load balancer, which cannot serve a pool. Name an application "

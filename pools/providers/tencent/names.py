@@ -44,9 +44,20 @@ def number_of(text: str) -> int:
 
 
 def client_token(pool: PoolSnapshot, member: MemberSnapshot) -> str:
-    """Calls with an equal token create one load balancer."""
-    identity = f"{installation_of(pool)}/{pool.id}/{member.id}/{member.incarnation}"
-    return hashlib.sha256(identity.encode()).hexdigest()
+    """Calls with an equal token create one load balancer. A recorded load balancer that is gone has
+    used up its token: the next creation has another token until its own id is recorded.
+    """
+    parts = [_identity(pool, member)] + ([member.external_id] if member.external_id else [])
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()
+
+
+def creation_of(pool: PoolSnapshot, member: MemberSnapshot) -> str:
+    """A short name of all creations of a member's load balancer."""
+    return hashlib.sha256(_identity(pool, member).encode()).hexdigest()[:DIGEST]
+
+
+def _identity(pool: PoolSnapshot, member: MemberSnapshot) -> str:
+    return f"{installation_of(pool)}/{pool.id}/{member.id}/{member.incarnation}"
 
 
 def load_balancer_name(pool: PoolSnapshot, member: MemberSnapshot, prefix: str) -> str:

@@ -22,7 +22,7 @@ from slots.members.chores import (
     finish_leaving_members,
     retry_syncs,
 )
-from slots.members.services import add_members, remove_member, uncordon_member
+from slots.members.services import add_members, uncordon_member
 from slots.members.store import request_sync
 from slots.models import Slot
 from slots.sync.drift import FOUND, list_drift
@@ -105,8 +105,6 @@ class PortProcesses(PortRows):
             # program at a listener without a backend.
             request_sync(member.pool, member)
         self._settle()
-        self._remove_lost()
-        self._settle()
         self._check_ready()
         self._remove_foreign()
         for _ in range(10):
@@ -129,15 +127,6 @@ class PortProcesses(PortRows):
                 self.cordoned.discard(member.pk)
                 if member.pk not in self.leaving and member.lost_at is None:
                     uncordon_member(member_id=member.pk)
-
-    def _remove_lost(self) -> None:
-        """An operator removes members whose load balancer was deleted before they were ready."""
-        there = self.outside.own_balancers()
-        for member in self._members():
-            is_lost = bool(member.external_id) and member.external_id not in there
-            if member.is_owned and member.state == "creating" and is_lost:
-                remove_member(member_id=member.pk, reason="test")
-                self.leaving.add(member.pk)
 
     def add_fixed(self) -> None:
         """A member of the pool that an operator scales, if it has room."""

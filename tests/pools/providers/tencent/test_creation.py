@@ -12,6 +12,7 @@ from project.kernel.outbox.operations import (
     QuotaExceeded,
 )
 from tests.pools.providers.tencent.clb_world import Fault
+from tests.pools.providers.tencent.harness import journal_of_test
 from tests.pools.providers.tencent.scene import Scene, slot, tcp
 
 TAGS = {"berth-installation": "b1", "berth-pool": "games"}
@@ -82,9 +83,44 @@ def test_order_that_names_no_load_balancer_yet_is_followed_by_its_task(scene: Sc
     assert list(scene.world.balancers) == [report.external_id]
 
 
-def test_recorded_load_balancer_that_is_not_listed_is_not_created_again(scene: Scene) -> None:
-    member = replace(scene.new_member(), external_id="lb-deleted")
-    with pytest.raises(NotFoundOutside, match="lb-deleted"):
+def test_new_load_balancer_that_is_not_listed_yet_is_not_created_again(scene: Scene) -> None:
+    member = scene.new_member()
+    first = scene.sync(member).external_id
+    late = scene.world.balancers.pop(first)
+    member = replace(member, external_id=first)
+    report = scene.sync(member)
+    assert (report.is_ready, report.external_id) == (False, first)
+    assert report.why.startswith(f"Tencent Cloud does not list {first}.")
+    assert report.again is not None
+    scene.world.balancers[first] = late
+    assert scene.sync(member).is_ready
+    assert scene.world.count("CreateLoadBalancer") == 1
+
+
+def test_load_balancer_that_was_deleted_before_its_member_was_ready_is_created_again(
+    scene: Scene,
+) -> None:
+    """The cloud remembers the token of the first creation, and answers with its load balancer."""
+    member = scene.new_member()
+    first = scene.sync(member).external_id
+    del scene.world.balancers[first]
+    member = replace(member, external_id=first)
+    journal_of_test().pass_time()
+    scene.world.faults.append(Fault("CreateLoadBalancer", "ResourcesSoldOut"))
+    with pytest.raises(QuotaExceeded):
+        scene.sync(member)
+    scene.world.faults.append(Fault("CreateLoadBalancer", is_after=True))
+    with pytest.raises(ProviderError):
+        scene.sync(member)
+    report = scene.sync(member)
+    assert report.is_ready and report.external_id != first
+    assert list(scene.world.balancers) == [report.external_id]
+
+
+def test_load_balancer_is_not_created_again_in_another_account(scene: Scene) -> None:
+    member = replace(scene.new_member(), external_id="lb-elsewhere")
+    scene.place = "ap-guangzhou/elsewhere/another"
+    with pytest.raises(Misconfigured, match="confirm_place games"):
         scene.sync(member)
     assert scene.world.count("CreateLoadBalancer") == 0
 
