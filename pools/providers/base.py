@@ -236,6 +236,14 @@ class Provider(ABC):
         """
         return None
 
+    @classmethod
+    def list_budgets(cls, options: Mapping[str, Any], place: str) -> Mapping[str, CallBudget]:
+        """All buckets from which calls for this pool are taken, by a word for people. `place`: as
+        the last look reported, or empty.
+        """
+        budget = cls.call_budget(options)
+        return {} if budget is None else {budget.key: budget}
+
     def needs_token(self, pool: PoolSnapshot, member: MemberSnapshot) -> bool:
         """True if the next `sync` needs a new token of the member's incarnation in the snapshot."""
         return False

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from django.db import InterfaceError, OperationalError, connection
 
 from pools.providers.base import MemberReport
-from project.kernel.outbox.budgets import CallBudget, spend
+from project.kernel.outbox.budgets import CallBudget, count_throttled, spend
 from project.kernel.outbox.operations import Postponed
 
 
@@ -32,6 +32,9 @@ class Pacer(ABC):
     def take(self, budget: CallBudget, calls: int = 1) -> None:
         """Take calls from a bucket. Raises Postponed if it does not hold as many."""
 
+    def record_throttled(self, budget: CallBudget) -> None:  # noqa: B027
+        """The provider has refused a call that was taken from this bucket."""
+
     @contextmanager
     def session(self) -> Iterator[None]:
         """Around all calls of one sync or look."""
@@ -47,12 +50,12 @@ class SharedPacer(Pacer):
     """The buckets of the installation."""
 
     def take(self, budget: CallBudget, calls: int = 1) -> None:
-        try:
+        with _whole_connection():
             spend(budget, calls)
-        except (OperationalError, InterfaceError):
-            # A thread of a look may keep its connection, which must not stay broken.
-            connection.close()
-            raise
+
+    def record_throttled(self, budget: CallBudget) -> None:
+        with _whole_connection():
+            count_throttled(budget)
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -65,6 +68,16 @@ class SharedPacer(Pacer):
         finally:
             if not was_connected:
                 connection.close()
+
+
+@contextmanager
+def _whole_connection() -> Iterator[None]:
+    """A thread of a look may keep its connection, which must not stay broken."""
+    try:
+        yield
+    except (OperationalError, InterfaceError):
+        connection.close()
+        raise
 
 
 class PatientPacer(Pacer):
@@ -93,6 +106,9 @@ class PatientPacer(Pacer):
                     raise
                 self._left -= pause
                 self._sleep(pause)
+
+    def record_throttled(self, budget: CallBudget) -> None:
+        self._pacer.record_throttled(budget)
 
     @contextmanager
     def impatient(self) -> Iterator[None]:

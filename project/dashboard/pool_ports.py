@@ -241,10 +241,17 @@ def evacuations_context(identity: Identity, pool: Pool) -> Context:
     }
 
 
+NO_BUDGET = "This provider has no call budget."
+NOT_LOOKED = "The call budget is known after the first look at the pool."
+
+
 def calls_context(identity: Identity, pool: Pool) -> Context:
     calls = read_calls(pool)
     return {
         "calls": calls,
+        "least": calls.tightest,
+        "budgets": calls.used if len(calls.budgets) > 1 else [],
+        "no_budget": NO_BUDGET if pool.observed_at else NOT_LOOKED,
         "lanes": calls.lanes[:MOST_LANES],
         "more": len(calls.lanes) - MOST_LANES,
     }

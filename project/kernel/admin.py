@@ -134,7 +134,9 @@ class OperationAdmin(ReadAdmin):
 
 @admin.register(Budget)
 class BudgetAdmin(ReadAdmin):
-    list_display = ("key", "tokens", "filled_at", "spent_today", "spent_on")
+    list_display = (
+        "key", "tokens", "filled_at", "spent_today", "spent_on", "throttled_today", "throttled_at",
+    )  # fmt: skip
     lookups = {"key": "key"}
     bare_words = ("key",)
 

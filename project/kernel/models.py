@@ -127,6 +127,10 @@ class Budget(models.Model):
             function="CURRENT_DATE", template="%(function)s", output_field=models.DateField()
         )
     )
+    throttled_today = models.BigIntegerField(
+        db_default=0, help_text="Calls that the provider refused on the day of the last one."
+    )
+    throttled_at = models.DateTimeField(null=True, help_text="When it refused the last one.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["key"], name="budget_key")]

@@ -1,8 +1,4 @@
-"""What a page shows of the calls to a pool's provider: the call budget and the open operations.
-
-Berth keeps no history of throttled calls: an operation has the error of its last attempt until it
-succeeds.
-"""
+"""What a page shows of the calls to a pool's provider: the call budgets and the open operations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +8,7 @@ from pools.lifecycle.selectors import LIVE, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import known_providers
 from project.kernel.outbox import outbox_sql
-from project.kernel.outbox.budgets import BudgetUse, CallBudget, read_use
+from project.kernel.outbox.budgets import BudgetUse, CallBudget, list_uses
 from slots.members.store import lane_of
 
 
@@ -29,16 +25,40 @@ class QueuedCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderCalls:
-    budget: CallBudget | None = None  # None: the provider has none
-    use: BudgetUse | None = None
-    lanes: list[QueuedCalls] = field(default_factory=list)  # the fullest first
+class BudgetView:
+    name: str
+    budget: CallBudget
+    use: BudgetUse
 
     @property
     def percent_left(self) -> int:
-        if self.budget is None or self.use is None:
-            return 0
         return max(0, min(100, round(100 * self.use.available / self.budget.burst)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCalls:
+    budgets: list[BudgetView] = field(default_factory=list)  # empty: the provider has none
+    lanes: list[QueuedCalls] = field(default_factory=list)  # the fullest first
+
+    @property
+    def tightest(self) -> BudgetView | None:
+        """The budget that lets the next call wait first."""
+        return min(self.budgets, key=lambda each: each.percent_left, default=None)
+
+    @property
+    def used(self) -> list[BudgetView]:
+        """The budgets that calls were taken from today, or that the provider throttled."""
+        return [each for each in self.budgets if each.use.spent_today or each.use.throttled_today]
+
+    @property
+    def throttled_today(self) -> int:
+        return sum(each.use.throttled_today for each in self.budgets)
+
+    @property
+    def throttled_at(self) -> datetime | None:
+        """When the last call was throttled today."""
+        found = (each.use for each in self.budgets if each.use.throttled_today)
+        return max((use.throttled_at for use in found if use.throttled_at), default=None)
 
     @property
     def count(self) -> int:
@@ -56,9 +76,14 @@ class ProviderCalls:
 def read_calls(pool: Pool) -> ProviderCalls:
     """In three queries at most."""
     provider = known_providers().get(pool.provider)
-    budget = provider.call_budget(spec_of(pool).options) if provider is not None else None
+    found = {} if provider is None else provider.list_budgets(spec_of(pool).options, pool.place)
+    uses = list_uses(found.values()) if found else []
+    budgets = [
+        BudgetView(name, budget, use)
+        for (name, budget), use in zip(found.items(), uses, strict=True)
+    ]
     members = dict(Member.objects.filter(LIVE, pool=pool).values_list("pk", "name"))
-    return ProviderCalls(budget, None if budget is None else read_use(budget), _list_lanes(members))
+    return ProviderCalls(budgets, _list_lanes(members))
 
 
 def _list_lanes(members: Mapping[int, str]) -> list[QueuedCalls]:

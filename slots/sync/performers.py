@@ -21,11 +21,12 @@ from pools.providers.base import (
 )
 from pools.providers.pacing import PartlySynced
 from project.kernel.db.guards import outside_transaction
-from project.kernel.outbox.budgets import spend
+from project.kernel.outbox.budgets import count_throttled, spend
 from project.kernel.outbox.operations import (
     AcquiredOperation,
     NotFoundOutside,
     ProviderError,
+    Throttled,
     register_batch_performer,
 )
 from slots.members import members_sql
@@ -52,14 +53,17 @@ def sync_member(taken: Sequence[AcquiredOperation]) -> None:
         return  # the member is gone
     pool, member = found
     member = with_uses(pool, member)
+    budget = provider_class(pool.provider).call_budget(pool.options)
     try:
-        if budget := provider_class(pool.provider).call_budget(pool.options):
+        if budget is not None:
             spend(budget)
         report = call_provider(pool, member)
     except PartlySynced as partial:
         record_report(pool, member, partial.report)
         raise
     except ProviderError as error:
+        if budget is not None and isinstance(error, Throttled):
+            count_throttled(budget)
         record_failure(member, error)
         raise
     record_report(pool, member, report)

@@ -15,6 +15,7 @@ from typing import Any
 from pools.providers.aws.errors import translate
 from pools.providers.pacing import Pacer
 from project.kernel.outbox.budgets import CallBudget
+from project.kernel.outbox.operations import Throttled
 
 Answer = Mapping[str, Any]  # as botocore parses it
 Tags = Mapping[str, str]
@@ -64,6 +65,12 @@ def forget_clients() -> None:
         _identities.clear()
 
 
+def budget_of(place: str, bucket: str, pace: float) -> CallBudget:
+    """The bucket of calls at a place: an account and a region."""
+    rate, burst = RATES[bucket]
+    return CallBudget(f"aws {place.replace('/', ' ')} {bucket}", rate * pace, burst)
+
+
 class Account:
     def __init__(
         self, region: str, endpoints: Mapping[str, str], pacer: Pacer, pace: float = 1.0
@@ -88,14 +95,15 @@ class Account:
     def place(self) -> str:
         return f"{self.id}/{self.region}"
 
-    def budget_of(self, bucket: str) -> CallBudget:
-        rate, burst = RATES[bucket]
-        return CallBudget(f"aws {self.id} {self.region} {bucket}", rate * self._pace, burst)
-
     def call(self, operation: str, **params: object) -> Answer:
         """Make one call. Raises ProviderError, and Postponed instead if the bucket is empty."""
-        self._pacer.take(self.budget_of(CALLS[operation]))
-        return self._send("elbv2", operation, params)
+        budget = budget_of(self.place, CALLS[operation], self._pace)
+        self._pacer.take(budget)
+        try:
+            return self._send("elbv2", operation, params)
+        except Throttled:
+            self._pacer.record_throttled(budget)
+            raise
 
     def impatient(self) -> AbstractContextManager[None]:
         """Calls in this block raise Postponed where they would wait for their bucket."""

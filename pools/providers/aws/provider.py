@@ -13,7 +13,7 @@ from pools.config.layout import Layout
 from pools.config.parsing import Faults
 from pools.providers.aws import display
 from pools.providers.aws import options as reading
-from pools.providers.aws.account import Account
+from pools.providers.aws.account import RATES, Account, budget_of
 from pools.providers.aws.look import BALANCER, observe_pool
 from pools.providers.aws.options import AwsOptions
 from pools.providers.aws.preflight import find_faults
@@ -28,6 +28,7 @@ from pools.providers.base import (
 from pools.providers.display import OptionForm, ProviderTexts
 from pools.providers.pacing import Pacer, PatientPacer, SharedPacer
 from project.kernel.errors import FieldError
+from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import Postponed, Throttled
 
 SYNC_PATIENCE = 8.0  # seconds that a sync waits for its budget in all; then its lane comes back
@@ -79,6 +80,10 @@ class AwsProvider(Provider):
     @classmethod
     def place_of(cls, options: Mapping[str, Any]) -> str:
         return f"aws {options.get('endpoint') or options.get('region') or ''}".strip()
+
+    @classmethod
+    def list_budgets(cls, options: Mapping[str, Any], place: str) -> Mapping[str, CallBudget]:
+        return {name: budget_of(place, name, cls.pace) for name in RATES} if place else {}
 
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
         with self._account(pool, SYNC_PATIENCE) as (account, options):

@@ -15,7 +15,7 @@ from pools.providers.tencent.errors import LoadBalancerMissing, NoAnswer
 from pools.providers.tencent.listeners import Binding, Listener
 from pools.providers.tencent.options import endpoint_of
 from project.kernel.outbox.budgets import CallBudget
-from project.kernel.outbox.operations import Misconfigured
+from project.kernel.outbox.operations import Misconfigured, Throttled
 
 ACTIONS = (
     "CreateLoadBalancer", "DeleteLoadBalancer", "DescribeLoadBalancers",
@@ -74,6 +74,16 @@ class RegisteredTarget:
     health: str  # healthy, unhealthy, initial or unchecked
 
 
+def budget_of(region: str, account: str, action: str) -> CallBudget:
+    return CallBudget(f"tencent {account} {region} {action}", RATE, BURST)
+
+
+def list_budgets_at(place: str) -> Mapping[str, CallBudget]:
+    """The buckets of a place (`ClbClient.place`), by action."""
+    region, _, account = place.split("/")
+    return {action: budget_of(region, account, action) for action in ACTIONS}
+
+
 class ClbClient:
     def __init__(
         self,
@@ -108,11 +118,14 @@ class ClbClient:
             )
 
     def call(self, action: str, parameters: Json) -> Json:
-        key = f"tencent {self.account} {self.region} {action}"
+        budget = budget_of(self.region, self.account, action)
         # Each call has the whole patience: a sync of many calls waits a little for each.
-        pacer = PatientPacer(self._pacer, self._patience, spread=SPREAD)
-        pacer.take(CallBudget(key, RATE, BURST))
-        return self._transport.call(action, parameters)
+        PatientPacer(self._pacer, self._patience, spread=SPREAD).take(budget)
+        try:
+            return self._transport.call(action, parameters)
+        except Throttled:
+            self._pacer.record_throttled(budget)
+            raise
 
     def describe_load_balancers(self, ids: Sequence[str]) -> list[LoadBalancer]:
         """The load balancers with these ids that exist."""

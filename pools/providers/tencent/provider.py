@@ -23,9 +23,10 @@ from pools.providers.display import OptionForm, ProviderTexts
 from pools.providers.pacing import Pacer, SharedPacer
 from pools.providers.tencent import display, lifecycle, listing, preflight
 from pools.providers.tencent import options as reading
-from pools.providers.tencent.client import ClbClient
+from pools.providers.tencent.client import ClbClient, list_budgets_at
 from pools.providers.tencent.clients import transport_for
 from project.kernel.errors import FieldError
+from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import Postponed, ProviderError, Throttled, Unauthorised
 
 # Seconds that a call waits for its turn: a worker only for a moment, a look in its own thread.
@@ -67,6 +68,10 @@ class TencentProvider(Provider):
     @classmethod
     def place_of(cls, options: Mapping[str, object]) -> str:
         return f"tencent {options.get('region')} {reading.endpoint_of(options)[1]}"
+
+    @classmethod
+    def list_budgets(cls, options: Mapping[str, Any], place: str) -> Mapping[str, CallBudget]:
+        return list_budgets_at(place) if place else {}
 
     def check(self, pool: PoolSnapshot) -> list[FieldError]:
         try:

@@ -2,6 +2,8 @@
 worker would not limit their sum.
 """
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 from project.kernel.db.guards import refuse_inside_transaction
@@ -37,15 +39,30 @@ def take_budget(key: str, n: int, *, rate: float, burst: float) -> BudgetResult:
 
 class BudgetUse(NamedTuple):
     available: float  # calls that the bucket holds now
-    spent_today: int
+    spent_today: int = 0
+    throttled_today: int = 0  # calls that the provider refused all the same
+    throttled_at: datetime | None = None  # the last one, on whatever day
 
 
-def read_use(budget: CallBudget) -> BudgetUse:
-    """What is left of a budget. A bucket that no worker has used yet is full."""
-    found = outbox_sql.budget_use(key=budget.key, rate=budget.rate, burst=budget.burst)
-    if found is None:
-        return BudgetUse(budget.burst, 0)
-    return BudgetUse(found.available, found.spent_today)
+def list_uses(budgets: Iterable[CallBudget]) -> list[BudgetUse]:
+    """What is left of each budget. A bucket that no worker has used yet is full."""
+    wanted = list(budgets)
+    found = outbox_sql.budget_uses(
+        keys=[each.key for each in wanted],
+        rates=[each.rate for each in wanted],
+        bursts=[each.burst for each in wanted],
+    )
+    known = {
+        row.key: BudgetUse(row.available, row.spent_today, row.throttled_today, row.throttled_at)
+        for row in found
+    }
+    return [known.get(each.key, BudgetUse(each.burst)) for each in wanted]
+
+
+def count_throttled(budget: CallBudget) -> None:
+    """Count a call from this bucket that the provider refused, because it came too early for it."""
+    refuse_inside_transaction("count_throttled")  # a rollback would forget the call
+    outbox_sql.count_throttled(key=budget.key)
 
 
 def spend(budget: CallBudget, calls: int = 1) -> None:

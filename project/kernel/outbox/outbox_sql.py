@@ -161,15 +161,23 @@ def budget_left(*, burst: float, rate: float, key: str) -> float | None:
     return statements.fetch_value("budget_left", {"burst": burst, "rate": rate, "key": key})
 
 
-class BudgetUseRow(NamedTuple):
+def count_throttled(*, key: str) -> None:
+    """Counts a call from the bucket of an account that the provider throttled."""
+    statements.execute("count_throttled", {"key": key})
+
+
+class BudgetUsesRow(NamedTuple):
+    key: str
     available: float
     spent_today: int
+    throttled_today: int
+    throttled_at: datetime | None
 
 
-def budget_use(*, burst: float, rate: float, key: str) -> BudgetUseRow | None:
-    """How many calls the bucket of an account holds now, and how many were taken today."""
-    return statements.fetch_one(
-        "budget_use", BudgetUseRow, {"burst": burst, "rate": rate, "key": key}
+def budget_uses(*, keys: list[str], rates: list[float], bursts: list[float]) -> list[BudgetUsesRow]:
+    """How many calls buckets hold now, and how many were taken and throttled today."""
+    return statements.fetch_rows(
+        "budget_uses", BudgetUsesRow, {"keys": keys, "rates": rates, "bursts": bursts}
     )
 
 

@@ -89,10 +89,17 @@ RETURNING tokens
 SELECT least(%(burst)s::float8, tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - filled_at))) AS tokens
 FROM kernel_budget WHERE key = %(key)s
 
--- budget_use^: how many calls the bucket of an account holds now, and how many were taken today.
-SELECT least(%(burst)s::float8, tokens + %(rate)s::float8 * greatest(0, extract(epoch FROM clock_timestamp() - filled_at))) AS available,
-  CASE WHEN spent_on = CURRENT_DATE THEN spent_today ELSE 0 END AS spent_today
-FROM kernel_budget WHERE key = %(key)s
+-- count_throttled: counts a call from the bucket of an account that the provider throttled.
+UPDATE kernel_budget SET throttled_at = clock_timestamp(),
+  throttled_today = CASE WHEN throttled_at::date = CURRENT_DATE THEN throttled_today + 1 ELSE 1 END
+WHERE key = %(key)s
+
+-- budget_uses: how many calls buckets hold now, and how many were taken and throttled today.
+SELECT b.key, least(w.burst, b.tokens + w.rate * greatest(0, extract(epoch FROM clock_timestamp() - b.filled_at))) AS available,
+  CASE WHEN b.spent_on = CURRENT_DATE THEN b.spent_today ELSE 0 END AS spent_today,
+  CASE WHEN b.throttled_at::date = CURRENT_DATE THEN b.throttled_today ELSE 0 END AS throttled_today, b.throttled_at
+FROM unnest(%(keys)s::varchar[], %(rates)s::float8[], %(bursts)s::float8[]) AS w(key, rate, burst),
+  LATERAL (SELECT * FROM kernel_budget WHERE key = w.key OFFSET 0) AS b
 
 -- open_by_lane: open operations of lanes: all, those that are due, and those whose last attempt was throttled.
 SELECT lane, count(*)::int AS n, count(*) FILTER (WHERE due_at <= clock_timestamp())::int AS due,

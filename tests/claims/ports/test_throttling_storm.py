@@ -13,11 +13,10 @@ from claims.lifecycle.release import release_claim
 from claims.ports.backends import BackendRequest, set_backend
 from pools.lifecycle.services import create_pool
 from pools.models import Member
-from pools.providers.aws.account import RATES
 from pools.providers.aws.provider import AwsProvider
 from pools.providers.pacing import SharedPacer
 from project.kernel.models import Operation
-from project.kernel.outbox.budgets import CallBudget, read_use
+from project.kernel.outbox.budgets import list_uses
 from project.kernel.outbox.operations import perform_due
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
@@ -112,10 +111,14 @@ def test_a_minute_of_throttling_delays_one_account_and_loses_nothing(
     assert sorted(scene_ports(cloud)) == [30000, 30002]
     assert cloud.throttled > 0
     assert is_sound()
-    for name, (rate, burst) in RATES.items():
-        use = read_use(CallBudget(f"aws {cloud.account} {cloud.region} {name}", rate, burst))
+    games.refresh_from_db()
+    budgets = AwsProvider.list_budgets({}, games.place)
+    uses = list_uses(budgets.values())
+    assert list(budgets) == ["read", "write", "register"]
+    for budget, use in zip(budgets.values(), uses, strict=True):
         assert use.spent_today > 0
-        assert use.available == burst, "the budget has recovered"
+        assert use.available == budget.burst, "the budget has recovered"
+    assert sum(use.throttled_today for use in uses) == cloud.throttled
 
 
 def scene_ports(cloud: Cloud) -> list[int]:

@@ -5,7 +5,13 @@ from django.db import connection, transaction
 
 from project.kernel.db.guards import InsideTransaction
 from project.kernel.models import Budget
-from project.kernel.outbox.budgets import take_budget
+from project.kernel.outbox.budgets import (
+    BudgetUse,
+    CallBudget,
+    count_throttled,
+    list_uses,
+    take_budget,
+)
 from tests.kernel.conftest import run_together
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,3 +66,30 @@ def test_amount_that_never_fits_is_refused(n, rate, burst):
 def test_budget_is_not_taken_inside_a_transaction():
     with pytest.raises(InsideTransaction), transaction.atomic():
         take_budget("acct", 1, rate=1, burst=1)
+
+
+def test_throttled_calls_of_a_day_are_counted_beside_the_spent_ones():
+    budget, other = CallBudget("acct", 1, 10), CallBudget("other", 1, 10)
+    for each in (budget, other):
+        take_budget(each.key, 3, rate=1, burst=10)
+    count_throttled(budget)
+    count_throttled(budget)
+    used, untouched, unknown = list_uses([budget, other, CallBudget("new", 1, 7)])
+    assert (used.spent_today, used.throttled_today) == (3, 2)
+    assert used.throttled_at is not None
+    assert (untouched.spent_today, untouched.throttled_today) == (3, 0)
+    assert unknown == BudgetUse(available=7)
+    Budget.objects.update(throttled_at="2020-01-01T12:00:00Z")
+    assert list_uses([budget])[0].throttled_today == 0
+    count_throttled(budget)
+    assert list_uses([budget])[0].throttled_today == 1
+
+
+def test_throttled_call_of_a_bucket_without_a_row_is_not_counted():
+    count_throttled(CallBudget("acct", 1, 10))
+    assert not Budget.objects.exists()
+
+
+def test_throttled_call_is_not_counted_inside_a_transaction():
+    with transaction.atomic(), pytest.raises(RuntimeError):
+        count_throttled(CallBudget("acct", 1, 10))

@@ -11,6 +11,8 @@ from django.db import connections
 from pools.providers.pacing import SharedPacer
 from pools.providers.tencent.client import BURST, RATE
 from pools.providers.tencent.provider import TencentProvider
+from project.kernel.models import Budget
+from project.kernel.outbox.budgets import list_uses
 from project.kernel.outbox.operations import Postponed, Throttled
 from tests.pools.providers.tencent.clb_server import CALLS_PER_SECOND
 from tests.pools.providers.tencent.clb_world import ClbWorld, Fault
@@ -60,6 +62,23 @@ def test_workers_share_the_budget_of_the_account_and_are_not_throttled(strict: S
 def test_rate_stays_below_the_limit_of_the_cloud() -> None:
     assert RATE < CALLS_PER_SECOND
     assert BURST <= CALLS_PER_SECOND
+
+
+@pytest.mark.usefixtures("committed_tables")
+def test_throttled_call_is_counted_in_the_bucket_of_its_action(scene: Scene) -> None:
+    member = scene.add_member()
+    TencentProvider.pacer = SharedPacer()
+    scene.world.faults.append(Fault("CreateListener", "RequestLimitExceeded"))
+    with pytest.raises(Throttled):
+        scene.sync(member, SLOTS)
+    scene.sync(member, SLOTS)
+    budgets = TencentProvider.list_budgets({}, scene.look().place)
+    uses = dict(zip(budgets, list_uses(budgets.values()), strict=True))
+    assert {action: use.throttled_today for action, use in uses.items() if use.throttled_today} == {
+        "CreateListener": 1
+    }
+    assert uses["CreateListener"].spent_today == scene.world.count("CreateListener")
+    assert {each.key for each in Budget.objects.all()} <= {each.key for each in budgets.values()}
 
 
 def test_used_up_budget_postpones_a_sync_without_an_error_and_fails_a_look(scene: Scene) -> None:
