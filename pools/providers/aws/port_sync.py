@@ -10,7 +10,7 @@ complete in itself: the next sync goes on behind it and repeats no write.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 
 from pools.config.layout import SHARED
@@ -21,13 +21,10 @@ from pools.providers.aws.inventory import (
     PortGroup,
     PortListener,
     SeenTarget,
-    is_checking,
-    is_leaving,
     list_listeners,
     mark_ours,
     read_group,
     read_listener,
-    read_targets,
     see_slot,
 )
 from pools.providers.aws.loose_groups import GroupLister
@@ -40,14 +37,12 @@ from pools.providers.aws.port_calls import (
     forward_to,
     write_certificate,
     write_tags,
-    write_target,
 )
-from pools.providers.aws.unfinished_reads import UNFINISHED
+from pools.providers.aws.port_targets import PortTargets
 from pools.providers.base import (
     MemberReport,
     MemberSnapshot,
     PoolSnapshot,
-    PortTarget,
     SeenSlot,
 )
 from pools.providers.pacing import PartlySynced
@@ -88,10 +83,8 @@ class PortSync:
         self.listeners: dict[int, PortListener] = {}  # all of the load balancer
         self.groups: dict[str, PortGroup] = {}  # of this member
         self.new_groups: set[str] = set()  # that this sync created, so they had no targets
-        self.targets: dict[int, tuple[SeenTarget, ...]] = {}
-        self.settled: set[int] = set()  # ports with a read target that has passed its checks
-        self.reads_early = True
         self.problems: dict[int, str] = dict(self.plan.problems)
+        self.targets = PortTargets(account, self.plan, self.problems, self._guard)
         self.failures: list[ProviderError] = []
         self.full: QuotaExceeded | None = None  # no more listeners fit
 
@@ -184,11 +177,8 @@ class PortSync:
         for each in made:
             owner = member_in(tags[each.arn], self.pool)
             self.listeners[each.number] = mark_ours(each, owner, self.member.id)
-            if each.group not in self.new_groups:
-                continue  # the group may have a target of an ended claim
-            target = self.plan.wanted[each.number].target
-            # Until they are read, as new targets are.
-            self.targets[each.number] = () if target is None else (SeenTarget(target, "initial"),)
+            if each.group in self.new_groups:  # others may have a target of an ended claim
+                self.targets.add_new(each.number)
         if postponed is not None:
             raise postponed
 
@@ -262,7 +252,7 @@ class PortSync:
                 "ModifyTargetGroupAttributes", TargetGroupArn=group.arn, Attributes=[value]
             )
         if want.target is not None:
-            self._register(group.arn, want.target)
+            self.targets.register(group.arn, want.target)
         answer = self.account.call(
             "CreateListener",
             LoadBalancerArn=self.balancer.arn,
@@ -311,77 +301,12 @@ class PortSync:
     # -- targets -------------------------------------------------------------------------------
 
     def _read_early(self, wants: Sequence[WantedPort]) -> None:
-        """Read the health of new ports between writes, which have a call budget of their own: many
-        load balancers that end with all their reads would wait for the reads. Stops for good at a
-        target with longer checks, or if no read is left at once.
-        """
-        with suppress(Postponed), self.account.impatient():
-            for want in wants:
-                listener = self.listeners.get(want.number)
-                is_new = listener is not None and listener.group in self.new_groups
-                if not self.reads_early or listener is None or not is_new or want.target is None:
-                    continue
-                found = read_targets(self.account, listener.group)
-                if [each.target for each in found] != [want.target]:
-                    continue  # the end of the sync corrects it
-                self.targets[want.number] = found
-                if is_checking(found[0]):
-                    self.reads_early = False
-                    continue
-                self.settled.add(want.number)
-                UNFINISHED.keep(listener.group, want, found)
-            return
-        self.reads_early = False
+        there = (self.listeners.get(want.number) for want in wants)
+        self.targets.read_early([each for each in there if each and each.group in self.new_groups])
 
     def _align_targets(self) -> None:
-        groups = [
-            listener.group
-            for listener in self.listeners.values()
-            if listener.is_ours and listener.group in self.groups
-        ]
-        for number, listener in self.listeners.items():
-            if not listener.is_ours or listener.group not in self.groups:
-                continue
-            if number in self.settled:
-                continue
-            want = self.plan.wanted.get(number)
-            if (done := UNFINISHED.find(listener.group, want)) is not None:
-                self.targets[number] = done
-                continue
-            self.targets[number] = read_targets(self.account, listener.group)
-            if want is not None and want.is_target_known:
-                with self._guard(number):
-                    self._replace_targets(listener, want)
-            if number not in self.problems:
-                UNFINISHED.keep(listener.group, want, self.targets[number])
-        UNFINISHED.drop(groups)
-
-    def _replace_targets(self, listener: PortListener, want: WantedPort) -> None:
-        """Register the target before the others leave, so that the port always has one. Targets of
-        former backends leave also where AWS refuses the new one.
-        """
-        there = self.targets[listener.number]
-        is_there = any(each.target == want.target and not is_leaving(each) for each in there)
-        leaving = [each for each in there if each.target != want.target and not is_leaving(each)]
-        if want.target is not None and not is_there:
-            with self._guard(listener.number):
-                self._register(listener.group, want.target)
-                others = tuple(each for each in there if each.target != want.target)
-                there = (SeenTarget(want.target, "initial"), *others)
-        if leaving:
-            self.account.call(
-                "DeregisterTargets",
-                TargetGroupArn=listener.group,
-                Targets=[write_target(each.target) for each in leaving],
-            )
-            there = tuple(
-                replace(each, state="draining") if each in leaving else each for each in there
-            )
-        self.targets[listener.number] = there
-
-    def _register(self, group: str, target: PortTarget) -> None:
-        targets = [write_target(target)]
-        self.account.call("RegisterTargets", TargetGroupArn=group, Targets=targets)
+        ours = (each for each in self.listeners.values() if each.is_ours)
+        self.targets.align([each for each in ours if each.group in self.groups])
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -410,7 +335,7 @@ class PortSync:
             raise self.failures[0]
         if self.failures or len(report.clean) < len(self.draining):
             return replace(report, again=SOON)
-        if any(each.state == "initial" for each in self._list_targets()):
+        if any(each.state == "initial" for each in self.targets.list_wanted()):
             return replace(report, again=SETTLING)
         return report
 
@@ -438,14 +363,11 @@ class PortSync:
         has_group = any(each.number == number for each in self.groups.values())
         return not is_served and not has_group
 
-    def _list_targets(self) -> Iterator[SeenTarget]:
-        for number in self.plan.wanted:
-            yield from self.targets.get(number, ())
-
     def _known_targets(self, number: int) -> tuple[SeenTarget, ...] | None:
         """The targets of a group; None: the sync ended before it read them."""
-        listener = self.listeners[number]
-        return self.targets.get(number, None if listener.group in self.groups else ())
+        found = self.targets.get(number)
+        is_without = self.listeners[number].group not in self.groups
+        return () if found is None and is_without else found
 
     def _see_slots(self) -> tuple[SeenSlot, ...]:
         seen = [

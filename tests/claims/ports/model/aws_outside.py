@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from pools.providers.aws import account, look
+from pools.providers.aws import account
 from pools.providers.aws.provider import AwsProvider
-from pools.providers.aws.unfinished_reads import UNFINISHED
 from tests.claims.ports.model.outside import (
     FOREIGN_PORTS,
     OTHER_TARGET,
@@ -27,6 +26,7 @@ from tests.pools.providers.aws.elbv2_objects import Refusal
 from tests.pools.providers.aws.elbv2_server import OPERATIONS
 from tests.pools.providers.aws.harness import (
     SUBNETS,
+    forget_objects,
     put_balancer,
     put_foreign_listener,
 )
@@ -112,12 +112,11 @@ class AwsOutside(Outside):
 
     def heal(self) -> None:
         self.cloud.heal()
-        self.pacer.left = None
+        self.pacer.forget()
 
     def restart(self) -> None:
         self.heal()
-        look.forget_looks()
-        UNFINISHED.clear()
+        forget_objects()
 
     def pass_time(self) -> None:
         self.cloud.advance(DELAY)

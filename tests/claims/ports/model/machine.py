@@ -23,6 +23,7 @@ from tests.claims.ports.model.outside import FAULTS
 from tests.claims.ports.model.processes import PortProcesses
 from tests.claims.ports.model.rows import OutsidePlace
 from tests.claims.ports.model.wishes import (
+    AT_ONCE,
     BACKENDS,
     QUOTA,
     SPANS,
@@ -32,14 +33,18 @@ from tests.claims.ports.model.wishes import (
 )
 from tests.database import helpers
 
+UNCERTAIN = ("unanswered after", "killed")  # the worker does not know that its write has an effect
 # How the workers perform at once: not at all, without a fault, or with one.
 FAULT = st.sampled_from([None, "", "", *FAULTS])
 STEP = st.integers(0, 20)  # the call that meets a fault
 
 
 class PortPools(PortProcesses, RuleBasedStateMachine):
-    @initialize(wishes=st.lists(st.sampled_from(WISHES), min_size=3, max_size=8))
-    def begin(self, wishes: list[Wanted]) -> None:
+    @initialize(
+        wishes=st.lists(st.sampled_from(WISHES), min_size=3, max_size=8),
+        fault=st.sampled_from(UNCERTAIN),
+    )
+    def begin(self, wishes: list[Wanted], fault: str) -> None:
         helpers.empty()
         forget_routes()
         cloud = self.outside
@@ -53,6 +58,7 @@ class PortPools(PortProcesses, RuleBasedStateMachine):
         for name in SPANS:
             self._look(name)
         self._note()
+        self.come_and_go(AT_ONCE, fault, 0)
         for wanted in wishes:
             self.claim(wanted, BACKENDS[0], None, 0)
 
@@ -103,12 +109,13 @@ class PortPools(PortProcesses, RuleBasedStateMachine):
         if fault is not None:
             self._perform_with(fault, step)
 
-    @rule(wanted=st.sampled_from(WISHES), fault=st.sampled_from(FAULTS), step=st.integers(0, 6))
+    @rule(wanted=st.sampled_from(WISHES), fault=st.sampled_from(FAULTS), step=st.integers(0, 2))
     def come_and_go(self, wanted: Wanted, fault: str, step: int) -> None:
         """A claim is released before the cloud has done what a worker has begun."""
         wish = self._create(wanted)
         self.outside.become_slow()
-        self._perform_with(fault, step)
+        self.outside.fail_write(fault, step)
+        self._perform_with("", 0)
         if wish.state == "bound":
             self.release_one(wish)
         self._perform_with("", 0)

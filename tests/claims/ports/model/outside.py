@@ -5,7 +5,7 @@ the rows must have led to.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,6 +16,8 @@ from project.kernel.outbox.budgets import CallBudget
 USERS = "users"  # the load balancer of the user
 FOREIGN_PORTS = (443, 31002)  # of the user's listeners there
 OTHER_TARGET = ("10.0.2.250", 9)  # of another program
+# How the last words of the budgets of writes begin.
+WRITES = ("write", "register", "Create", "Delete", "Batch")
 FAULTS = ("refused", "throttled", "unanswered before", "unanswered after", "killed")
 
 
@@ -55,6 +57,8 @@ class MortalPacer(Pacer):
     """Grants every call, until the worker is killed before one."""
 
     left: int | None = None  # calls until then
+    writes_left: int | None = None  # writes until `at_write`
+    at_write: Callable[[], None] | None = None  # before the call
 
     def take(self, budget: CallBudget, calls: int = 1) -> None:
         if self.left is not None:
@@ -62,6 +66,14 @@ class MortalPacer(Pacer):
             if self.left < 0:
                 self.left = None
                 raise WorkerKilled
+        if self.writes_left is not None and budget.key.rpartition(" ")[2].startswith(WRITES):
+            self.writes_left -= calls
+            if self.writes_left < 0 and self.at_write is not None:
+                self.writes_left = None
+                self.at_write()
+
+    def forget(self) -> None:
+        self.left = self.writes_left = None
 
 
 class Outside(ABC):
@@ -70,6 +82,7 @@ class Outside(ABC):
     layout: ClassVar[Mapping[str, Any]]  # of a pool, without the ports
     precreated: ClassVar[Mapping[str, Any]]
     users_id: str  # of the user's load balancer
+    pacer: MortalPacer
     certificate: ClassVar[str]
 
     @abstractmethod
@@ -88,6 +101,10 @@ class Outside(ABC):
     @abstractmethod
     def fail(self, fault: str, step: int) -> None:
         """The call after `step` further calls meets this fault."""
+
+    def fail_write(self, fault: str, step: int) -> None:
+        """The write after `step` further writes meets this fault. A worker is killed after it."""
+        self.pacer.writes_left, self.pacer.at_write = step, lambda: self.fail(fault, 0)
 
     @abstractmethod
     def heal(self) -> None: ...

@@ -106,7 +106,7 @@ class TencentOutside(Outside):
 
     def heal(self) -> None:
         self.world.faults.clear()
-        self.pacer.left = None
+        self.pacer.forget()
 
     def restart(self) -> None:
         self.heal()

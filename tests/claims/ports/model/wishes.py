@@ -44,6 +44,7 @@ WISHES = (
     numbers("tcp", "games", 2, is_contiguous=True),
     numbers("tcp", "east", 3, is_contiguous=True),
 )
+AT_ONCE = numbers("tcp", "west", 1)  # on the load balancer of the user, which is there at once
 
 
 def write_pool(name: str, cloud: Outside) -> dict[str, Any]:

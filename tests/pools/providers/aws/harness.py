@@ -12,8 +12,8 @@ from pools.config.parsing import Faults
 from pools.providers.aws import account, look
 from pools.providers.aws.loose_groups import forget_groups
 from pools.providers.aws.options import ENDPOINTS, FIELDS, HEALTH_FIELDS
+from pools.providers.aws.port_targets import UNFINISHED
 from pools.providers.aws.provider import AwsProvider
-from pools.providers.aws.unfinished_reads import UNFINISHED
 from pools.providers.base import MemberSnapshot, PoolSnapshot, PortTarget, PortUse, SlotSnapshot
 from project.kernel.outbox.operations import ProviderError, QuotaExceeded, Throttled
 from tests.pools.providers.aws.elbv2_cloud import REGION, Cloud
