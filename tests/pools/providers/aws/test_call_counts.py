@@ -1,8 +1,11 @@
 """Few reads for new ports: their health is read between writes, and the region is rarely listed."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from pools.providers.aws import loose_groups
+from pools.providers.aws.loose_groups import forget_groups
 from pools.providers.aws.provider import AwsProvider
 from pools.providers.pacing import Pacer, PartlySynced
 from project.kernel.outbox.budgets import CallBudget
@@ -89,6 +92,46 @@ def test_region_is_listed_for_the_first_sync_and_for_ports_that_drain(
     monkeypatch.setattr(loose_groups, "LISTED_AGE", 0.0)
     scene.sync(member)
     assert lists_of_the_region(cloud) == 3, "another process may have left a group meanwhile"
+
+
+def test_syncs_of_a_process_share_the_list_of_the_region(scene: AwsScene, cloud: Cloud) -> None:
+    members = [scene.declare(make_port(30000), number=n) for n in range(3)]
+    forget_groups()
+    cloud.log.clear()
+    for member in members * 2:
+        scene.sync(member)
+    assert lists_of_the_region(cloud) == 1
+    scene.audit()
+
+
+def test_group_that_another_process_left_is_found_by_the_list_of_any_member(
+    scene: AwsScene, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(loose_groups, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    members = [scene.declare(make_port(30000), number=n) for n in range(2)]
+    for member in members:
+        scene.sync(member)
+    mine = dict(loose_groups._left), dict(loose_groups._ended), dict(loose_groups._regions)
+    more = scene.member(*PORTS[:2], number=1, is_owned=False, external_id=members[1].external_id)
+    cloud.fail(action="CreateTargetGroup", is_after=True)
+    forget_groups()  # the other process
+    with pytest.raises(ProviderError):
+        scene.sync(more)
+    left, ended, regions = mine
+    loose_groups._left.update(left)
+    loose_groups._ended.update(ended)
+    loose_groups._regions.update(regions)
+    cloud.log.clear()
+    for member in members:
+        scene.sync(member)
+    assert lists_of_the_region(cloud) == 0
+    assert sum(scene.is_ours(each.tags) for each in cloud.groups.values()) == len(members) + 1
+    clock.now += 61.0
+    for member in members:
+        scene.sync(member)
+    assert lists_of_the_region(cloud) == 1
+    scene.audit()
 
 
 def test_region_is_listed_again_after_a_sync_that_failed(scene: AwsScene, cloud: Cloud) -> None:
