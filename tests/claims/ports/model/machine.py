@@ -59,6 +59,9 @@ class PortPools(PortProcesses, RuleBasedStateMachine):
             self._look(name)
         self._note()
         self.come_and_go(AT_ONCE, fault, 0)
+        for _ in range(2):  # the target belongs to the first of them
+            self.claim(AT_ONCE, BACKENDS[0], "", 0)
+        self._check_ready()
         for wanted in wishes:
             self.claim(wanted, BACKENDS[0], None, 0)
 
