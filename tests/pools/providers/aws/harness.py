@@ -4,6 +4,7 @@ import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -78,10 +79,11 @@ def put_foreign_listener(cloud: Cloud, balancer: str, port: int, **tags: str) ->
     """The ARN of a listener that another program made, with a target group of its own."""
     with cloud.lock:
         there = cloud.balancer(balancer)
+        used = {each.name for each in cloud.groups.values()}
         group = cloud.operations["CreateTargetGroup"](
             cloud,
             {
-                "Name": f"theirs-{len(cloud.groups)}",
+                "Name": next(name for n in count() if (name := f"theirs-{n}") not in used),
                 "Protocol": "TCP",
                 "Port": port,
                 "VpcId": there.vpc,
