@@ -40,8 +40,8 @@ DELAY = 400.0  # seconds, more than a target drains
 class DirectClient:
     """A client of the fake without HTTP and without botocore, which other tests use."""
 
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
+    def __init__(self, outside: "AwsOutside") -> None:
+        self._outside = outside
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         action = "".join(word.title() for word in method.split("_"))
@@ -49,7 +49,7 @@ class DirectClient:
 
     def _call(self, action: str, **params: Any) -> Any:
         try:
-            return drop_nulls(self._cloud.perform(action, deepcopy(params), KEY))
+            return drop_nulls(self._outside.cloud.perform(action, deepcopy(params), KEY))
         except Refusal as refusal:
             details = {"Error": {"Code": refusal.code, "Message": str(refusal)}}
             raise ClientError(details, action) from None
@@ -77,8 +77,7 @@ class AwsOutside(Outside):
 
     @contextmanager
     def serve(self) -> Iterator[None]:
-        self.cloud.operations = OPERATIONS
-        client = DirectClient(self.cloud)
+        client = DirectClient(self)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(account, "_client_of", lambda *place: client)
             patch.setattr(AwsProvider, "pacer", self.pacer)
@@ -88,7 +87,7 @@ class AwsOutside(Outside):
                 self.restart()
 
     def begin(self) -> None:
-        self.cloud.clear()
+        self.cloud = Cloud(operations=OPERATIONS)
         self.pass_time()
         self.cloud.certificates.add(CERTIFICATE)
         self.restart()

@@ -46,6 +46,7 @@ class PortPools(PortProcesses, RuleBasedStateMachine):
     )
     def begin(self, wishes: list[Wanted], fault: str) -> None:
         helpers.empty()
+        self._restart_ids()
         forget_routes()
         cloud = self.outside
         cloud.begin()
