@@ -68,6 +68,8 @@ def create_member(client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot)
     work.run()
     report = work.report()
     is_ready = work.is_complete or not pool.is_precreated
+    if is_ready:
+        client.journal.end(_creation_key(client, pool, member))
     return replace(report, is_ready=is_ready, addresses=found.addresses)
 
 

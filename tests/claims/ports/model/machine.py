@@ -60,6 +60,7 @@ class PortPools(PortProcesses, RuleBasedStateMachine):
             self._look(name)
         self._note()
         self.come_and_go(AT_ONCE, fault, 0)
+        self.nothing_of_berth_is_left_in_a_free_place()  # before the next claim takes the place
         for _ in range(2):  # the target belongs to the first of them
             self.claim(AT_ONCE, BACKENDS[0], "", 0)
         self._check_ready()

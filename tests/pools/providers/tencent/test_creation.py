@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pools.providers.tencent import lifecycle
 from project.kernel.outbox.operations import (
     ConflictError,
     Misconfigured,
@@ -83,7 +84,11 @@ def test_order_that_names_no_load_balancer_yet_is_followed_by_its_task(scene: Sc
     assert list(scene.world.balancers) == [report.external_id]
 
 
-def test_new_load_balancer_that_is_not_listed_yet_is_not_created_again(scene: Scene) -> None:
+def test_new_load_balancer_that_is_not_listed_yet_is_not_created_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "PROVISIONING_WAIT", 0.0)
+    scene.world.provision_seconds = 3600.0
     member = scene.new_member()
     first = scene.sync(member).external_id
     late = scene.world.balancers.pop(first)
@@ -92,9 +97,11 @@ def test_new_load_balancer_that_is_not_listed_yet_is_not_created_again(scene: Sc
     assert (report.is_ready, report.external_id) == (False, first)
     assert report.why.startswith(f"Tencent Cloud does not list {first}.")
     assert report.again is not None
+    late.active_at = 0.0
     scene.world.balancers[first] = late
     assert scene.sync(member).is_ready
     assert scene.world.count("CreateLoadBalancer") == 1
+    assert journal_of_test().tasks == {}
 
 
 def test_load_balancer_that_was_deleted_before_its_member_was_ready_is_created_again(
