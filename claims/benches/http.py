@@ -74,7 +74,7 @@ class BenchCaller:
         "one claim over HTTP, created and bound, against the same server's /healthz; the bulk "
         "endpoint against R"
     ),
-    [Goal("ratio_to_healthz", 0.5), Goal("bulk_ratio", 1.1)],
+    [Goal("ratio_to_healthz", 0.45), Goal("bulk_ratio", 1.1)],
 )
 def bench_http(run: BenchRun) -> Mapping[str, object]:
     pools, each = (4, 12_800) if run.is_quick else (20, 12_800)
