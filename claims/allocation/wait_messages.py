@@ -11,6 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from claims.allocation.requests.policy import Refusal, SlotDemand
+from claims.display import class_word
 from pools.config.label_selector import describe_selector
 from pools.scaling import MemberLimits
 from project.kernel.ui.formatting import duration
@@ -328,7 +329,7 @@ def describe_blocked(
     locked_by: str,
     lock_reason: str,
     holder: int | None,
-    holder_word: str,
+    holder_class: str,
     back_off: float | None,
     ahead: int,
     lost_claim: int | None = None,  # the claim with the lost apply
@@ -345,12 +346,12 @@ def describe_blocked(
             f"Workspace {workspace} is locked by {locked_by}{why}", [way]
         )
     if holder is not None:
-        text = f"Workspace {workspace} is busy with claim {holder}, {holder_word}"
+        text = f"Workspace {workspace} is busy with claim {holder}, {class_word(holder_class)}"
         if ahead:
             text += f", and {count(ahead, 'claim is', 'claims are')} ahead"
         way = (
             f"Claim {holder} is approved or rejected"
-            if holder_word == "apply_pending"
+            if holder_class == "apply_pending"
             else f"Claim {holder} ends"
         )
         return "workspace_busy", WaitMessage(text, [way])

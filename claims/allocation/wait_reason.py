@@ -458,7 +458,7 @@ def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
             locked_by=row.locked_by or "",
             lock_reason=row.lock_reason or "",
             holder=row.holder,
-            holder_word=claim_class(row.holder_state or "", step=row.holder_step or ""),
+            holder_class=claim_class(row.holder_state or "", step=row.holder_step or ""),
             back_off=row.due_in,
             ahead=row.ahead if claim.is_serial else 0,
             lost_claim=row.lost_claim_id,

@@ -10,7 +10,7 @@ from typing import Any
 
 from claims.scaling import scaling_sql
 from claims.scaling.scaler import decide_safely, inputs_of
-from claims.scaling.snapshot import Subject, read_subjects, read_wanted
+from claims.scaling.snapshot import HOPELESS, Subject, read_subjects, read_wanted
 from pools.config.scaling_spec import BUILT_IN
 from pools.models import Decision as Row
 from pools.models import Pool
@@ -56,6 +56,64 @@ class Card:
             return ""
         low, high = (f"{self.gauge[name]:.1f}".removesuffix(".0") for name in ("low", "high"))
         return f"{self.share} in use; shrinks below {low} %, grows above {high} %"
+
+    @property
+    def code(self) -> str:
+        """The reason as a code. A waiting roll adds its own: max+roll."""
+        return str(self.inputs.get("key", "")).partition(":")[2].split(":")[0].partition("+")[0]
+
+    @property
+    def allowed_at(self) -> datetime | None:
+        """When the cool-down ends that delays the change. None: no cool-down delays it."""
+        seconds = self.inputs.get("allowed_in")
+        if self.last_at is None or not isinstance(seconds, int | float):
+            return None
+        return self.last_at + timedelta(seconds=seconds)
+
+    @property
+    def result(self) -> str:
+        """What becomes of the number of members."""
+        number = self.inputs.get("wanted")
+        wanted = number if isinstance(number, int) else 0
+        more = f"{plural(wanted, 'more member')} wanted. None is created"
+        match self.verdict, self.code:
+            case "blocked", "max":
+                why = "Waiting claims show this as their reason; raise the maximum to serve them."
+                return f"{more}. {why}"
+            case "blocked", _:
+                return f"{more} until the freeze ends."
+            case "paused", _:
+                return "No member is created or removed until the pause ends."
+            case "frozen", _:
+                return "No member is created or removed until the freeze ends."
+            case "stopped", _:
+                return (
+                    "No other member is renewed until an operator orders the roll again or the "
+                    "configuration changes."
+                )
+            case "failed", _:
+                return "Nothing is changed. The next decision tries again."
+            case "hold", "min":
+                return "No member is removed: the minimum requires the members."
+            case "hold", "floor":
+                return "No member is removed: reservations need the members."
+            case "hold", "pin":
+                return "The pin sets the number of members: none is created or removed."
+            case _, _ if wanted > 0:
+                return f"{more} before the cool-down ends."
+            case _, _ if wanted < 0:
+                return f"{-wanted} fewer wanted. No member is removed now."
+        return "No member is created or removed now."
+
+    @property
+    def not_counted(self) -> str:
+        """The waiting claims that no new member could serve, by reason. Empty: none."""
+        total, found = self.inputs.get("hopeless"), self.inputs.get("hopeless_by")
+        if not isinstance(total, int) or not total:
+            return ""
+        if not isinstance(found, Mapping) or not found:  # a decision of an earlier version
+            return f"{plural(total, 'claim')} that no new member can serve"
+        return ", ".join(f"{plural(n, 'claim')} {HOPELESS[code]}" for code, n in found.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,4 +402,5 @@ def inputs_of(decision: ScalingDecision) -> dict[str, object]:
         "gauge": None if decision.gauge is None else decision.gauge._asdict(),
         "more_spared": decision.more_spared,
         "step": decision.step,
+        "allowed_in": None if decision.allowed_in is None else round(decision.allowed_in, 1),
     }

@@ -21,14 +21,23 @@ from slots.sync.watcher import LOOK_EVERY, Watcher
 
 MOST_COUNTED = 1000  # claims per queue: a longer queue does not change the next decision
 NO_LABELS = "no_member_with_labels"  # hopeless unless new members carry the labels
-# Wait reasons that no new member removes: no member has what the claim needs, or a pool is missing.
-HOPELESS = frozenset(
-    {
-        "kind_missing", "kind_not_offered", "no_room", "too_big", "run_too_long",
-        "member_too_small", "unequal_segments", "unequal_quotas", "no_common_range", NO_LABELS,
-        "pool_not_found", "pool_pending", "pool_deleting",
-    }
-)  # fmt: skip
+NO_LANES = "kind_not_offered"
+# Wait reasons that no new member removes, each with words that follow a number of claims.
+HOPELESS = {
+    "kind_missing": "without the kind that the pool requires",
+    NO_LANES: "of a kind that the pool does not serve",
+    "no_room": "for a pool that may have no member",
+    "too_big": "for more slots than the pool can have",
+    "run_too_long": "for more numbers in a row than a member has",
+    "member_too_small": "for more slots on one member than a member has",
+    "unequal_segments": "for the same number in pools with different segments",
+    "unequal_quotas": "for the same number in pools with different quotas",
+    "no_common_range": "for the same number in pools without a common range",
+    NO_LABELS: "with labels that no member has",
+    "pool_not_found": "for a pool that does not exist",
+    "pool_pending": "for a pool that was not active yet",
+    "pool_deleting": "for a pool that is being deleted",
+}
 DOES_NOT_FIT = frozenset({"not_contiguous", "not_together", "no_common_number", "no_pair"})
 MAY_LACK_A_LANE = DOES_NOT_FIT | {"full", "not_enough"}
 
@@ -172,8 +181,9 @@ def _subject(
 
 def _queues_of(
     row: PoolRow, spec: PoolSpec, demand: _Demand, wanted: WaitingDemand
-) -> tuple[list[DemandQueue], int]:
-    lines, hopeless = [], 0
+) -> tuple[list[DemandQueue], Mapping[str, int]]:
+    """The queues that members of the pool can serve, and the other claims by their wait reason."""
+    lines, hopeless = [], Counter[str]()
     for line in wanted.by_pool.get(row.name, ()):
         counted = demand.counts.get(line.shape)
         if counted is None:  # its claims were bound meanwhile
@@ -181,7 +191,7 @@ def _queues_of(
         lanes, each = _lanes_of(row.name, spec.layout, line)
         is_carried = not line.selector or matches(json.loads(line.selector), spec.member_labels)
         if not lanes or (line.code in HOPELESS and not (line.code == NO_LABELS and is_carried)):
-            hopeless += counted.n
+            hopeless[line.code if line.code in HOPELESS else NO_LANES] += counted.n
             continue
         urgent = min(counted.n, demand.urgent.get(line.shape, 0)) * each
         # Parts compete for the lanes, so free slots of one lane may not help a waiting claim.

@@ -14,6 +14,7 @@ from .model import (
     ago,
     capitalise,
     check_look,
+    existing,
     plural,
     record_inputs,
     span,
@@ -80,7 +81,7 @@ def find_desired_count(s: Snapshot, policy_target: ScalingTarget) -> DesiredCoun
         checks.append(ScalingCheck(False, f"{policy_target.target} ≥ {target}", note))
     if target < s.floor:
         target, source = s.floor, "floor"
-        note = f"kept by {plural(s.reserved, 'reservation')}"
+        note = f"needed by {plural(s.reserved, 'reservation')}"
         checks.append(ScalingCheck(False, f"{policy_target.target} ≥ {target}", note))
     if limits.pin is not None:
         target, source = limits.pin.count, "pin"
@@ -105,9 +106,9 @@ def stay(s: Snapshot, aim: DesiredCount) -> ScalingDecision:
         checks = (*aim.checks, check_room(s, wanted))
         return ScalingDecision(0, "blocked", "max", f"{words}, but {full(s)}", wanted, checks)
     if wanted < 0 and code == "min":
-        words = f"{words}, but {s.limits.low} is the minimum"
+        words = f"{words}, but the minimum is {plural(s.limits.low, 'member')}"
     elif wanted < 0 and code == "floor":
-        words = f"{words}, but {plural(s.reserved, 'reservation')} keep {s.floor}"
+        words = f"{words}, but {reservations(s)}"
     elif code == "pin" and s.limits.pin is not None:
         words = f"pinned to {s.limits.pin.count}{with_reason(s.limits.pin.reason)}"
     else:
@@ -120,12 +121,13 @@ def grow(s: Snapshot, policy: Policy, aim: DesiredCount, delta: int) -> ScalingD
     if aim.follows_pace:
         count = min(delta, pace.step_up) if pace.step_up else delta
         if pace.up:
-            cooled = check_pause(s.since_up, pace.up, "+")
-            checks = (*checks, cooled)
-            if not cooled.is_met:
-                words = f"{aim.policy_target.reason}, but the last + was {ago(s.since_up)}"
+            left = pause_left(s.since_up, pace.up)
+            checks = (*checks, check_pause(s.since_up, pace.up, "created"))
+            if left:
+                words = f"{aim.policy_target.reason}; the cool-down ends in {span(left)}"
+                code = f"{aim.policy_target.code}-cooling"
                 return ScalingDecision(
-                    0, "hold", f"{aim.policy_target.code}-cooling", words, checks=checks
+                    0, "hold", code, words, count, checks=checks, allowed_in=left
                 )
     room = s.limits.high - len(s.members)
     checks = (*checks, check_room(s, count))
@@ -141,35 +143,51 @@ def check_room(s: Snapshot, count: int) -> ScalingCheck:
     return ScalingCheck(there + count <= high, f"{there} + {count} ≤ {high}", note)
 
 
+def pause_left(since: float | None, needed: float) -> float:
+    """Seconds until the cool-down after a change ends."""
+    return 0.0 if since is None else max(0.0, needed - since)
+
+
 def check_pause(since: float | None, needed: float, change: str) -> ScalingCheck:
-    """Whether the last increase (+) or decrease (−) is long enough ago."""
-    is_met = since is None or since >= needed
-    return ScalingCheck(is_met, f"{span(needed)} since the last {change}", ago(since))
+    """Whether the last member was created or removed long enough ago."""
+    is_met = not pause_left(since, needed)
+    return ScalingCheck(is_met, f"{span(needed)} since a member was {change}", ago(since))
 
 
 def shrink(s: Snapshot, policy: Policy, aim: DesiredCount, surplus: int) -> ScalingDecision:
-    pace, count, quiet = policy.pace, surplus, 0.0
+    pace, count, quiet, left = policy.pace, surplus, 0.0, 0.0
     code, words = code_of(aim), reason_of(s, aim)
-    guards = [check_look(s)]
+    # Each guard with the end of the sentence that says why no member is removed.
+    look = check_look(s)
+    checked = "never checked" if s.seen is None else f"last checked {look.note}"
+    guards = [(look, f"the provider was {checked}")]
     # Guards and pace apply unless an operator's order or the maximum demands the removal.
     is_own = aim.source in ("policy", "min", "floor")
     if is_own:
         count = min(surplus, pace.step_down) if pace.step_down else surplus
         quiet = policy.idle_for or 0.0 if isinstance(policy, OnDemand) else 0.0
-        guards.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"))
-        guards.append(ScalingCheck(not s.creating, f"{s.creating} being created", "must be 0"))
-        if pace.down:
-            guards.append(check_pause(s.since_down, pace.down, "−"))
-            guards.append(check_pause(s.since_up, pace.down, "+"))
-    checks = tuple(dict.fromkeys((*aim.checks, *guards)))
-    if failed := next((guard for guard in guards if not guard.is_met), None):
-        words = f"{words}, but {describe_check(failed)}"
-        return ScalingDecision(0, "hold", f"{code}-{slug(failed)}", words, -count, checks)
+        waiting = plural(s.claims, "claim waits", "claims wait")
+        guards.append((ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"), waiting))
+        creating = ScalingCheck(not s.creating, f"{s.creating} being created", "must be 0")
+        being = plural(s.creating, "member is", "members are")
+        guards.append((creating, f"{being} being created"))
+        left = max(pause_left(since, pace.down) for since in (s.since_down, s.since_up))
+        for since, change in ((s.since_down, "removed"), (s.since_up, "created")):
+            if pace.down:
+                cooled = check_pause(since, pace.down, change)
+                guards.append((cooled, f"the cool-down ends in {span(left)}"))
+    checks = tuple(dict.fromkeys((*aim.checks, *(check for check, _ in guards))))
+    if failed := next(((check, why) for check, why in guards if not check.is_met), None):
+        check, why = failed
+        return ScalingDecision(
+            0, "hold", f"{code}-{slug(check)}", f"{words}, but {why}", -count, checks,
+            allowed_in=left or None,
+        )  # fmt: skip
     # Only the roll removes the member that it created.
     candidates = [m for m in s.members if m.id != s.surge]
     chosen, spared, more = choose(candidates, count, may_be_new=not is_own, quiet=quiet)
     if not chosen:
-        words = f"{words}, but each member is in use or kept"
+        words = f"{words}, but no member may be removed now"
         return ScalingDecision(0, "hold", f"{code}-nobody", words, -count, checks, (), spared, more)
     return ScalingDecision(
         -len(chosen), "shrink", code, words, -count, checks, chosen, spared, more
@@ -203,20 +221,19 @@ def finish(s: Snapshot, decision: ScalingDecision) -> ScalingDecision:
 
 def reason_of(s: Snapshot, aim: DesiredCount) -> str:
     is_short = len(s.there) < aim.target
-    window = describe_window(s.limits.window)
+    window = f" ({s.limits.window})" if s.limits.window else ""
     match aim.source:
         case "min" if is_short:
-            return f"{s.limits.low} is the minimum{window}, {len(s.there)} there"
+            low = plural(s.limits.low, "member")
+            return f"the minimum{window} is {low}, and {existing(len(s.there))}"
         case "floor" if is_short:
-            return (
-                f"{plural(s.reserved, 'reservation')} keep {plural(s.floor, 'member')}, "
-                f"{len(s.there)} there"
-            )
+            return f"{reservations(s)}, and {existing(len(s.there))}"
         case "pin":
             reason = s.limits.pin.reason if s.limits.pin else ""
             return f"pinned to {aim.target}{with_reason(reason)}"
         case "max" if len(s.there) > s.limits.high:
-            return f"{s.limits.high} is the maximum{window}, {len(s.there)} there"
+            high = plural(s.limits.high, "member")
+            return f"the maximum{window} is {high}, and {existing(len(s.there))}"
         case _:
             return aim.policy_target.reason
 
@@ -231,8 +248,9 @@ def full(s: Snapshot) -> str:
     return f"{len(s.members)} of {s.limits.high} members exist{more}"
 
 
-def describe_check(check: ScalingCheck) -> str:
-    return f"{check.text}: {check.note}" if check.note else check.text
+def reservations(s: Snapshot) -> str:
+    keep = plural(s.reserved, "reservation needs", "reservations need")
+    return f"{keep} {plural(s.floor, 'member')}"
 
 
 def slug(check: ScalingCheck) -> str:

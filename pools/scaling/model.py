@@ -153,7 +153,8 @@ class Snapshot:
     # Seconds since the controller started that carries out the decision; None: a dry run.
     runs_for: float | None = None
     blocked: int = 0  # claims behind a lock or a predecessor, for the record
-    hopeless: int = 0  # claims that no member could ever serve, for the record
+    # Claims that no new member could serve, by the code of the reason; for the record.
+    hopeless: Mapping[str, int] = field(default_factory=dict)
     roll: Roll = Roll()
     surge: int | None = None  # id of the surplus member that the roll created
 
@@ -335,6 +336,7 @@ class ScalingDecision:
     clears_request: bool = False
     absorbs: bool = False  # the next request asks for the member that was just created
     step: Step = ""  # of a roll
+    allowed_in: float | None = None  # seconds until a cool-down allows the wanted change
 
     @property
     def is_done(self) -> bool:
@@ -343,12 +345,14 @@ class ScalingDecision:
 
     @property
     def words(self) -> str:
-        """Short form: +1, −1, hold, +1 blocked, rebuild."""
+        """Short form: +1, −1, no change, +1 delayed, +1 blocked, rebuild."""
         match self.verdict:
             case "grow" | "shrink":
                 return signed(self.delta)
             case "blocked":
                 return f"{signed(self.wanted)} blocked"
+            case "hold":
+                return f"{signed(self.wanted)} delayed" if self.wanted else "no change"
             case _:
                 return self.verdict
 
@@ -378,7 +382,8 @@ def record_inputs(s: Snapshot) -> dict[str, object]:
         "unmet": sum(line.slots for line in s.unmet),
         "urgent": sum(line.urgent for line in s.lines),
         "blocked": s.blocked,
-        "hopeless": s.hopeless,
+        "hopeless": sum(s.hopeless.values()),
+        "hopeless_by": dict(s.hopeless),
         "min": s.limits.low,
         "max": s.limits.high,
         "window": s.limits.window,
@@ -395,7 +400,7 @@ def check_look(s: Snapshot) -> ScalingCheck:
     started.
     """
     note = ago(s.seen) + (", before this controller started" if s.is_seen_earlier else "")
-    return ScalingCheck(s.is_fresh, "the provider was looked at", note)
+    return ScalingCheck(s.is_fresh, "provider checked recently", note)
 
 
 def ago(seconds: float | None) -> str:
@@ -408,6 +413,10 @@ def capitalise(text: str) -> str:
 
 def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def existing(count: int) -> str:
+    return plural(count, "member exists", "members exist") if count else "no member exists"
 
 
 def span(seconds: float) -> str:

@@ -8,7 +8,16 @@ settings.BERTH_SCALING_POLICIES.
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from .model import Gauge, ScalingCheck, ScalingPace, ScalingTarget, Snapshot, plural
+from .model import (
+    Gauge,
+    ScalingCheck,
+    ScalingPace,
+    ScalingTarget,
+    Snapshot,
+    existing,
+    plural,
+    span,
+)
 from .victims import find_blocker, order
 
 EVERYTHING_AT_ONCE = ScalingPace(0, 0, 0, 0)
@@ -47,7 +56,7 @@ class Fixed:
     def find_target(self, s: Snapshot) -> ScalingTarget:
         count = len(s.there)
         check = ScalingCheck(count == self.size, f"{count} of {self.size}", "configured size")
-        words = f"{plural(self.size, 'member')} wanted, {count} there"
+        words = f"{plural(self.size, 'member')} wanted, {existing(count)}"
         return ScalingTarget(self.size, "fixed", words, (check,))
 
 
@@ -72,39 +81,43 @@ class Utilisation:
         count, percent = len(s.there), f"{share:.1f} %"
         above, below = f"{share:.1f} > {self.grow_above:g}", f"{share:.1f} < {self.shrink_below:g}"
         if share > self.grow_above:
-            check = ScalingCheck(True, above, "grow wanted")
+            check = ScalingCheck(True, above, "more members wanted")
             words = f"{percent} of {plural(s.total, 'slot')} in use"
             return ScalingTarget(count + 1, "busy", words, (check,))
         if s.members_for(s.unmet):
             slots = sum(line.slots for line in s.unmet)
-            check = ScalingCheck(True, f"{slots} wanted that no free slot serves", "grow wanted")
-            words = f"{percent} in use, but {plural(slots, 'slot')} wanted that no free slot serves"
+            check = ScalingCheck(True, f"{slots} > 0", "slots missing")
+            words = f"{percent} in use and {missing(slots)}"
             return ScalingTarget(count + 1, "waiting", words, (check,))
         if share >= self.shrink_below:
             checks = (
-                ScalingCheck(False, above, "to grow"),
-                ScalingCheck(False, below, "to shrink"),
+                ScalingCheck(False, above, "needed to grow"),
+                ScalingCheck(False, below, "needed to shrink"),
             )
-            words = f"{percent}, between {self.shrink_below:g} and {self.grow_above:g} %"
+            words = f"{percent} in use, between {self.shrink_below:g} and {self.grow_above:g} %"
             return ScalingTarget(count, "between", words, checks)
-        return self._fewer(s, percent, ScalingCheck(True, below, "shrink wanted"))
+        return self._fewer(s, percent, ScalingCheck(True, below, "fewer members wanted"))
 
     def _fewer(self, s: Snapshot, percent: str, below: ScalingCheck) -> ScalingTarget:
-        count, checks = len(s.there), [below]
+        count, checks, failed = len(s.there), [below], list[str]()
+        counts = [(s.claims, "waiting", "claim waits", "claims wait")]
         if not self.idle_members:
-            checks.append(ScalingCheck(not s.running, f"{s.running} running", "must be 0"))
-            checks.append(ScalingCheck(not s.reserved, f"{s.reserved} reserved", "must be 0"))
-        checks.append(ScalingCheck(not s.claims, f"{s.claims} waiting", "must be 0"))
-        if failed := [check for check in checks if not check.is_met]:
-            unmet = " and ".join(check.text for check in failed)
-            words = f"{percent} is below {self.shrink_below:g} %, but {unmet}"
+            counts[:0] = [
+                (s.running, "running", "slot is held", "slots are held"),
+                (s.reserved, "reserved", "slot is reserved", "slots are reserved"),
+            ]
+        for number, word, one, many in counts:
+            checks.append(ScalingCheck(not number, f"{number} {word}", "must be 0"))
+            failed += [plural(number, one, many)] if number else []
+        if failed:
+            words = f"{percent} is below {self.shrink_below:g} %, but {' and '.join(failed)}"
             return ScalingTarget(count, "kept", words, tuple(checks))
         if not count:
             return ScalingTarget(0, "empty", "no member exists and no claim waits for a slot")
         first = next((m for m in order(s.there) if not find_blocker(m)), None)
         if first is not None and 100 * s.used > self.grow_above * (s.total - first.usable):
             text = f"without {first.name} above {self.grow_above:g} %"
-            words = f"{percent}, but without {first.name} it would grow again"
+            words = f"{percent} in use, but without {first.name} the pool would grow again"
             checks.append(ScalingCheck(False, text, "removal would cause growth"))
             return ScalingTarget(count, "needed", words, tuple(checks))
         words = f"{percent} of {plural(s.total, 'slot')} in use"
@@ -145,21 +158,30 @@ class OnDemand:
         needed = s.members_for(s.unmet)
         check = ScalingCheck(bool(needed), f"{unmet} > 0", "slots missing")
         if needed:
-            words = f"{plural(unmet, 'slot')} wanted that no free or coming slot serves"
-            return ScalingTarget(count + needed, "waiting", words, (check,))
+            return ScalingTarget(count + needed, "waiting", missing(unmet), (check,))
+        if unmet:
+            words = (
+                f"{missing(unmet)}, but new members would not have the requested slots or labels"
+            )
+            return ScalingTarget(count, "unservable", words, (check,))
         if self.idle_for is None or s.claims:
             words = (
                 "every waiting claim is being served" if s.claims else "no claim waits for a slot"
             )
             return ScalingTarget(count, "served", words, (check,))
         long = sum(not find_blocker(m) and m.quiet_for >= self.idle_for for m in s.there)
-        check = ScalingCheck(bool(long), f"{long} idle for {self.idle_for / 60:g} min", "to shrink")
+        idle_for = span(self.idle_for)
+        check = ScalingCheck(bool(long), f"{long} idle for {idle_for}", "needed to shrink")
         if long:
             have = plural(long, "member has", "members have")
-            words = f"no claim waits for a slot and {have} been idle for long"
+            words = f"no claim waits for a slot and {have} been idle for {idle_for} or longer"
             return ScalingTarget(count - 1, "idle", words, (check,))
-        words = "no claim waits for a slot and no member has been idle for long"
+        words = f"no claim waits for a slot and no member has been idle for {idle_for}"
         return ScalingTarget(count, "content", words, (check,))
+
+
+def missing(slots: int) -> str:
+    return f"{plural(slots, 'slot is', 'slots are')} missing for waiting claims"
 
 
 def start(s: Snapshot) -> ScalingTarget | None:
@@ -167,7 +189,7 @@ def start(s: Snapshot) -> ScalingTarget | None:
     that people review or have approved (S11). None: neither is needed.
     """
     if not s.there and s.members_for(s.lines):
-        words = f"no member is there and {plural(s.claims, 'claim waits', 'claims wait')}"
+        words = f"no member exists and {plural(s.claims, 'claim waits', 'claims wait')}"
         return ScalingTarget(max(s.limits.low, 1), "first", words, is_urgent=True)
     urgent = [line for line in s.unmet if line.urgent and line.wants_new]
     if urgent and s.members_for(urgent):

@@ -23,9 +23,9 @@ NO_CLAIM = "No claim holds a slot of this member."
 # and the effect.
 ORDERS = {
     "grow": (
-        "+1 now…",
-        "+1…",
-        "Creates one member at once; the policy may remove it later.",
+        "Create members…",
+        "Create…",
+        "Creates members at once; the policy may remove them later.",
     ),
     "pin": (
         "Pin…",

@@ -75,15 +75,11 @@ def is_shown(pool: Pool) -> bool:
 
 
 def summarise_decision(card: Card) -> str:
-    """Short form of a decision: hold, 20–80 %; +1; +1 blocked: max is 12."""
-    if card.verdict == "hold" and card.gauge is not None:
+    """Short form of a decision: no change, 20–80 %; +1; +1 blocked: max is 12."""
+    if card.verdict == "hold" and card.gauge is not None and not card.inputs.get("wanted"):
         return f"{card.words}, {card.gauge['low']:g}–{card.gauge['high']:g} %"
-    code = str(card.inputs.get("key", "")).split(":")[1:2]  # a waiting roll adds its own: max+roll
-    return (
-        f"{card.words}: max is {card.inputs['max']}"
-        if card.verdict == "blocked" and code and code[0].partition("+")[0] == "max"
-        else card.words
-    )
+    is_full = card.verdict == "blocked" and card.code == "max"
+    return f"{card.words}: max is {card.inputs['max']}" if is_full else card.words
 
 
 def scaling_context(identity: Identity, pool: Pool, query: Mapping[str, str]) -> Context:

@@ -237,3 +237,14 @@ def test_only_a_pool_that_takes_applies_shows_what_an_approval_reserves(
     create_pool(config("tf") | {"slots": slots})
     text = pages.get("/pools/tf/").content.decode()
     assert ("during approval" in text) == is_shown
+
+
+def test_the_tab_of_a_pool_in_its_cool_down_shows_what_is_wanted_and_when(pages: Client) -> None:
+    pool = make("cool", cooldown={"up": "10m", "down": "10m"})
+    for n in range(6):
+        ask("cool", kind="plan", owner=f"job:{n}")
+    step(pool)
+    text = " ".join(pages.get("/pools/cool/?tab=scaling").content.decode().split())
+    assert "<b>+1 delayed</b>" in text
+    result = text.partition("1 more member wanted. None is created before the cool-down ends.")[2]
+    assert result.lstrip().startswith("The cool-down ends <time datetime=")

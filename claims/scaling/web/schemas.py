@@ -60,7 +60,7 @@ class DecisionAnswer(Shape):
     last_at = serializers.DateTimeField(allow_null=True)
     times = serializers.IntegerField(help_text="Number of equal decisions in a row.")
     delta = serializers.IntegerField()
-    words = serializers.CharField(help_text="Such as +1, −1, hold, +1 blocked.")
+    words = serializers.CharField(help_text="Such as +1, −1, no change, +1 delayed, +1 blocked.")
     verdict = serializers.CharField(help_text=", ".join(VERDICTS))
     reason = serializers.CharField()
     inputs = serializers.DictField()

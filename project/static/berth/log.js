@@ -225,8 +225,8 @@
     if (!total) parts.push(run.isWhole ? "No output" : "No output yet");
     else if (run.from > 0) parts.push(`last ${number(total)} of ${number(run.first + total)} lines`);
     else parts.push(`${number(total)} line${total === 1 ? "" : "s"}`);
-    parts.push(run.isWhole ? "complete" : "it goes on");
-    if (run.leftOut) parts.push(`${number(run.leftOut)} bytes left out between its beginning and its end`);
+    parts.push(run.isWhole ? "complete" : "still running");
+    if (run.leftOut) parts.push(`${number(run.leftOut)} bytes left out between the beginning and the end`);
     const text = parts.join(", ");
     if (said.textContent !== text) said.textContent = text;
     const isShort = run.lines.length <= SHORT && run.from <= 0;
@@ -254,7 +254,7 @@
     count();
   };
   const count = () => {
-    hits.textContent = !needle ? "" : found.length ? `${at >= 0 ? `${number(at + 1)} of ` : ""}${number(found.length)}` : "not there";
+    hits.textContent = !needle ? "" : found.length ? `${at >= 0 ? `${number(at + 1)} of ` : ""}${number(found.length)}` : "no match";
     for (const button of box.querySelectorAll("[data-log-step]")) button.hidden = !needle;
   };
   const search = async () => {

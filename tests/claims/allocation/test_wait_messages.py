@@ -171,7 +171,7 @@ def test_a_wait_is_described_by_reason_and_way_out(
 def blocked(**changes: object) -> tuple[str, str, list[str]]:
     values = {
         "workspace": "net", "is_locked": False, "locked_by": "", "lock_reason": "", "holder": None,
-        "holder_word": "", "back_off": None, "ahead": 0,
+        "holder_class": "", "back_off": None, "ahead": 0,
     }  # fmt: skip
     code, said = describe_blocked(**{**values, **changes})  # type: ignore[arg-type]
     return code, said.text, said.unblock
@@ -181,15 +181,15 @@ def test_a_blocked_claim_names_its_blocker() -> None:
     assert blocked(is_locked=True, locked_by="ben", lock_reason="state is broken") == (
         "workspace_locked", "Workspace net is locked by ben: state is broken", ["net is unlocked"],
     )  # fmt: skip
-    assert blocked(holder=7, holder_word="applying") == (
+    assert blocked(holder=7, holder_class="applying") == (
         "workspace_busy",
         "Workspace net is busy with claim 7, applying",
         ["Claim 7 ends"],
     )
-    assert blocked(holder=7, holder_word="apply_pending")[2] == ["Claim 7 is approved or rejected"]
+    assert blocked(holder=7, holder_class="apply_pending")[2] == ["Claim 7 is approved or rejected"]
     assert blocked(is_locked=True, locked_by="finalize", lost_claim=7)[2] == [
         "The outcome of claim 7 is recorded"
     ]
-    assert blocked(holder=7, holder_word="running", ahead=2)[1].endswith("and 2 claims are ahead")
+    assert blocked(holder=7, holder_class="running", ahead=2)[1].endswith("and 2 claims are ahead")
     assert blocked(back_off=40.0)[:2] == ("back_off", "Berth retries in 40 s")
     assert blocked()[0] == "unblocking"

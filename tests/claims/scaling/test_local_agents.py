@@ -85,7 +85,7 @@ def test_agents_start_with_demand_and_stop_when_idle(stack: Stack) -> None:
     ]
     assert (sum(decided), max(decided) >= 1, min(decided)) == (0, True, -1)
     dry = stack.manage("scale", "--dry-run", "lab")
-    assert dry.stdout.startswith("hold: "), dry.stderr
+    assert dry.stdout.startswith("no change: "), dry.stderr
     doctor = stack.manage("doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout
 

@@ -203,7 +203,7 @@ def test_the_scaling_api_shows_the_next_and_the_past_decisions(api: Any) -> None
     scale(pool)
     claim = ask()
     found = api("get").json()
-    assert (found["now"]["words"], found["now"]["id"]) == ("hold", None)
+    assert (found["now"]["words"], found["now"]["id"]) == ("no change", None)
     assert (found["decisions"][-1]["delta"], found["min"], found["max"]) == (1, 1, 2)
     assert found["next_to_go"] == [
         {

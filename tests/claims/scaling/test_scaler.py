@@ -282,7 +282,7 @@ def test_no_member_is_removed_without_a_recent_observation() -> None:
     pool = fixed(2)
     Pool.objects.filter(pk=pool.pk).update(observed_at=timezone.now() - timedelta(seconds=61))
     decision = scale_pools([pool.pk])[pool.pk]
-    assert (decision.delta, "the provider was looked at" in decision.reason) == (0, True)
+    assert (decision.delta, "the provider was last checked " in decision.reason) == (0, True)
     Pool.objects.filter(pk=pool.pk).update(observed_at=None)
     assert scale_pools([pool.pk])[pool.pk].delta == 0
 
@@ -413,7 +413,7 @@ def test_a_dry_run_changes_nothing() -> None:
     assert (Event.objects.count(), Operation.objects.count()) == before
     out = StringIO()
     call_command("scale", dry_run="lab", stdout=out)
-    assert out.getvalue().startswith("+2: 2 is the minimum, 0 there")
+    assert out.getvalue().startswith("+2: The minimum is 2 members, and no member exists")
     out = StringIO()
     call_command("scale", dry_run="lab", json=True, stdout=out)
     assert json.loads(out.getvalue())["delta"] == 2

@@ -65,19 +65,19 @@ def test_utilisation_thresholds_with_idle_members(percent, expected):
 def test_running_claim_prevents_shrinking():
     found = decide(snapshot(*fleet(0, 0, 0, 0, 0, 1)), S8)
     assert verdict(found) == ("hold", 0, "kept")
-    assert found.reason == "5.6 % is below 20 %, but 1 running"
+    assert found.reason == "5.6 % is below 20 %, but 1 slot is held"
 
 
 def test_reserved_claim_prevents_shrinking():
     found = decide(snapshot(*fleet(0, 0, 0, 0, 0), member(9, 0, 1)), S8)
     assert verdict(found) == ("hold", 0, "kept")
-    assert "1 reserved" in found.reason
+    assert "1 slot is reserved" in found.reason
 
 
 @pytest.mark.parametrize("policy", [S8, S8_IDLE], ids=["plain", "idle_members"])
 def test_waiting_claim_prevents_shrinking(policy):
     found = decide(snapshot(*fleet(0, 0, 0, 0), lines=waits(1)), policy)
-    assert (found.delta, "1 waiting" in found.reason) == (0, True)
+    assert (found.delta, "1 claim waits" in found.reason) == (0, True)
 
 
 def test_idle_members_mode_shrinks_a_large_pool_beside_one_long_task():
@@ -130,7 +130,7 @@ def test_pool_does_not_shrink_without_a_fresh_look():
     assert decide(snapshot(*fleet(0, 0), seen=59.0), S8).delta == -1
     for seen in (61.0, None):
         found = decide(snapshot(*fleet(0, 0), seen=seen), S8)
-        assert (found.verdict, "the provider was looked at" in found.reason) == ("hold", True)
+        assert (found.verdict, "but the provider was " in found.reason) == ("hold", True)
 
 
 def test_reservations_keep_a_floor_of_members():
