@@ -22,6 +22,7 @@ GOALS = {
     "http": {"ratio_to_healthz", "bulk_ratio"},
     "hot": {"ratio"},
     "life": {"ratio"},
+    "events": {"read_per_second"},
     "growth": {"ratio"},
     "wake": {"p50_ms", "p99_ms"},
     "live": {"p99_ms"},
@@ -63,6 +64,6 @@ def test_a_bench_reports_exactly_the_fields_of_its_goals(name: str, run: BenchRu
     assert found["bench"] == name
 
 
-def test_every_goal_belongs_to_a_bench() -> None:
-    assert {bench.name for bench in list_benches()} >= set(GOALS)
+def test_every_bench_has_its_goals_in_the_table_above() -> None:
+    assert {bench.name for bench in list_benches()} == set(GOALS)
     assert os.environ["DATABASE_URL"] and connections["default"]

@@ -1,5 +1,6 @@
 """Display classes of slots, claims and members, and the same rule in SQL."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -114,6 +115,15 @@ def test_the_filter_of_a_claim_class_matches_every_claim_of_the_class() -> None:
             assert match.outcomes is None or outcome in match.outcomes
 
 
+def properties_of(name: str) -> dict[str, str]:
+    """The custom properties of the rules that apply to every element of a class."""
+    found = {}
+    for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", re.sub(r"/\*.*?\*/", "", CSS)):
+        if f".{name}" in [selector.strip() for selector in selectors.split(",")]:
+            found |= dict(re.findall(r"(--[a-z]+):([^;]+)", body))
+    return found
+
+
 def test_every_class_has_a_colour_and_a_glyph() -> None:
     of_claims = {
         claim_class(state, outcome=outcome, step=step)
@@ -130,7 +140,10 @@ def test_every_class_has_a_colour_and_a_glyph() -> None:
         "deleting",
         "cordoned",
     ):
-        assert f".{name}" in CSS, name
+        properties = properties_of(name)
+        colour = re.fullmatch(r"var\((--[a-z0-9]+)\)", properties["--c"])
+        assert colour and re.search(rf"{colour[1]}:[^;]+;", CSS), name
+        assert re.fullmatch(r'path\("M[^"]+"\)|circle\([^)]+\)', properties["--g"]), name
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,16 @@ from claims.lifecycle.update import resize_claim
 from claims.models import Claim
 from claims.workspaces.services import lock_workspace
 from pools.models import Member, Pool
-from pools.providers.base import Observation, Seen
-from pools.providers.static.provider import StaticProvider
 from project.kernel.doctor.registry import list_checks
 from project.kernel.models import Event
-from project.kernel.outbox.operations import Throttled
+from project.kernel.outbox.operations import Throttled, perform_due
 from slots.members.services import cordon_member
 from slots.models import Slot
 from slots.rules import SLOT_CONSTRAINT
 from slots.sync.watcher import observe_pool
-from tests.claims.helpers import ws
+from tests.claims.helpers import make_pool, ws
 from tests.database.doctor_helpers import age, agree, ask, fill, find, is_told, mend, plant, told
+from tests.pools.providers.fake_providers import ALL, ShelfProvider, World, fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -323,35 +322,33 @@ def test_i10_member_leaving_under_its_claims_is_found(pool: Pool) -> None:
     assert found.fix is None
 
 
-@pytest.mark.django_db(transaction=True)
-def test_i19_member_missing_at_its_provider_is_found(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    observe_pool(pool)
+@pytest.fixture
+def shelf(settings: Any, transactional_db: None) -> World:
+    """The outside of a pool `shelf` with two members that its provider sees."""
+    settings.BERTH_PROVIDERS = ALL
+    fresh()
+    observe_pool(make_pool("shelf", provider="shelf", members=[{"name": "a"}, {"name": "b"}]))
     assert find("I19") == []
-    a, b = Member.objects.order_by("name")
-    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Observation((Seen(b.pk),)))
-    assert told("I19") == [("member a of pool lab", "missing outside")]
+    return ShelfProvider.world
+
+
+def test_i19_member_missing_at_its_provider_is_found(shelf: World) -> None:
+    shelf.vanished.add("a")
+    assert told("I19") == [("member a of pool shelf", "missing outside")]
     mend("I19")
-    a.refresh_from_db()
+    perform_due("shelf")
+    a = Member.objects.get(name="a")
     assert (a.state, a.lost_at is not None) == ("gone", True)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_i19_unready_or_unobserved_member_is_found(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    observe_pool(pool)
-    a, b = Member.objects.order_by("name")
-    seen = (Seen(a.pk), Seen(b.pk, is_ready=False, why="no route"))
-    monkeypatch.setattr(StaticProvider, "look", lambda self, pool: Observation(seen))
-    assert told("I19") == [("member b of pool lab", "not ready outside: no route")]
+def test_i19_member_that_is_not_ready_outside_is_found(shelf: World) -> None:
+    shelf.sick.add("b")
+    assert told("I19") == [("member b of pool shelf", "not ready outside: door open")]
 
-    def refuse(self: StaticProvider, pool: Any) -> Observation:
-        raise Throttled("slow down")
 
-    monkeypatch.setattr(StaticProvider, "look", refuse)
-    assert told("I19") == [("pool lab", "its provider cannot be read: slow down")]
+def test_i19_pool_whose_provider_fails_is_found(shelf: World) -> None:
+    shelf.errors.append(Throttled("slow down"))
+    assert told("I19") == [("pool shelf", "its provider cannot be read: slow down")]
 
 
 # -- the command -----------------------------------------------------------------------------------

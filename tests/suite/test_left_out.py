@@ -97,7 +97,19 @@ def test_left_out_tests_are_grouped_last_and_fail_ci(
 
 
 def test_run_without_left_out_tests_prints_no_summary(tmp_path: Path) -> None:
-    assert describe([]) == []
+    (tmp_path / "test_it.py").write_text("def test_pass(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.left_out", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py")],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **FEW_PLUGINS, "CI": "true"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 1 passed in " in done.stdout.splitlines()[-1]
+    assert "LEFT OUT" not in done.stdout and "RED" not in done.stdout
 
 
 def test_every_reason_to_skip_has_a_way_to_include_the_test() -> None:

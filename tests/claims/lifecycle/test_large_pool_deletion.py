@@ -137,5 +137,10 @@ def test_a_small_pool_is_deleted_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert state_of(pool) == "gone"
 
 
-def test_the_statement_limits_each_piece() -> None:
-    assert "LIMIT {n} FOR NO KEY UPDATE" in members_sql.statements.texts["retire_some"]
+def test_the_statement_retires_at_most_as_many_slots_as_it_is_given() -> None:
+    pool = big()
+    delete_pool("lab")
+    align_pool_fully(pool.pk)
+    one = Member.objects.get(name="m0").pk
+    assert len(members_sql.retire_some(5, member=one)) == 5
+    assert Slot.objects.filter(state="retired").count() == 5

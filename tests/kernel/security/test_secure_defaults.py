@@ -3,14 +3,16 @@
 import logging
 import math
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.db import connection
+from django.http import HttpResponse
 from django.test import Client, RequestFactory
 from django.utils.module_loading import import_string
 
@@ -18,6 +20,7 @@ from project.kernel.http.asgi import Http
 from project.kernel.logs import strip_secrets
 from project.kernel.security import login_throttle, sessions
 from project.kernel.security.client_address import read_networks
+from tests.dashboard.test_page_permissions import list_pages
 
 pytestmark = pytest.mark.django_db
 
@@ -167,18 +170,32 @@ def test_trusted_proxy_is_not_slowed_as_an_address(person: User, settings: Any) 
 
 
 # -- answers ------------------------------------------------------------------
-def test_every_answer_carries_the_strict_content_policy(client: Client) -> None:
-    answer = client.get("/no-such-page")
-    policy = answer["Content-Security-Policy"]
-    assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy
-    assert "unsafe-eval" not in policy and "script-src" not in policy
-    assert answer["X-Content-Type-Options"] == "nosniff"
-    assert answer["Referrer-Policy"] == "same-origin"
+def list_answers(person: User) -> Iterator[tuple[str, HttpResponse]]:
+    """The answers of every address without an argument to a superuser and to a stranger, and of
+    requests that fail.
+    """
+    known = Client(raise_request_exception=False, enforce_csrf_checks=True)
+    known.force_login(person)
+    stranger = Client(raise_request_exception=False, enforce_csrf_checks=True)
+    routes = {f"/{route}" for route in list_pages() if "<" not in route and "(" not in route}
+    for path in [*sorted(routes), "/no-such-page", "/api/v1/pools/", "/api/v1/nowhere/", "/admin/"]:
+        for client in (known, stranger):
+            yield path, cast(HttpResponse, client.get(path))
+        yield path, cast(HttpResponse, known.post(path))  # without its CSRF token
 
 
-def test_only_the_admin_policy_allows_eval(client: Client, person: User) -> None:
-    client.force_login(person)
-    assert "script-src 'self' 'unsafe-eval'" in client.get("/admin/")["Content-Security-Policy"]
+def test_every_answer_carries_a_policy_and_only_the_admin_allows_eval(person: User) -> None:
+    statuses = set()
+    for path, answer in list_answers(person):
+        statuses.add(answer.status_code)
+        policy = answer["Content-Security-Policy"]
+        assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy, path
+        is_admin = path.startswith("/admin/")
+        assert ("script-src 'self' 'unsafe-eval'" in policy) is is_admin, path
+        assert ("unsafe-eval" in policy or "script-src" in policy) is is_admin, path
+        assert answer["X-Content-Type-Options"] == "nosniff", path
+        assert answer["Referrer-Policy"] == "same-origin", path
+    assert statuses >= {200, 302, 401, 403, 404, 405}
 
 
 def test_cookies_are_closed_to_scripts_and_other_sites_and_stay_on_https(

@@ -202,9 +202,14 @@ def test_a_small_pool_is_closed_in_the_transaction_of_its_pause(
     assert (pause(pool).unaligned_at, open_now()) == (None, 0)
 
 
-def test_the_statements_limit_each_piece() -> None:
-    for name in ("close_some", "open_some"):
-        assert "LIMIT {n} FOR NO KEY UPDATE" in members_sql.statements.texts[name]
+def test_the_statements_close_and_open_at_most_as_many_slots_as_they_are_given() -> None:
+    big()
+    one = member("m0").pk
+    assert len(members_sql.close_some(EACH - 3, member=one)) == EACH - 3
+    assert open_now() == MEMBERS * EACH - (EACH - 3)
+    assert len(members_sql.close_some(EACH, member=one)) == 3
+    assert len(members_sql.open_some(5, member=one)) == 5
+    assert open_now() == (MEMBERS - 1) * EACH + 5
 
 
 def test_lost_slots_are_not_replaced_from_a_pausing_pool(

@@ -87,6 +87,10 @@ def test_invalid_git_address_is_refused(url: str) -> None:
 def test_git_host_is_allowed_only_if_named() -> None:
     with pytest.raises(TaskFailed, match="none"):
         check_url("https://git.example/a", ())
+    with pytest.raises(TaskFailed) as caught:
+        check_url("https://git.example/a", ("git.other",))
+    assert caught.value.code == "source_refused"
+    check_url("https://git.example/a", ("git.other", "git.example"))
 
 
 @pytest.mark.parametrize("ref", ["main", "v1.2.3", "feature/x-1", "a" * 40, "refs/heads/main"])
