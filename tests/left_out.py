@@ -38,6 +38,7 @@ GROUPS = (
         "on other versions of Python",
         "install another python3 (3.8 or newer), then make test",
     ),
+    Group("this checkout has no history", "that read the history", "git fetch --unshallow"),
     Group(
         "this system |this machine |others have |no PID namespaces",
         "of what this machine lacks",
