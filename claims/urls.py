@@ -16,11 +16,11 @@ from claims.tasks.pages import (
     bulk_approval_dialogs,
     new_run,
     plan_page,
-    settle_dialog,
     task_page,
 )
 from claims.tasks.states import views as states_views
 from claims.workspaces.web import dialogs as workspaces_dialogs
+from claims.workspaces.web import settle_dialog
 from claims.workspaces.web import views as workspaces_views
 
 assert task_page  # registers its regions

@@ -107,6 +107,12 @@ def _create(request: ClaimRequest) -> ClaimView:
     raise Unavailable("The pool keeps changing.", way_out="Send the same call again.")
 
 
+def _enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
+    ids = (None if pool is None else pool.id for pool in route.pools)
+    pools = list(zip(route.names, ids, strict=True))
+    return enter_workspace(request.workspace, pools, is_serial=request.is_serial)
+
+
 def _create_simple(
     request: ClaimRequest, route: Route, place: WorkspaceEntry = NO_PLACE
 ) -> ClaimView | None:
@@ -126,7 +132,7 @@ def _create_in_transaction(
     with transaction.atomic():
         if not _lock_route(route):
             return None
-        place = enter_workspace(request, route)
+        place = _enter_workspace(request, route)
         if route.is_simple and route.is_whole:
             claim = _create_simple(request, route, place)
             if claim is not None:
@@ -178,7 +184,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
                 raise Unavailable(
                     "The pool changes at this moment.", way_out="Send the same call again."
                 )
-            place = enter_workspace(request, route)
+            place = _enter_workspace(request, route)
             if place.state != "waiting":
                 raise Conflict(
                     f"Workspace {request.workspace} is busy: {place.reason}.",

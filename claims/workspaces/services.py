@@ -6,14 +6,14 @@ this row lock, so the lock cannot be set in between. The partial unique index cl
 one serial claim.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django.db import transaction
 
 from claims import claims_sql
-from claims.allocation.requests.claim_request import WORKSPACE, WORKSPACE_RULE, ClaimRequest
-from claims.allocation.requests.resolve import Route
 from claims.statements import repeat
+from claims.workspaces.names import WORKSPACE, WORKSPACE_RULE
 from project.kernel.actor import current_actor
 from project.kernel.errors import Conflict, NotFound, wrong_field
 from project.kernel.events.log import record
@@ -32,30 +32,29 @@ class WorkspaceEntry(NamedTuple):
     owner: str = ""  # name of the pool that the workspace belongs to
 
 
-def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
-    """Find or add the workspace of a new claim, and decide whether the claim is blocked.
+def enter_workspace(
+    name: str, pools: Sequence[tuple[str, int | None]], *, is_serial: bool
+) -> WorkspaceEntry:
+    """Find or add the workspace of a new claim, and decide whether the claim is blocked. `pools`:
+    names and ids of the claim's pools. No id: the pool does not exist yet.
 
     Called in the transaction that adds the claim, with its pools locked. The workspace belongs to
     the claim's first pool; `Conflict` if another pool of the claim may not use it.
     """
-    if not request.workspace:
+    if not name:
         return WorkspaceEntry(None, "waiting", "")
-    for name, pool in zip(route.names, route.pools, strict=True):
-        if pool is None:
-            text = f"Pool {name} does not exist yet, and a workspace belongs to a pool."
+    found: list[tuple[str, int]] = []
+    for pool, pool_id in pools:
+        if pool_id is None:
+            text = f"Pool {pool} does not exist yet, and a workspace belongs to a pool."
             way_out = "Create the pool first, or leave the workspace out."
             raise wrong_field("workspace", text, way_out)
-    first = route.found[0]
-    workspace, owner_id = _find_or_add(first.id, first.name, request.workspace)
-    for other in route.found:
-        if (
-            other.id != owner_id
-            and claims_sql.hold_share(workspace=workspace, pool=other.id) is None
-        ):
-            text = (
-                f"Pool {other.name} may not use workspace {request.workspace} of the "
-                "claim’s first pool."
-            )
+        found.append((pool, pool_id))
+    first, first_id = found[0]
+    workspace, owner_id = _find_or_add(first_id, first, name)
+    for pool, pool_id in found:
+        if pool_id != owner_id and claims_sql.hold_share(workspace=workspace, pool=pool_id) is None:
+            text = f"Pool {pool} may not use workspace {name} of the claim’s first pool."
             raise Conflict(
                 text,
                 code="workspace_not_shared",
@@ -64,12 +63,12 @@ def enter_workspace(request: ClaimRequest, route: Route) -> WorkspaceEntry:
     owner = claims_sql.pool_name(pool=owner_id or 0) or ""
     row = (
         claims_sql.hold_workspace(workspace=workspace)
-        if request.is_serial
+        if is_serial
         else claims_sql.share_workspace(workspace=workspace)
     )
     assert row is not None
     reason = f"the workspace is locked by {row.locked_by}" if row.is_locked else ""
-    if not reason and request.is_serial:
+    if not reason and is_serial:
         holder = claims_sql.serial_holder(workspace=row.id)
         reason = "" if holder is None else f"claim {holder} of the workspace comes first"
     return WorkspaceEntry(row.id, "blocked" if reason else "waiting", reason, owner)

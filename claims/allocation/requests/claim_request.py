@@ -4,7 +4,6 @@ at once. Pure.
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,6 +11,7 @@ from typing import TypedDict
 
 from claims.allocation.requests.policy import PartDemand, PartTerms, Terms
 from claims.kinds import ClaimKind, WantedPart, Work, list_kinds
+from claims.workspaces.names import WORKSPACE, WORKSPACE_RULE
 from pools.config.durations import DAY, SECOND, format_duration
 from pools.config.fields import Fields, Option, fields_of, option
 from pools.config.label_selector import (
@@ -44,11 +44,6 @@ MOST_POOL_LISTS = 16  # of the parts of one claim: each list is searched and exp
 MOST_SLOTS = 1000  # of one claim in all its pools
 MOST_LABELS = 16
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 99
-WORKSPACE_RULE = (
-    "Up to 120 letters, digits, dots, dashes, underscores and slashes; the first and last a "
-    "letter or digit."
-)
-WORKSPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,118}[A-Za-z0-9])?")
 POOL_NAME: Schema = {
     "type": "string",
     "pattern": r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$",
