@@ -6,15 +6,15 @@ queues. A slow read (a pool of a million slots) is cached for a time in proporti
 explanations take a small share of the time.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from claims import claims_sql, pairs_sql
+from claims.allocation.blocked_reason import explain_blocked
 from claims.allocation.claim_view import ClaimView, Wait
-from claims.allocation.estimate import Band, Forecast, HoldTimes, estimate_start
+from claims.allocation.estimate import Band, Forecast, HoldTimes
 from claims.allocation.member_limits import limits_of
 from claims.allocation.part_reason import DemandFacts, PartLabels, choose_part, fits_now
 from claims.allocation.requests.demands import (
@@ -42,14 +42,13 @@ from claims.allocation.requests.pool_facts import (
     read_pool_row,
     read_pool_state,
 )
+from claims.allocation.slow_reads import SlowReads
 from claims.allocation.wait_messages import (
     SlotCounts,
     WaitContext,
-    describe_blocked,
     describe_wait,
     moment,
 )
-from claims.display import claim_class
 from pools.config.label_selector import matches
 from pools.scaling import MemberLimits
 from project.kernel.ui.formatting import rfc3339
@@ -57,40 +56,17 @@ from project.kernel.ui.formatting import rfc3339
 SAMPLE = 1000  # holders read for an estimate
 RECENT = 200  # hold times read for an estimate
 MOST_NAMED = 4  # members and claims that a message names
-COST_SHARE = 20.0  # a read is cached for this multiple of the time that it took
-WORTH_KEEPING = 0.02  # seconds; faster reads are not cached
-MOST_CACHED = 1000
 
 T = TypeVar("T")
 Head = tuple[int, int, WaitingHead]  # queue, rank, claim
 LongestRow = claims_sql.LongestFreeRunRow | pairs_sql.LongestPairedRunRow
 
 
-class _SlowReads(Generic[T]):
-    """Cache of the slow reads of one kind."""
-
-    def __init__(self) -> None:
-        self.cached: dict[Hashable, tuple[float, T]] = {}
-
-    def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        known = self.cached.get(key)
-        started = time.monotonic()
-        if known is not None and known[0] > started:
-            return known[1]
-        found = read()
-        cost = time.monotonic() - started
-        if cost >= WORTH_KEEPING:
-            if len(self.cached) > MOST_CACHED:
-                self.cached.clear()
-            self.cached[key] = (started + cost * COST_SHARE, found)
-        return found
-
-
-_pair_counts = _SlowReads[pairs_sql.CountPairsRow]()
-_slot_counts = _SlowReads[list[claims_sql.CountPlacesRow]]()
-_holders = _SlowReads[list[claims_sql.HoldersRow]]()
-_holds = _SlowReads[list[claims_sql.RecentHoldsRow]]()
-_longest = _SlowReads[LongestRow | None]()
+_pair_counts = SlowReads[pairs_sql.CountPairsRow]()
+_slot_counts = SlowReads[list[claims_sql.CountPlacesRow]]()
+_holders = SlowReads[list[claims_sql.HoldersRow]]()
+_holds = SlowReads[list[claims_sql.RecentHoldsRow]]()
+_longest = SlowReads[LongestRow | None]()
 
 
 def explain_claims(claims: Sequence[ClaimView], places: dict[int, int] | None = None) -> None:
@@ -101,7 +77,7 @@ def explain_claims(claims: Sequence[ClaimView], places: dict[int, int] | None = 
             claim.wait = reader.explain(claim, (places or {}).get(claim.id))
     blocked = [claim for claim in claims if claim.state == "blocked"]
     if blocked:
-        _explain_blocked(blocked, reader)
+        explain_blocked(blocked, reader.holds)
 
 
 def forget_explanations() -> None:
@@ -444,52 +420,6 @@ def _facts_of(context: WaitContext) -> dict[str, object]:
     if context.paused_until is not None:
         facts["paused_until"] = rfc3339(context.paused_until)
     return facts
-
-
-def _explain_blocked(claims: Sequence[ClaimView], reader: _ReadCache) -> None:
-    rows = {row.id: row for row in claims_sql.blocked_by(claims=[claim.id for claim in claims])}
-    for claim in claims:
-        row = rows.get(claim.id)
-        if row is None:
-            continue
-        code, message = describe_blocked(
-            workspace=row.name or "",
-            is_locked=row.is_locked,
-            locked_by=row.locked_by or "",
-            lock_reason=row.lock_reason or "",
-            holder=row.holder,
-            holder_class=claim_class(row.holder_state or "", step=row.holder_step or ""),
-            back_off=row.due_in,
-            ahead=row.ahead if claim.is_serial else 0,
-            lost_claim=row.lost_claim_id,
-        )
-        band = _estimate_blocked(code, row, reader)
-        blockers = [row.holder] if row.holder is not None and code == "workspace_busy" else []
-        claim.wait = Wait(
-            code=code,
-            text=message.text,
-            unblock=message.unblock,
-            start=band.span,
-            start_note=band.note,
-            blockers=blockers,
-        )
-
-
-def _estimate_blocked(code: str, row: claims_sql.BlockedByRow, reader: _ReadCache) -> Band:
-    if code == "back_off":
-        return Band(None, None, "then it is queued")
-    if (
-        code == "workspace_busy"
-        and row.holder_state == "bound"
-        and row.holder_pool is not None
-        and not row.ahead
-    ):
-        return estimate_start(1, [row.holder_age or 0.0], reader.holds(row.holder_pool))
-    if code == "workspace_busy" and row.holder_state in ("bound", "waiting"):
-        return Band(None, None, f"depends on claim {row.holder}")
-    return Band(
-        None, None, "depends on a person" if code in ("workspace_busy", "workspace_locked") else ""
-    )
 
 
 def _find_longest(

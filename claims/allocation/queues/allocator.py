@@ -11,48 +11,35 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from django.db import transaction
 
 from claims import claims_sql, pairs_sql
 from claims.allocation.bind import bind_claim
-from claims.allocation.metrics import BOUND, FAILED, WAITED
+from claims.allocation.metrics import BOUND, WAITED
+from claims.allocation.queues.queue_reasons import reason_of, write_reasons
+from claims.allocation.queues.wait_queue import STALE, AllocationResult, WaitQueue
 from claims.allocation.requests.demands import (
-    PoolDemand,
     is_simple_demand,
     kind_in,
     lanes_in,
     slot_demand_in,
     slot_demand_of,
-    split_demand,
 )
 from claims.allocation.requests.policy import (
     HOLDERS_LEAVE,
-    Offer,
     Passing,
-    PoolState,
-    QueueHead,
-    SlotDemand,
     Turn,
     WaitingHead,
     choose_heads,
     choose_passings,
-    find_joint_refusal,
-    find_reason,
-    find_refusal,
-    is_passable,
 )  # fmt: skip
 from claims.allocation.requests.pool_facts import (
     PoolFacts,
     find_pools,
     find_pools_by_id,
-    offer_of,
-    read_pool_row,
-    read_pool_state,
 )
-from claims.allocation.scale_request import request_scaling
 from claims.statements import repeat
 from pools.config.layout import NODE, PAIRED
 from project.kernel.actor import current_actor
@@ -63,8 +50,6 @@ BATCHES = 10  # of one lane in one step; then the allocator serves the other poo
 # Seconds of serving in one step. After a step, notifications are sent and the process may stop.
 MAX_STEP_SECONDS = 0.5
 TRIED_BY_ONE = 40  # claims that are not simple, of one pool in one step
-STALE = 20.0  # seconds after which a queue is tried although no slot is free for it
-SETTLED = 1.0  # seconds between two writes of `tried_at`, which orders the queues of choose_heads
 ADOPTED = 500
 LAST = (2**15 - 1, 2**63 - 1)  # a rank and id behind every claim
 
@@ -73,84 +58,13 @@ LAST = (2**15 - 1, 2**63 - 1)  # a rank and id behind every claim
 served_first: list[Callable[[], int]] = []
 
 
-@dataclass
-class WaitQueue:
-    """The claims with the same request, and the state of the first of them."""
-
-    shape: int
-    names: list[str]
-    kind: str
-    lanes: list[str]
-    wanted: SlotDemand
-    is_simple: bool
-    turn: Turn
-    pool_id: int | None
-    waited: float
-    tried: float | None
-    stored_reason: Mapping[str, object] | None
-    stored_lanes: list[str]
-    total: int = 1  # slots of the first claim in all its pools
-    passed: int = 0
-    # Of its first pool, when the step began; all lanes of a queue that is tried in any case.
-    free_lanes: set[str] = field(default_factory=set)
-    pools: tuple[PoolFacts | None, ...] = ()
-    is_done: bool = False  # its first claim was bound in this step
-    following: Turn | None = None  # then its next claim, which the next step tries
-    was_tried: bool = False
-    code: str = ""  # the wait reason, once it is known
-
-    @property
-    def found(self) -> list[PoolFacts]:
-        return [pool for pool in self.pools if pool is not None]
-
-    @property
-    def is_whole(self) -> bool:
-        return all(pool is not None and pool.state == "active" for pool in self.pools)
-
-    @property
-    def known_name(self) -> str:
-        """Name of its first pool, "" while that pool does not exist: a metric has no labels that
-        callers choose.
-        """
-        return self.found[0].name if self.found else ""
-
-    @property
-    def demands(self) -> list[PoolDemand]:
-        return split_demand(self.wanted, self.pools, self.names, self.kind)
-
-    def head(self) -> QueueHead:
-        return QueueHead(self.turn, self.shape, self.is_simple, self.tried)
-
-    def waiter(self) -> WaitingHead:
-        return WaitingHead(
-            self.turn.claim,
-            self.total,
-            self.passed,
-            self.waited,
-            frozenset(self.lanes),
-            self.wanted.selector,
-        )
-
-
-@dataclass
-class AllocationResult:
-    """The result of one step, and the facts that it has read."""
-
-    bound: int = 0
-    is_more: bool = False
-    states: dict[int, claims_sql.PoolStateRow] = field(default_factory=dict)
-    offers: dict[tuple[int, int, str, bool], Offer] = field(default_factory=dict)
-    bound_pools: set[int] = field(default_factory=set)
-    has_operations: bool = False
-
-
 def allocate() -> AllocationResult:
     """One step of the allocator."""
     step = AllocationResult()
     step.bound += sum(serve() for serve in served_first)
     queues = _read_queues()
     _resolve_pools(queues)
-    _write_reasons(_serve(queues, step), step)
+    write_reasons(_serve(queues, step), step)
     if step.bound:
         publish("events", *(["operations"] if step.has_operations else []))
         BOUND.inc(step.bound)
@@ -302,7 +216,7 @@ def _serve_pool(pool_id: int, queues: list[WaitQueue], step: AllocationResult) -
         if queue.is_done or (is_tried and _try_one(queue, step)):
             if queue.following is not None:
                 end = min(end or queue.following, queue.following)
-        elif _reason_of(queue, step) in HOLDERS_LEAVE:
+        elif reason_of(queue, step) in HOLDERS_LEAVE:
             serving.waiters.append(queue.waiter())
     serving.serve_before(end)
     step.is_more = step.is_more or end is not None
@@ -410,81 +324,3 @@ def _try_one(queue: WaitQueue, step: AllocationResult) -> bool:
     step.bound_pools |= {pool.id for pool in queue.found}
     WAITED.labels(queue.known_name).observe(queue.waited)
     return True
-
-
-# -- wait reasons ----------------------------------------------------------------------------------
-
-
-def _write_reasons(queues: Sequence[WaitQueue], step: AllocationResult) -> None:
-    """Writes the wait reason of each queue if it has changed or is old, and asks the scaler for
-    more members.
-    """
-    shapes, reasons, lanes, asking = [], [], [], set()
-    for queue in queues:
-        if queue.is_done:
-            continue
-        if step.bound_pools & {pool.id for pool in queue.found}:
-            queue.code = ""  # the slots that it found free may be taken by now
-        code = _reason_of(queue, step)
-        reason = {"code": code, "passable": is_passable(code, is_simple=queue.is_simple)}
-        is_old = queue.tried is None or queue.tried >= (SETTLED if queue.was_tried else STALE)
-        if queue.stored_reason is None or queue.stored_reason.get("code") != code:
-            FAILED.labels(queue.known_name, code).inc()
-        if is_old or reason != queue.stored_reason or queue.lanes != queue.stored_lanes:
-            shapes.append(queue.shape)
-            reasons.append(json.dumps(reason))
-            lanes.append(json.dumps(queue.lanes))
-        if code not in ("next", "pool_paused"):
-            asking |= {
-                pool.id for pool in queue.found if not read_pool_row(pool.id, step.states).is_asked
-            }
-    if shapes:
-        repeat(lambda: claims_sql.write_reasons(shapes=shapes, reasons=reasons, lanes=lanes))
-    if asking:
-        request_scaling(asking)
-
-
-def _reason_of(queue: WaitQueue, step: AllocationResult) -> str:
-    queue.code = queue.code or _find_code(queue, step)
-    return queue.code
-
-
-def _find_code(queue: WaitQueue, step: AllocationResult) -> str:
-    """The reason of the first part that does not fit. Parts that fit one by one, and not together,
-    are short of slots.
-    """
-    demands = queue.demands
-    codes = [
-        find_reason(demand.wanted, [_state_of(demand, pool, step) for pool in demand.pools])
-        for demand in demands
-    ]
-    if len(codes) == 1:
-        return codes[0]
-    if (hopeless := next((code for code in codes if code not in HOLDERS_LEAVE), "")) != "":
-        return hopeless
-    pairs = [
-        (slot_demand_in(demand.wanted, [pool], demand.kind), _offer_in(demand, pool, step, True))
-        for demand in demands
-        for pool in demand.found
-    ]
-    if refusal := find_joint_refusal(pairs):
-        return refusal.code
-    return next((code for code in codes if code != "next"), "not_enough")
-
-
-def _state_of(demand: PoolDemand, pool: PoolFacts | None, step: AllocationResult) -> PoolState:
-    if pool is None:
-        return PoolState()
-    offer = _offer_in(demand, pool, step, demand.wanted.size > 1)
-    refusal = find_refusal(demand.wanted, [offer])
-    row = read_pool_row(pool.id, step.states)
-    return read_pool_state(pool, row, demand.wanted, demand.kind, refusal)
-
-
-def _offer_in(
-    demand: PoolDemand, pool: PoolFacts, step: AllocationResult, with_members: bool
-) -> Offer:
-    key = (pool.id, pool.revision, demand.kind, with_members)
-    if key not in step.offers:
-        step.offers[key] = offer_of(pool, demand.kind, with_members=with_members)
-    return step.offers[key]

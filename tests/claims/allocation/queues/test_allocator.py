@@ -10,7 +10,7 @@ from django.db import transaction
 from claims import claims_sql
 from claims.allocation.bulk import create_claims
 from claims.allocation.claim_view import ClaimView
-from claims.allocation.queues import allocator
+from claims.allocation.queues import allocator, queue_reasons
 from claims.allocation.queues.allocator import BATCH, allocate
 from claims.allocation.requests.policy import STRICT_AFTER
 from claims.lifecycle.cancel import cancel_claim
@@ -297,7 +297,7 @@ def tried_at() -> list[Any]:
 
 def test_an_unchanged_wait_reason_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue with a free slot is tried in each step; without SETTLED each step wrote its row."""
-    monkeypatch.setattr(allocator, "SETTLED", 3600.0)
+    monkeypatch.setattr(queue_reasons, "SETTLED", 3600.0)
     make_pool(slots=2)
     ask()
     ask(size=2)
@@ -315,7 +315,7 @@ def test_an_unchanged_wait_reason_is_not_written_again(monkeypatch: pytest.Monke
     before = let_time_pass()
     serve()
     assert (len(tried), len(before), tried_at()) == (1, 1, before)
-    monkeypatch.setattr(allocator, "SETTLED", 0.0)
+    monkeypatch.setattr(queue_reasons, "SETTLED", 0.0)
     serve()
     assert tried_at() != before, "once it has settled"
 
