@@ -22,17 +22,18 @@ from .earlier_runs import Leftovers
 from .executors.outcome import name_platform
 from .executors.state_rescue import is_left_behind, rescue_state
 from .poller import Poller
-from .processes.process_table import children, collect_orphans, end_all, list_marked, started_at
+from .processes.process_table import children, collect_orphans, end_all
+from .run_folders import RunFolders
 from .runner import NOT_HERE, Context, TaskThread
 from .server.protocol import Hello, Order, Orders, StopOrder, read_hello
 from .state_upload import StateSender, describe_rescued
+from .stopped_slots import StoppedSlots
 from .version import name_version
-from .workdir.folders import base_elsewhere, remove, rescued_folder
+from .workdir.folders import base_elsewhere, rescued_folder
 
 TICK = 1.0
 MOST_AT_ONCE = 100  # tasks
 COLLECT_EVERY = 30.0
-SAY_AGAIN = 5.0  # seconds until a stopped slot that the server still lists is reported again
 BEGIN_AGAIN = 5.0  # seconds until an order that could not start is tried again
 REFUSED_LONG = 60.0  # seconds that tasks go on with a refused token, which may be rotating
 LAST_WORDS = 5.0  # seconds at the end for results, while the server is away
@@ -40,7 +41,6 @@ LONGEST_WORDS = 30.0  # seconds at the end for results that fail on this machine
 LEFT_OVER_GRACE = 10.0
 END_MARGIN = 20.0  # seconds at the end for KILL and the last results
 REPORT_AGAIN = 10.0  # seconds until a report that failed on this machine is repeated
-UNLISTED = 2  # further lists without a claim after which the folder of its plan is removed
 
 Message = Tuple[str, Any]  # ("orders", Orders), ("reported", lost records), ("away", error), ...
 T = TypeVar("T")
@@ -63,18 +63,17 @@ class Agent:
         self.lost: list[Record] = []
         self.unreported: dict[tuple[int, int], tuple[float, Record]] = {}  # when to try again
         self.orders: Orders | None = None
-        self.stopped_at: dict[StopOrder, float] = {}
         self.not_begun: dict[tuple[int, int], float] = {}
-        self.lists = 0  # received lists of orders
         self.dead: set[int] = set()
         self.collected_at = time.monotonic()
-        self.unwanted_since: dict[tuple[int, int], int] = {}
         self.is_ending = False
         self.is_away_since: float | None = time.monotonic()
         self.refused_since: float | None = None
         self.leftovers = Leftovers(context.state, context.identity)
         self.states = StateSender(context)
         self.poller = Poller(context, self.inbox.put, self.hello)
+        self.folders = RunFolders(context, self.leftovers)
+        self.stopped = StoppedSlots(context, self.leftovers, self.poller.report_stopped)
 
     @property
     def log(self) -> AgentLog:
@@ -99,7 +98,7 @@ class Agent:
                 self.log.info("still ended by its reaper", run=record.name, stage=record.stage)
             elif record.phase != REPORTED and not self._lose(record):
                 self.leftovers.ending.append(record)
-        self._try(self._sweep)
+        self._try(self.folders.sweep)
 
     def _lose(self, record: Record) -> bool:
         """Give up a run of an earlier start. False: its Terraform state cannot be rescued yet; the
@@ -136,24 +135,6 @@ class Agent:
             if self._lose(record):
                 self.leftovers.remove(record)
                 self.poller.request_hello()
-
-    def _sweep(self) -> None:
-        """Remove folders that no run needs."""
-        state = self.context.state
-        state.sweep()
-        known = {
-            record.name
-            for record in state.list_records()
-            if record.keep or record.phase != REPORTED
-        }
-        known |= {
-            str(record.extra.get("folder"))
-            for record in state.list_records()
-            if record.phase == FINISHED
-        }
-        for folder in [*self.context.base.iterdir(), *state.log_folders.iterdir()]:
-            if folder.name not in known and not remove(folder):
-                self.log.error("folder cannot be removed", folder=folder)
 
     # Reports to the server
 
@@ -256,7 +237,7 @@ class Agent:
         kind, what = message
         if kind == "orders":
             self.orders, self.is_away_since, self.refused_since = what, None, None
-            self.lists += 1
+            self.folders.lists += 1
         elif kind == "reported":
             self._report_lost(what)
         elif kind == "away":
@@ -358,14 +339,11 @@ class Agent:
                 self.poller.request_hello()
 
     def _sweep_old(self) -> None:
-        """Limit the number of records and folders while the agent runs."""
         claims = {order.claim for order in self.orders.orders} if self.orders else set()
-        claims |= {claim for claim, _ in (*self.runs, *self.unreported)} | {
-            record.claim for record in self.leftovers.ending
-        }
-        for record in self.context.state.sweep(claims):
-            if not remove(self.context.base / record.name):
-                self.log.error("folder cannot be removed", folder=record.name)
+        self.folders.sweep_old(claims | {claim for claim, _ in (*self.runs, *self.unreported)})
+
+    def _delete_unused_plans(self) -> None:
+        self.folders.delete_unused_plans(self.orders, {claim for claim, _ in self.runs})
 
     def _reconcile(self) -> None:
         """Start and stop runs so that they equal the last orders, which may be repeated."""
@@ -392,33 +370,7 @@ class Agent:
                 and self._begin(order)
             ):
                 busy.add(order.slot)
-        self._report_stopped([stop for stop in stops if not self._runs_in(stop)])
-
-    def _delete_unused_plans(self) -> None:
-        """Remove folders of plans that no claim needs. Several lists must lack the claim, because a
-        list may be older than the plan.
-        """
-        if self.orders is None or self.orders.keep is None:
-            return
-        wanted = (
-            self.orders.keep
-            | {order.claim for order in self.orders.orders}
-            | {claim for claim, _ in self.runs}
-        )
-        # The reaper of an apply still works in the folder of its plan.
-        wanted |= {record.claim for record in self.leftovers.ending}
-        kept = {record.key: record for record in self.context.state.list_records() if record.keep}
-        self.unwanted_since = {
-            key: self.unwanted_since.get(key, self.lists) for key in kept if key[0] not in wanted
-        }
-        for key, since in list(self.unwanted_since.items()):
-            if self.lists - since > UNLISTED:
-                record = kept[key]
-                record.keep = False
-                remove(self.context.base / record.name)
-                with contextlib.suppress(OSError):
-                    self.context.state.save(record)
-                self.log.info("folder of a plan removed", run=record.name)
+        self.stopped.report(stops, [stop for stop in stops if not self._runs_in(stop)])
 
     def _collect(self) -> None:
         if children.is_adopting and time.monotonic() - self.collected_at > COLLECT_EVERY:
@@ -431,21 +383,6 @@ class Agent:
         """Upload rescued states, after the server has received them in a hello."""
         if self.orders is not None and self.is_away_since is None:
             self.states.start(set(self.runs))
-
-    def _is_left(self, stop: StopOrder) -> bool:
-        """Whether processes of a stopped run remain, so that its slot is still in use."""
-        if self.leftovers.holds(stop) or list_marked(f".{stop.generation}.{self.context.identity}"):
-            return True
-        known = [
-            record
-            for record in self.context.state.list_records()
-            if (record.slot, record.generation) == (stop.slot, stop.generation)
-        ]
-        return any(
-            started_at(pid) == since != ""
-            for record in known
-            for pid, since in record.extra.get("left") or ()
-        )
 
     def _runs_in(self, stop: StopOrder) -> bool:
         return any(
@@ -503,18 +440,6 @@ class Agent:
                 self._report(record)
                 if key in self.runs:
                     del self.unreported[key]
-
-    def _report_stopped(self, stops: list[StopOrder]) -> None:
-        now = time.monotonic()
-        self.stopped_at = {
-            stop: at
-            for stop, at in self.stopped_at.items()
-            if self.orders and stop in self.orders.stop
-        }
-        due = [stop for stop in stops if now - self.stopped_at.get(stop, -SAY_AGAIN) >= SAY_AGAIN]
-        self.stopped_at.update(dict.fromkeys(due, now))
-        if free := [stop for stop in due if not self._is_left(stop)]:
-            self.poller.report_stopped(free)
 
     def _leave(self, code: int, says_goodbye: bool) -> int:
         self.context.quit_now.set()

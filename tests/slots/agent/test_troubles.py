@@ -172,16 +172,13 @@ def test_plan_folder_stays_while_a_reaper_ends_its_apply(context: Context, loop:
     """
     write_record(context, 10, phase=REPORTED, keep=True)
     loop.leftovers.ending = [write_record(context, 11, step="apply", phase=RUNNING, stage="apply")]
-    loop.orders, loop.lists, loop.unwanted_since = (
-        Orders("v", (), (), keep=frozenset()),
-        9,
-        {(1, 10): 0},
-    )
-    loop._delete_unused_plans()
+    orders, folders = Orders("v", (), (), keep=frozenset()), loop.folders
+    folders.lists, folders.unwanted_since = 9, {(1, 10): 0}
+    folders.delete_unused_plans(orders, set())
     assert (context.base / "1-10").exists()
     loop.leftovers.ending = []
-    loop.unwanted_since = {(1, 10): 0}
-    loop._delete_unused_plans()
+    folders.unwanted_since = {(1, 10): 0}
+    folders.delete_unused_plans(orders, set())
     assert not (context.base / "1-10").exists()
 
 
@@ -225,14 +222,14 @@ def test_full_disk_does_not_end_the_agent(
 
     monkeypatch.setattr(state_module, "write_whole", refuse)
     monkeypatch.setattr(state_module, "MOST_KEPT", 0)
-    loop._try(loop._sweep)
-    loop.orders, loop.lists = Orders("v", (), (), keep=frozenset()), 5
+    loop._try(loop.folders.sweep)
+    loop.orders, loop.folders.lists = Orders("v", (), (), keep=frozenset()), 5
     loop._report_lost([lost])
     turn(loop, lambda: not loop.runs)
     assert loop.lost == [] and lost.phase == REPORTED
-    lost.keep, loop.unwanted_since = True, {(1, 12): 0}
+    lost.keep, loop.folders.unwanted_since = True, {(1, 12): 0}
     (context.base / "1-12").mkdir()
-    loop._delete_unused_plans()
+    loop.folders.delete_unused_plans(loop.orders, set())
     assert not (context.base / "1-12").exists()
 
 
