@@ -20,22 +20,16 @@ def read_uses(slots: Collection[int]) -> Mapping[int, PortUse]:
     pools = find_pools_by_id(has_target) if has_target else {}
     if has_target:
         own_addresses.get()
-    return {
-        row.id: PortUse(
-            protocol=protocol_of(row.kind, row.lane),
-            target=_target(row, pools),
-            certificate=row.certificate,
-        )
-        for row in rows
-    }
+    return {row.id: _use_of(row, pools) for row in rows}
 
 
-def _target(row: ports_sql.PortUsesRow, pools: Mapping[int, PoolFacts]) -> PortTarget | None:
-    if row.ip is None or row.port is None or row.other is not None:
-        return None
-    if explain_withheld(row.ip, row.port, pools[row.pool_id]):
-        return None
-    return PortTarget(row.ip, row.port)
+def _use_of(row: ports_sql.PortUsesRow, pools: Mapping[int, PoolFacts]) -> PortUse:
+    protocol = protocol_of(row.kind, row.lane)
+    if row.ip is None or row.port is None:
+        return PortUse(protocol, certificate=row.certificate)
+    if row.other is not None or explain_withheld(row.ip, row.port, pools[row.pool_id]):
+        return PortUse(protocol, certificate=row.certificate, is_withheld=True)
+    return PortUse(protocol, PortTarget(row.ip, row.port), row.certificate)
 
 
 def explain_withheld(ip: str, port: int, pool: ClaimPool) -> str:

@@ -46,6 +46,8 @@ class PortUse:
     protocol: str
     target: PortTarget | None = None  # None: the listener exists and has no target
     certificate: str = ""  # of tcp_ssl and quic: an ARN or an id
+    # The claim has a backend that may not be its target now: a target outside is a difference.
+    is_withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)

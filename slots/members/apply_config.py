@@ -19,6 +19,7 @@ from slots.members.store import (
     mark_leaving,
     move_member,
     rank_slots,
+    request_sync,
     staying_columns,
     staying_state,
 )
@@ -49,6 +50,9 @@ def apply_pool_config(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> No
     if before.placement != spec.placement:
         for member in members:
             rank_slots(member, spec.placement)
+    if before.backends != spec.backends:
+        for member in members:
+            request_sync(pool, member)  # targets that the pool does not allow any more are removed
     if before.liveness != spec.liveness:
         _restart_timers(pool, members, spec)
 

@@ -13,6 +13,7 @@ from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
 from project.kernel.errors import BerthError
 from slots.sync.orders import repair_slot
+from slots.sync.port_uses import read_uses
 from slots.sync.quarantine import quarantine_slot
 from slots.sync.slot_drift import LASTING
 from slots.sync.stray_orders import adopt_stray, delete_stray, name_adopted, read_orders
@@ -20,6 +21,7 @@ from slots.sync.strays import read_strays
 
 logger = logging.getLogger(__name__)
 
+NOT_ALLOWED = "the listener has a target that the pool does not allow"
 REASON = "drift.{kind} of the pool is {rule}"
 
 
@@ -45,6 +47,18 @@ def repair_found(
             act(slot_id=slot_id, reason=REASON.format(kind=name, rule=rule))
         except BerthError as error:
             logger.info("slot %s of pool %s is left to a person: %s", slot_id, pool.name, error)
+
+
+def remove_withheld(found: Mapping[int, str]) -> None:
+    """Repair the listeners of new differences that have a target which they may not have. Traffic
+    would go where the pool does not allow it, so no rule of the pool is needed.
+    """
+    uses = read_uses([slot_id for slot_id, kind in found.items() if kind == "changed"])
+    for slot_id in [slot_id for slot_id, use in uses.items() if use.is_withheld]:
+        try:
+            repair_slot(slot_id=slot_id, reason=NOT_ALLOWED)
+        except BerthError as error:
+            logger.info("the target of slot %s is left as it is: %s", slot_id, error)
 
 
 def settle_strays(pool: Pool) -> None:

@@ -15,14 +15,15 @@ WORDS = {"protocol": "protocol", "target": "target", "certificate": "certificate
 def describe_change(use: PortUse, seen: Mapping[str, object]) -> str:
     """How the listener differs, for people; empty: it does not. An attribute that the provider does
     not report has not changed, other than a target that is gone. The target of a claim without a
-    backend is not judged: a former backend leaves slowly.
+    backend is not judged: a former backend leaves slowly. A withheld target is judged until the
+    provider removes it.
     """
     if seen.get("problem"):
         return ""  # the claim cannot have what it wants
     found = [
         f"{word} {_show(seen.get(name))} in place of {_show(wanted)}"
         for name, word in WORDS.items()
-        if (wanted := _wanted(use, name)) != _seen(seen, name, wanted)
+        if (wanted := _wanted(use, name)) != _seen(seen, name, wanted, use)
     ]
     return ", ".join(found)
 
@@ -37,10 +38,11 @@ def _wanted(use: PortUse, name: str) -> str:
             return "" if use.target is None else str(use.target)
 
 
-def _seen(seen: Mapping[str, object], name: str, wanted: str) -> str:
+def _seen(seen: Mapping[str, object], name: str, wanted: str, use: PortUse) -> str:
     is_unknown = name not in seen
     if name == "target":
-        is_unknown = bool(seen.get("unread")) or not wanted
+        is_judged = bool(wanted) or (use.is_withheld and seen.get("health") != "draining")
+        is_unknown = bool(seen.get("unread")) or not is_judged
     return wanted if is_unknown else str(seen.get(name) or "")
 
 

@@ -46,7 +46,7 @@ from slots.members.provider_status import (
 from slots.members.selectors import snapshot_whole
 from slots.members.services import activate_pool, record_sync_result
 from slots.members.token_rotation import rotate_due
-from slots.sync.automatic_repairs import repair_found, settle_strays
+from slots.sync.automatic_repairs import remove_withheld, repair_found, settle_strays
 from slots.sync.metrics import STRAYS, timed_call
 from slots.sync.orphans import EVERY, delete_orphans, list_deleted_pools
 from slots.sync.slot_drift import record_observed_slots
@@ -336,6 +336,7 @@ def record_observation(
     known = {stray.name for stray in read_strays(pool)}
     record_strays(pool, gone=gone, unknown=unknown, started=started)
     repair_found(pool.pk, new_drift)
+    remove_withheld(new_drift)
     settle_strays(pool)
     end_orders(pool, look.strays.keys(), started)
     if new := sorted(set(gone.values()) - known):

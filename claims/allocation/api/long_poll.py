@@ -2,7 +2,7 @@
 request then reads the claim itself, with the permissions of its caller.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from project.kernel.http.long_poll import Connection, Watch, Watches
 
@@ -18,6 +18,15 @@ WHERE c.id = ANY (%s::bigint[]) AND c.state = 'bound' AND c.backend IS NOT NULL
     AND s.observed->>'health' IN ('healthy', 'unchecked'), false))"""
 STATES = "SELECT id, state FROM claims_claim WHERE id = ANY (%s::bigint[])"
 Wanted = tuple[int, frozenset[str]]  # a claim, and the states for which the request waits
+# Those of the claims that are not ready for a reason that READY_CLAIMS does not see.
+ReadyCheck = Callable[[Connection, Collection[int]], Awaitable[Collection[int]]]
+
+_ready_checks: list[ReadyCheck] = []
+
+
+def register_ready_check(check: ReadyCheck) -> ReadyCheck:
+    _ready_checks.append(check)
+    return check
 
 
 async def find_changed(connection: Connection, waiting: Iterable[Wanted]) -> Iterable[Wanted]:
@@ -31,6 +40,8 @@ async def find_changed(connection: Connection, waiting: Iterable[Wanted]) -> Ite
     if awaited := list({claim_id for claim_id, wanted in known if READY in wanted}):
         cursor = await connection.execute(READY_CLAIMS, [awaited], prepare=True)
         ready = {row[0] for row in await cursor.fetchall()}
+    for check in _ready_checks if ready else ():
+        ready -= set(await check(connection, ready))
     return [
         (claim, wanted)
         for claim, wanted in known

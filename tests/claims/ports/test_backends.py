@@ -1,5 +1,6 @@
 """Backends of claims: what providers get to know, which claims may have a target, and refusals."""
 
+import ipaddress
 from typing import Any
 
 import pytest
@@ -9,15 +10,19 @@ from claims.lifecycle.lost_member import lose_claim
 from claims.lifecycle.release import release_claim
 from claims.models import BackendConflict, BackendTarget
 from claims.ports.backends import BackendRequest, set_backend, settle_conflicts
+from claims.ports.own_addresses import OwnAddresses
 from pools.lifecycle.services import update_pool
 from pools.models import Pool
 from pools.providers.base import PortTarget, PortUse
 from project.kernel.errors import Conflict, Invalid, Refused, StaleGeneration
 from project.kernel.models import Event, Operation
 from slots.members.liveness import lose_member
+from slots.sync.automatic_repairs import NOT_ALLOWED
+from slots.sync.drift import list_drift
+from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, elapse, let_go, make_pool, verbs
 from tests.claims.parallel_processes import together
-from tests.claims.ports.quay import PROVIDERS, Quay, QuayProvider, make_quay, work
+from tests.claims.ports.quay import NETWORKS, PROVIDERS, Quay, QuayProvider, make_quay, work
 
 ONE_EACH = {"ports": "30000-30001", "shared": True, "quota": 1}
 
@@ -258,11 +263,36 @@ def test_narrower_rules_take_the_target_of_a_stored_backend_away() -> None:
     work()
     assert targets() == {("tcp", 30000): PortTarget("10.0.0.7", 80)}
     configure(pool, {"networks": ["10.0.1.0/24"], "ports": "1-65535"})
-    ask("lb", kind="tcp")
     work()
     assert set(targets().values()) == {None}
     ready = again(claim).conditions[-1]
     assert ready["is_failed"] and "10.0.0.7 is in none of the networks" in ready["reason"]
+
+
+def test_same_rules_order_no_sync() -> None:
+    pool = make_quay()
+    configure(pool, NETWORKS)
+    assert not Operation.objects.filter(done_at=None).exists()
+
+
+def test_look_finds_a_target_that_the_pool_does_not_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rules of addresses may change without an order: an address may become Berth's own."""
+    pool = make_quay()
+    claim = ask("lb", kind="tcp")
+    route(claim, port=80)
+    work(pool)
+    monkeypatch.setattr(
+        OwnAddresses, "get", lambda _: frozenset({ipaddress.ip_address("10.0.0.7")})
+    )
+    monkeypatch.setattr(OwnAddresses, "known", OwnAddresses.get)
+    observe_pool(pool)
+    (finding,) = list_drift()
+    assert finding.kind == "changed" and "target 10.0.0.7:80 in place of none" in finding.found
+    work(pool)
+    assert set(targets().values()) == {None} and list_drift() == []
+    assert [event.reason for event in Event.objects.filter(verb="repair")] == [NOT_ALLOWED]
 
 
 def configure(pool: Pool, backends: dict[str, Any]) -> None:

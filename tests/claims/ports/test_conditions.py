@@ -14,8 +14,9 @@ from django.db import connection, connections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claims.allocation.api.long_poll import READY_CLAIMS
+from claims.allocation.api.long_poll import READY, READY_CLAIMS, find_changed
 from claims.allocation.claim_view import ClaimView
+from claims.models import BackendTarget
 from claims.ports import ports_sql
 from claims.ports.backends import BackendRequest, set_backend
 from claims.ports.conditions import (
@@ -27,12 +28,14 @@ from claims.ports.conditions import (
 )
 from pools.access.tokens import create_token
 from pools.roles.services import create_grant
+from project.kernel.db.direct_connection import connect_direct_async
 from project.kernel.models import Event
 from slots.models import Slot
 from tests.api.conftest import Callers
 from tests.claims.allocation.api.test_long_poll import Server, until_watched
 from tests.claims.helpers import again, ask, let_go, make_pool
 from tests.claims.ports.quay import PROVIDERS, Quay, QuayProvider, make_quay, work
+from tests.claims.ports.test_backends import configure
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=1)
@@ -128,6 +131,7 @@ attributes = st.fixed_dictionaries(
         "target": st.sampled_from([TARGET, "10.0.0.6:80", ""]),
         "health": st.sampled_from(["healthy", "unhealthy", "initial", "unchecked", "draining"]),
         "problem": st.sampled_from(["", "no certificate"]),
+        "changed": st.just("protocol udp in place of tcp"),
         "claim": st.sampled_from([1, 2]),
     },
 )
@@ -151,6 +155,38 @@ def test_long_poll_calls_the_same_ports_ready(observed: dict[str, object]) -> No
     with connection.cursor() as cursor:
         cursor.execute(text, [json.dumps({"targets": [TARGET]}), json.dumps(observed)])
         assert bool(cursor.fetchall()) == found
+
+
+def is_ready_for_long_poll(claim: ClaimView) -> bool:
+    async def find() -> bool:
+        async with await connect_direct_async("test") as connection:
+            return bool(await find_changed(connection, [(claim.id, frozenset({READY}))]))
+
+    return asyncio.run(find())
+
+
+@pytest.mark.usefixtures("committed_tables")
+def test_long_poll_calls_no_withheld_port_ready() -> None:
+    """The provider has not carried out the order yet, so its last report shows the target."""
+    pool = make_quay()
+    first, second = ask("lb", ports="80/TCP"), ask("lb", ports="80/TCP")
+    for claim, ip in ((first, "10.0.0.7"), (second, "10.0.1.7")):
+        set_backend(claim_id=claim.id, generation=claim.generation, backend=BackendRequest(ip))
+    work(pool)
+    assert again(first).is_ready and is_ready_for_long_poll(first)
+    configure(pool, {"networks": ["10.0.1.0/24"], "ports": "1-65535"})
+    assert not again(first).is_ready and not is_ready_for_long_poll(first)
+    assert again(second).is_ready and is_ready_for_long_poll(second)
+
+
+@pytest.mark.usefixtures("committed_tables")
+def test_long_poll_calls_no_port_with_the_target_of_another_claim_ready() -> None:
+    pool = make_quay()
+    first, second = ask("lb", ports="80/TCP"), ask("lb", ports="80/TCP")
+    route(second)
+    work(pool)
+    BackendTarget.objects.update(claim_id=first.id)
+    assert not again(second).is_ready and not is_ready_for_long_poll(second)
 
 
 def route(claim: ClaimView) -> None:
