@@ -2,17 +2,18 @@
 
 The kind of a provider and most of its options decide which code runs and where: on Berth's own
 machine, or in which namespace of which cluster and as which service account. `backends` decides
-where traffic from outside may go. Changing these needs the same right as a new pool: `configure`
-in all pools.
+where traffic from outside may go, and the `external_id` of a member which existing load balancer of
+the account the pool takes. Changing these needs the same right as a new pool: `configure` in all
+pools.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pools.access.permissions import ACTIONS, Identity, PoolRef, refusal
 from pools.config.spec import PoolSpec, read_pool
 from pools.lifecycle.policy import diff_values
-from pools.lifecycle.selectors import spec_of
-from pools.models import Pool
+from pools.lifecycle.selectors import LIVE, spec_of
+from pools.models import Member, Pool
 from pools.providers.base import known_providers, option_readers
 from project.kernel.errors import FieldError, Forbidden
 
@@ -27,8 +28,39 @@ def require_provider(identity: Identity, pool: Pool, config: object) -> None:
     spec, _ = read_pool(config, option_readers())
     if spec is None or identity.may("configure", None):
         return
-    if fields := list_deciding(spec_of(pool), spec):
+    if fields := list_deciding(spec_of(pool), spec) or _list_new_named(pool, spec):
         raise _refuse(identity, pool, fields)
+
+
+def require_named(identity: Identity, pool: Pool, declared: Sequence[object], where: str) -> None:
+    """Raise Forbidden if new members name objects outside that the provider would take, and the
+    identity may not decide that.
+    """
+    if identity.may("configure", None) or not _serves_named(pool.provider):
+        return
+    if fields := [
+        f"{where}[{i}].external_id"
+        for i, member in enumerate(declared)
+        if isinstance(member, Mapping) and member.get("external_id")
+    ]:
+        raise _refuse(identity, pool, fields)
+
+
+def _list_new_named(pool: Pool, after: PoolSpec) -> list[str]:
+    """Fields of declared members that name an object outside which the pool does not have yet."""
+    if after.declared is None or not _serves_named(after.provider):
+        return []
+    there = set(Member.objects.filter(LIVE, pool=pool).values_list("name", "external_id"))
+    return [
+        f"members.list[{i}].external_id"
+        for i, member in enumerate(after.declared)
+        if member.external_id and (member.name, member.external_id) not in there
+    ]
+
+
+def _serves_named(kind: str) -> bool:
+    provider = known_providers().get(kind)
+    return provider is not None and provider.serves_named
 
 
 def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:

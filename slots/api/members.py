@@ -26,6 +26,7 @@ from pools.http.endpoint import (
     read_page,
     read_text,
 )
+from pools.lifecycle.provider_rights import require_named
 from pools.lifecycle.selectors import get_pool
 from pools.models import Member
 from project.kernel.db.guards import reporting
@@ -85,6 +86,7 @@ class MemberList(Endpoint):
         pool = get_pool(pool_name)
         require(self.identity, "add_member", pool)
         declared, reason = read_declared(request.data)
+        require_named(self.identity, pool, declared, "members")
         added = services.add_members(pool_id=pool.pk, declared=declared, reason=reason)
         rows = (
             Member.objects.select_related("pool")

@@ -23,7 +23,7 @@ from slots.members.store import (
     staying_columns,
     staying_state,
 )
-from slots.members.validate import explain_overlap, list_overlaps
+from slots.members.validate import explain_overlap, list_overlaps, list_owned
 
 WHERE = "members.list"
 WHY = "no longer in the configuration"
@@ -99,6 +99,7 @@ def list_conflicts(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:
         )
     # Members that are removed at once free their ports. The parser compares the declared members.
     known = [m.pk for m in there.values() if m not in staying]
+    found += list_owned(spec, spec.declared, WHERE, there)
     return found + list_overlaps(spec, spec.declared, WHERE, except_members=known)
 
 

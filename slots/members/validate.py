@@ -1,6 +1,6 @@
 """Checks declared members against the stored members."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from django.db import IntegrityError, transaction
@@ -10,6 +10,7 @@ from pools.config.layout import ports_of
 from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.selectors import LIVE, snapshot_member
 from pools.models import Member, Pool
+from pools.providers.base import known_providers
 from project.kernel.errors import FieldError, Invalid
 from slots.members.store import port_range
 
@@ -35,7 +36,35 @@ def list_member_faults(
             "more do not fit."
         )
         found.append(FieldError(where, more, "Raise members.max of the pool, or remove members."))
-    return found + list_overlaps(spec, declared, where)
+    return found + list_owned(spec, declared, where) + list_overlaps(spec, declared, where)
+
+
+def list_owned(
+    spec: PoolSpec, declared: Sequence[MemberSpec], where: str, there: Collection[str] = ()
+) -> list[FieldError]:
+    """Faults of members that name an object which Berth created for another member. `there`: names
+    of members that the pool has already.
+    """
+    provider = known_providers().get(spec.provider)
+    if provider is None or not provider.serves_named:
+        return []
+    named = {
+        f"{where}[{i}].external_id": member.external_id
+        for i, member in enumerate(declared)
+        if member.external_id and member.name not in there
+    }
+    owned = Member.objects.filter(LIVE, is_owned=True, external_id__in=named.values())
+    owners = {member.external_id: member for member in owned.select_related("pool")}
+    return [
+        FieldError(
+            field,
+            f"Berth created {external_id} for member {owners[external_id].name} of pool "
+            f"{owners[external_id].pool.name}.",
+            "Name a load balancer that Berth did not create.",
+        )
+        for field, external_id in named.items()
+        if external_id in owners
+    ]
 
 
 def list_overlaps(

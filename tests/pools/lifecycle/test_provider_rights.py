@@ -3,6 +3,7 @@ providers are used.
 """
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -137,6 +138,66 @@ def test_networks_of_backends_need_an_admin_of_all_pools(
     assert change(caller("admin"), pool, "PATCH", {"backends": backends}).status == 200
 
 
+AWS = {
+    "kind": "aws",
+    "region": "eu-west-1",
+    "subnets": ["subnet-0123456789abcdef0"],
+}
+PORTS = {"ports": "30000-30049", "shared": True}
+ARN = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:loadbalancer/net/{}/0123456789abcdef"
+
+
+def name_balancer(caller: Caller, pool: str, way: str, arn: str) -> Answer:
+    """Try to make a load balancer of the account a member of the pool."""
+    named = {"name": "theirs", "external_id": arn}
+    if way == "POST":
+        return caller.post(f"pools/{pool}/members/", {"members": [named]})
+    etag = caller.get(f"pools/{pool}/").headers["ETag"]
+    body = {"members": {"max": 3, "list": ["mine", named]}}
+    return caller("PATCH", f"pools/{pool}/", body, If_Match=etag)
+
+
+@pytest.mark.parametrize(
+    ("way", "field"),
+    [("POST", "members[0].external_id"), ("PATCH", "members.list[1].external_id")],
+)
+def test_load_balancer_of_the_account_needs_an_admin_of_all_pools(
+    caller: Callers, way: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pools.lifecycle.preflight.run_preflight", lambda pool: [])
+    members = {"max": 3, "list": ["mine"]}
+    pool = create_pool({"name": "evil", "provider": AWS, "slots": PORTS, "members": members})
+    answer = name_balancer(caller("admin", pool), "evil", way, ARN.format("shop"))
+    assert (answer.status, answer.body["errors"][0]["field"]) == (403, field), answer.body
+    assert "in all pools" in answer.body["errors"][0]["message"]
+    assert Member.objects.count() == 1
+    answer = name_balancer(caller("admin"), "evil", way, ARN.format("shop"))
+    assert answer.status in (200, 201), answer.body
+    # The configuration with the member that is there is no change.
+    config = caller("admin", pool).get("pools/evil/").body["config"]
+    same = {**config, "description": "the same load balancers"}
+    assert change(caller("admin", pool), pool, "PUT", same).status == 200
+
+
+@pytest.mark.parametrize(
+    ("way", "field"),
+    [("POST", "members[0].external_id"), ("PATCH", "members.list[1].external_id")],
+)
+def test_load_balancer_that_berth_created_is_no_named_member(
+    caller: Callers, way: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pools.lifecycle.preflight.run_preflight", lambda pool: [])
+    members = {"max": 3, "list": ["mine"]}
+    create_pool({"name": "games", "provider": AWS, "slots": PORTS, "members": members})
+    Member.objects.update(external_id=ARN.format("games"), state="ready")
+    other = {"ports": "31000-31049", "shared": True}
+    create_pool({"name": "more", "provider": AWS, "slots": other, "members": members})
+    answer = name_balancer(caller("admin"), "more", way, ARN.format("games"))
+    (fault,) = answer.body["errors"]
+    assert (answer.status, fault["field"]) == (400, field), answer.body
+    assert "for member mine of pool games" in fault["message"]
+
+
 @pytest.mark.parametrize("field", sorted(DECIDING))
 def test_admin_of_one_pool_cannot_change_deciding_pod_options(caller: Callers, field: str) -> None:
     pool = empty_pool(PODS)
@@ -178,6 +239,24 @@ def test_every_option_of_pods_is_classified() -> None:
         "agent",
         *(f"template.{name}" for name in options.TEMPLATE_FIELDS.tree),
     }
+
+
+def test_file_of_the_page_refuses_a_load_balancer_by_an_admin_of_one_pool(db: None) -> None:
+    pool = create_pool({"name": "evil", "provider": AWS, "slots": PORTS, "members": {"max": 3}})
+    client = Client()
+    client.force_login(person("ana", "admin", pool=pool))
+    text = json.dumps(
+        {
+            "kind": "Pool",
+            "name": "evil",
+            "provider": AWS,
+            "slots": PORTS,
+            "members": {"max": 3, "list": [{"name": "a", "external_id": ARN.format("shop")}]},
+        }
+    )
+    answer = client.post("/pools/evil/edit/", {"mode": "file", "revision": "1", "file": text})
+    assert answer.status_code == 403 and b"in all pools" in answer.content
+    assert not Member.objects.exists()
 
 
 def test_form_and_file_refuse_provider_changes_by_an_admin_of_one_pool(db: None) -> None:
