@@ -127,6 +127,27 @@ def reserve_member_id(*, id: int) -> int | None:
     return statements.fetch_sole_value("reserve_member_id", {"id": id})
 
 
+class RaiseMemberIdsRow(NamedTuple):
+    last: int | None
+
+
+def raise_member_ids(*, id: int) -> list[RaiseMemberIdsRow]:
+    """The next new member gets a higher id than this one."""
+    return statements.fetch_rows("raise_member_ids", RaiseMemberIdsRow, {"id": id})
+
+
+def lacks_member_ids(*, pool: int) -> bool:
+    """Whether the pool is older than a restore of this database and has not been looked at
+    since.
+    """
+    return statements.fetch_sole_value("lacks_member_ids", {"pool": pool})
+
+
+def skip_member_ids(*, count: int) -> int | None:
+    """Leaves out so many ids."""
+    return statements.fetch_sole_value("skip_member_ids", {"count": count})
+
+
 def add_slots(
     *, pool: int, member: int, is_open: bool, lanes: list[str], numbers: list[int], ranks: list[int]
 ) -> None:

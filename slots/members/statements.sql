@@ -70,6 +70,21 @@ DELETE FROM slots_quarantine WHERE slot_id = %(slot)s RETURNING slot_id
 -- reserve_member_id$: the next new member gets a higher id than this one.
 SELECT setval(pg_get_serial_sequence('pools_member', 'id'), greatest(%(id)s::bigint, nextval(pg_get_serial_sequence('pools_member', 'id'))))
 
+-- raise_member_ids: the next new member gets a higher id than this one. The sequence does not go back.
+SELECT setval(pg_get_serial_sequence('pools_member', 'id'), %(id)s::bigint) AS last FROM pools_member_id_seq WHERE last_value < %(id)s::bigint
+
+-- lacks_member_ids$: whether the pool is older than a restore of this database and has not been looked at since. Objects outside may have
+-- the marks of ids that a newer copy of the database gave to its members. project.kernel.doctor.restore_detection writes the place.
+SELECT EXISTS (
+  SELECT FROM pools_pool p, (
+    SELECT CASE WHEN (k.server, k.database, k.timeline) = (c.system_identifier, d.oid::bigint, left(pg_walfile_name(pg_current_wal_lsn()), 8))
+      THEN k.since ELSE clock_timestamp() END AS at
+    FROM kernel_database_place k, pg_control_system() c, pg_database d WHERE k.id = 1 AND d.datname = current_database()) restored
+  WHERE p.id = %(pool)s AND p.created_at < restored.at AND coalesce(p.observed_at < restored.at, true))
+
+-- skip_member_ids$: leaves out so many ids.
+SELECT setval(pg_get_serial_sequence('pools_member', 'id'), nextval(pg_get_serial_sequence('pools_member', 'id')) + %(count)s::bigint)
+
 -- add_slots: adds free slots to a member. The caller has determined `is_open` under the locks of pool and member.
 INSERT INTO slots_slot (pool_id, member_id, lane, number, rank, is_open)
 SELECT %(pool)s, %(member)s, s.lane, s.number, s.rank, %(is_open)s

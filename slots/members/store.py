@@ -24,6 +24,7 @@ from pools.models import Member, Pool
 from pools.providers.base import explain_not_allowed, known_providers
 from pools.states import MEMBER
 from project.kernel.actor import current_actor
+from project.kernel.db.locks import MEMBER_IDS, lock_in_transaction
 from project.kernel.errors import Conflict, NotFound, Refused
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
@@ -32,6 +33,7 @@ from slots.members import members_sql
 from slots.models import Slot
 from slots.states import OCCUPIED
 
+SKIPPED = 1 << 20  # ids after a restore: more than the members since a backup
 AT_ONCE = 2_000  # slots that one transaction retires
 LARGEST_RANK = 2**31 - 1
 
@@ -117,6 +119,8 @@ def add_member_rows(
     if (fault := explain_not_allowed(pool.provider)) is not None:
         detail = f"Pool {pool.name} takes no new members. {fault.message}"
         raise Refused(detail, code="provider_not_allowed", way_out=fault.way_out)
+    if pool.queue and not ids:
+        skip_lost_ids(pool)
     last = Member.objects.filter(pool=pool).aggregate(last=Max("position"))["last"]
     first = 0 if last is None else last + 1
     # None: the settings no longer contain the class of this provider.
@@ -152,6 +156,15 @@ def add_member_rows(
         request_sync(pool, row)
     publish("slots")
     return members
+
+
+def skip_lost_ids(pool: Pool) -> None:
+    """After a restore, the database has forgotten the latest ids. A new member with such an id
+    would take over the object outside that has the marks of this id.
+    """
+    if members_sql.lacks_member_ids(pool=pool.pk):
+        lock_in_transaction(MEMBER_IDS, "ids")
+        members_sql.skip_member_ids(count=SKIPPED)
 
 
 def add_slot_rows(

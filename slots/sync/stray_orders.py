@@ -28,12 +28,9 @@ from project.kernel.ui import formatting
 from project.kernel.validation import moment, require_reason
 from slots.members import members_sql
 from slots.members.store import add_member_rows
-from slots.sync.strays import Stray, read_strays
+from slots.sync.strays import LARGEST_KNOWN, Stray, read_strays
 
 LONGEST_ERROR = 300
-# An object can name any number: the account's owner can write its tags. Later members get higher
-# ids than an adopted one, so a huge number would use up the ids.
-LARGEST_ADOPTED = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ def read_orders(pool: Pool) -> dict[int, StrayOrder]:
 def name_adopted(pool: Pool, stray: Stray) -> str | None:
     """The name of the member that the object would become; None: it cannot be adopted."""
     provider = known_providers().get(pool.provider)
-    if provider is None or stray.is_gone or not 0 < stray.member_id <= LARGEST_ADOPTED:
+    if provider is None or stray.is_gone or not 0 < stray.member_id <= LARGEST_KNOWN:
         return None
     return provider.name_adopted(pool.name, stray.name, stray.member_id)
 

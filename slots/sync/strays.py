@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from django.db import transaction
+
 from pools.models import Member, Pool
+from project.kernel.db.locks import MEMBER_IDS, lock_in_transaction
+from slots.members import members_sql
 
 MOST = 1000  # objects kept of a pool
+# An object can name any number: the account's owner can write its tags. Later members get higher
+# ids than an unknown one, so a huge number would use up the ids.
+LARGEST_KNOWN = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,13 @@ def read_strays(pool: Pool) -> list[Stray]:
 def record_strays(
     pool: Pool, *, gone: Mapping[int, str], unknown: Mapping[int, str], started: datetime
 ) -> None:
-    """Keep the objects, by the ids of their members, unless a later look has been recorded."""
+    """Keep the objects, by the ids of their members, unless a later look has been recorded. New
+    members get higher ids, so that none takes over one of the objects.
+    """
+    if ids := [each for each in unknown if each <= LARGEST_KNOWN]:
+        with transaction.atomic():
+            lock_in_transaction(MEMBER_IDS, "ids")
+            members_sql.raise_member_ids(id=max(ids))
     since = {stray.name: stray.since for stray in read_strays(pool)}
     found = [(name, True, member_id) for member_id, name in gone.items()]
     found += [(name, False, member_id) for member_id, name in unknown.items()]

@@ -11,10 +11,13 @@ from django.db import connection
 from pools.lifecycle.selectors import config_of
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
+from project.kernel.doctor.restore_detection import was_restored_within
 from project.kernel.errors import Conflict, Invalid, NotFound
 from project.kernel.models import Event
 from project.kernel.outbox.operations import PermanentError, perform_due
+from project.kernel.validation import moment
 from slots.members.services import add_members, remove_member
+from slots.members.store import SKIPPED
 from slots.models import Slot
 from slots.sync.drift import DriftFinding, list_drift
 from slots.sync.stray_orders import adopt_stray, delete_stray, keep_stray, read_orders
@@ -118,6 +121,52 @@ def test_later_members_get_higher_ids_than_an_adopted_one(yard: Pool) -> None:
     adopt(yard)
     (later,) = add_members(pool_id=create_pool({"name": "other", "slots": 1}).pk, declared=["b"])
     assert later.pk > STRAY
+
+
+def test_later_members_get_higher_ids_than_an_object_without_a_member(yard: Pool) -> None:
+    """With the id of its marks, a new member would take the object over."""
+    (later,) = add_members(pool_id=yard.pk, declared=["b"])
+    assert later.pk > STRAY
+    perform_due("crane")
+    look(yard)
+    assert find().stray_id == STRAY and is_there()
+
+
+def test_look_at_objects_without_a_member_keeps_the_sequence_of_ids(yard: Pool) -> None:
+    (before,) = add_members(pool_id=yard.pk, declared=["b"])
+    look(yard)
+    (after,) = add_members(pool_id=create_pool({"name": "other", "slots": 1}).pk, declared=["c"])
+    assert after.pk == before.pk + 1
+
+
+def move_database() -> None:
+    """As after a restore: the row in the dump names the former server."""
+    assert was_restored_within(60.0)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE kernel_database_place SET server = server + 1")
+
+
+def test_ids_since_a_backup_are_not_used_again_before_the_first_look() -> None:
+    yard = make_yard()
+    last = Member.objects.get().pk
+    move_database()
+    (later,) = add_members(pool_id=yard.pk, declared=["b"])
+    assert later.pk > last + SKIPPED
+    assert was_restored_within(60.0), "the place is recorded as new"
+    Pool.objects.update(observed_at=moment())
+    Member.objects.filter(pk=later.pk).update(state="gone")
+    (next_one,) = add_members(pool_id=yard.pk, declared=["c"])
+    assert next_one.pk == later.pk + 1, "a look has found the objects"
+
+
+def test_ids_of_a_new_pool_follow_each_other() -> None:
+    make_yard()
+    move_database()
+    assert was_restored_within(60.0)
+    last = Member.objects.get().pk
+    config = {"provider": "crane", "slots": 2, "members": {"max": 2, "list": ["a"]}}
+    pool = create_pool({"name": "dock", **config})
+    assert Member.objects.get(pool=pool).pk == last + 1
 
 
 def test_adoption_counts_against_the_maximum(yard: Pool) -> None:
