@@ -9,7 +9,7 @@ class SlotsConfig(AppConfig):
     discovered = (
         "slots.doctor.checks",
         "slots.doctor.table_metrics",
-        "slots.members.retention",
+        "slots.members.chores",
         "slots.sync.performers",
     )
 

@@ -7,10 +7,16 @@ from datetime import datetime
 from typing import Protocol
 
 from claims.models import Lift
+from pools.config.layout import ports_of, slots_of
 from pools.config.scaling_spec import Scaling
 from pools.config.spec import PoolSpec
+from pools.lifecycle.selectors import LIVE
+from pools.models import Member
 from pools.providers.base import explain_not_allowed
 from pools.scaling import MemberLimits, Pin, find_open
+from slots.members.offer import count_hosted, shares_address
+
+USED_UP = "the ports {first}-{last} are used up on the address that all members share"
 
 
 class LimitsRow(Protocol):
@@ -50,8 +56,21 @@ def limits_of(row: LimitsRow, spec: PoolSpec) -> tuple[MemberLimits, datetime | 
     fault = explain_not_allowed(row.provider)
     not_allowed = "" if fault is None else f"{fault.message} {fault.way_out}".rstrip(".")
     paused = not_allowed or row.paused or row.scaling_paused or ""
-    limits = MemberLimits(low, high, window_text, pin, paused, frozen)
+    used_up = ""
+    if scaling is not None and (most := most_on_address(row, spec)) is not None and most < high:
+        first, last = ports_of(spec.layout) or (0, 0)
+        high, low, used_up = most, min(low, most), USED_UP.format(first=first, last=last)
+    limits = MemberLimits(low, high, window_text, pin, paused, frozen, used_up)
     return limits, None if freeze is None else freeze[1]
+
+
+def most_on_address(row: LimitsRow, spec: PoolSpec) -> int | None:
+    """The members for which the range of ports is wide enough, if all share one address."""
+    if spec.layout.ports is None or not shares_address(row.provider):
+        return None
+    offered = slots_of(spec.layout)
+    more = count_hosted(row.provider, spec.layout, {lane for lane, _ in offered}, len(offered))
+    return None if more is None else Member.objects.filter(LIVE, pool_id=row.id).count() + more
 
 
 def limits_between(

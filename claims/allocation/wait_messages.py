@@ -281,6 +281,8 @@ def _more_members(s: WaitContext, more: int) -> str:
         )
     if limits.paused:
         return f"The scaler is resumed (paused: {limits.paused})"
+    if s.members + more > limits.high and limits.used_up:
+        return f"The range of ports becomes wider: {limits.used_up}"
     if s.members + more > limits.high:
         by = f" ({limits.window})" if limits.window else ""
         return f"The maximum of members{by} goes from {limits.high} to {s.members + more}"

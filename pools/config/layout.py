@@ -152,15 +152,27 @@ def slots_of(
     *,
     seen: Collection[tuple[str, int]] = (),
     occupied: Collection[tuple[str, int]] = (),
+    taken: Collection[tuple[str, int]] = (),
+    kept: Collection[tuple[str, int]] = (),
 ) -> list[tuple[str, int]]:
     """Lane and number of each slot that the member offers. A segment of ports has the number of its
     first port; other slots count from 0.
 
     `seen`: lane and number of the foreign listeners that the provider sees. `occupied`: places that
-    claims use; the member offers them in any case, and each takes a listener of the quota.
+    claims use; the member offers them in any case, and each takes a listener of the quota. `taken`:
+    lane and number of ports of other members on the same address, which take none. `kept`: places
+    that the member offers now, which go before lower ones.
     """
     if layout.ports is not None:
-        return _OfferedPorts(layout, layout.ports, own, frozenset(seen), frozenset(occupied)).find()
+        return _OfferedPorts(
+            layout,
+            layout.ports,
+            own,
+            frozenset(seen),
+            frozenset(occupied),
+            frozenset(taken),
+            frozenset(kept),
+        ).find()
     expanded = [lane for lane, count in (own.runs or layout.runs) for _ in range(count)]
     return [(lane, number) for number, lane in enumerate(expanded)]
 
@@ -188,7 +200,8 @@ def segments_of(first: int, last: int, segment: int) -> range:
 @dataclass(frozen=True, slots=True)
 class _OfferedPorts:
     """The lowest numbers without a foreign listener, as many as the quota leaves. Each foreign
-    listener counts against the quota, also outside of the range.
+    listener counts against the quota, also outside of the range. The ports of other members on the
+    same address do not.
     """
 
     layout: Layout
@@ -196,12 +209,17 @@ class _OfferedPorts:
     own: OwnSlots
     seen: frozenset[tuple[str, int]]
     occupied: frozenset[tuple[str, int]]
+    taken: frozenset[tuple[str, int]]
+    kept: frozenset[tuple[str, int]]
 
     def find(self) -> list[tuple[str, int]]:
         offered, used = set(self.occupied), Counter(lane for lane, _ in self.occupied)
         left = self.ports.quota - self._count_foreign() - len(offered)
         most = dict(self.ports.precreated)
-        for lane, number in self._places():
+        places: Iterable[tuple[str, int]] = self._places()
+        if self.kept:
+            places = sorted(places, key=lambda place: place not in self.kept)
+        for lane, number in places:
             if left <= 0:
                 break
             if (lane, number) in offered or used[lane] >= most.get(lane, LAST_PORT):
@@ -229,6 +247,8 @@ class _OfferedPorts:
         for lane, number in self.seen:
             for each in (lane,) if lane in seen else in_order:
                 seen[each].add(number)
+        for lane, number in self.taken:
+            seen.setdefault(lane, set()).add(number)
         shares = [lane for lane, count in self.ports.precreated for _ in range(count)]
         for number in segments_of(first, last, self.ports.segment):
             ports = range(number, number + self.ports.segment)

@@ -225,6 +225,13 @@ class Provider(ABC):
         return f"Not here yet: {why}" if why else cls.texts.creating
 
     @classmethod
+    def shares_address(cls) -> bool:
+        """Whether members of all pools of this kind listen on one address: no two of them can offer
+        the same port.
+        """
+        return False
+
+    @classmethod
     def place_of(cls, options: Mapping[str, Any]) -> str:
         """The server that calls for this pool reach over a network: an unreachable server delays
         only pools of the same place. Empty: no server.

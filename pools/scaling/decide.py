@@ -245,6 +245,10 @@ def code_of(aim: DesiredCount) -> str:
 def full(s: Snapshot) -> str:
     going = sum(m.is_going or m.is_lost for m in s.members)
     more = f", {going} of them being removed or lost" if going else ""
+    if s.limits.used_up:
+        return (
+            f"{s.limits.used_up}: {plural(len(s.members), 'member exists', 'members exist')}{more}"
+        )
     return f"{len(s.members)} of {s.limits.high} members exist{more}"
 
 

@@ -111,6 +111,7 @@ class MemberLimits:
     pin: Pin | None = None
     paused: str = ""  # the reason of a pause
     frozen: str = ""  # text of the open freeze window
+    used_up: str = ""  # what leaves no room for more members below the maximum of the pool
 
 
 @dataclass(frozen=True, slots=True)

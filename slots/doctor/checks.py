@@ -19,10 +19,9 @@ from project.kernel.db.sql import run
 from project.kernel.doctor.checks import operation_limits
 from project.kernel.doctor.registry import Finding, check, fact
 from project.kernel.outbox.operations import ProviderError
+from slots.members.offer import SharedPorts, places_offered
 from slots.members.selectors import snapshot_whole
 from slots.members.services import align_member
-from slots.members.store import places_offered
-from slots.states import OCCUPIED
 from slots.sync.drift import GONE_FOUND, UNKNOWN_FOUND, UNKNOWN_THEN, list_slot_drift
 from slots.sync.orders import repair_slot
 from slots.sync.strays import sort_strays
@@ -116,18 +115,20 @@ def find_wrongly_open() -> Iterator[Finding]:
 )
 def find_wrong_places() -> Iterator[Finding]:
     for pool in list_pools().exclude(state="deleting"):
-        layout = spec_of(pool).layout
+        layout, shared = spec_of(pool).layout, SharedPorts(pool.provider)
         for member in list_members_of(pool.pk):
             if member.lost_at is None and member.state != "deleting":
-                yield from _compare_places(pool.name, member, layout)
+                yield from _compare_places(pool.name, member, layout, shared)
 
 
-def _compare_places(pool: str, member: Member, layout: Layout) -> Iterator[Finding]:
+def _compare_places(
+    pool: str, member: Member, layout: Layout, shared: SharedPorts
+) -> Iterator[Finding]:
     found = run(PLACES, {"member": member.pk}, prepare=False)
     rows = {(row.lane, row.number): row.claim_id for row in found}
-    occupied = [(row.lane, row.number) for row in found if row.state in OCCUPIED]
+    states = {(row.lane, row.number): row.state for row in found}
     own = member_spec_of(member, layout).own
-    declared = set(places_offered(member, layout, own, occupied))
+    declared = set(places_offered(member, layout, own, states, shared))
     missing, more = declared - set(rows), set(rows) - declared
     if not missing and not more:
         return

@@ -17,6 +17,7 @@ from pools.providers.base import kinds_with
 from project.kernel.controllers.periodic import chore, run_each
 from project.kernel.events.log import record
 from project.kernel.events.notify import publish
+from project.kernel.events.retention import retention_rule
 from slots.members import members_sql
 from slots.members.drain import finish_drain
 from slots.members.liveness import lose_member, mark_back_online, take_offline
@@ -27,6 +28,7 @@ from slots.members.store import lane_of, request_sync, seconds_from_now
 
 BATCH = 50
 RETRY = 30.0  # seconds until the next attempt for a member after a failed check
+SLOTS = 5000  # most slots of gone members that one call deletes
 PROBE = 10.0  # seconds between two checks of a draining slot
 
 PoolUseCheck = Callable[[int], bool]  # pool id -> whether the pool is still in use
@@ -165,3 +167,12 @@ def finish_deleting_pool(pool_id: int) -> bool:
         record("gone", pool_id=pool.pk, before="deleting", after="gone")
         publish("pools")
     return True
+
+
+@retention_rule("gone members", days=7)
+def delete_gone_members(days: float, chunk: int) -> int:
+    """Delete slots first, in limited numbers, so that a large member needs no large transaction."""
+    slots = members_sql.delete_gone_slots(min(chunk, SLOTS), days=days)
+    if slots:
+        return len(slots)
+    return len(members_sql.delete_gone_members(chunk, days=days))

@@ -165,6 +165,20 @@ def add_slots(
     )
 
 
+class SharedPortsRow(NamedTuple):
+    member_id: int
+    lane: str
+    number: int
+    step: int
+
+
+def shared_ports(*, provider: str) -> list[SharedPortsRow]:
+    """The first ports of all slots that members of a provider offer, with the number of ports
+    of each.
+    """
+    return statements.fetch_rows("shared_ports", SharedPortsRow, {"provider": provider})
+
+
 class LockSlotsRow(NamedTuple):
     id: int
     lane: str

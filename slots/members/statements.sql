@@ -90,6 +90,13 @@ INSERT INTO slots_slot (pool_id, member_id, lane, number, rank, is_open)
 SELECT %(pool)s, %(member)s, s.lane, s.number, s.rank, %(is_open)s
 FROM unnest(%(lanes)s::varchar[], %(numbers)s::int[], %(ranks)s::int[]) AS s (lane, number, rank)
 
+-- shared_ports: the first ports of all slots that members of a provider offer, with the number of ports of each.
+-- @not_null step
+SELECT s.member_id, s.lane, s.number, coalesce((p.spec #>> '{slots,segment}')::int, 1) AS step
+FROM pools_pool p JOIN pools_member m ON m.pool_id = p.id AND m.state <> 'gone'
+CROSS JOIN LATERAL (SELECT member_id, lane, number FROM slots_slot WHERE member_id = m.id AND state <> 'retired' OFFSET 0) s
+WHERE p.provider = %(provider)s AND p.state <> 'gone'
+
 -- lock_slots: locks all slots of a member before its offer changes. Binds in progress end first; later binds skip the
 -- rows.
 SELECT id, lane, number, rank, state, is_open, coalesce(claim_id, last_claim_id) AS claim_id, generation

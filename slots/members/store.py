@@ -6,7 +6,7 @@ records an event.
 """
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypedDict
 
@@ -15,7 +15,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from psycopg.types.range import Int4Range
 
-from pools.config.layout import Layout, OwnSlots, ports_of, slots_of
+from pools.config.layout import ports_of, slots_of
 from pools.config.placement import ranks_of
 from pools.config.spec import MemberSpec, PoolSpec
 from pools.lifecycle.policy import offers_slots
@@ -30,6 +30,7 @@ from project.kernel.events.log import record
 from project.kernel.events.notify import publish
 from project.kernel.outbox.operations import add_operation
 from slots.members import members_sql
+from slots.members.offer import SharedPorts, offer_first, places_offered
 from slots.models import Slot
 from slots.states import OCCUPIED
 
@@ -146,8 +147,9 @@ def add_member_rows(
     )
     if spec.liveness is not None:
         Member.objects.filter(pk__in=[m.pk for m in members]).update(due_at=heartbeat_limit(spec))
+    shared = SharedPorts(pool.provider, for_update=True)
     for row, member in zip(members, declared, strict=True):
-        offered = slots_of(spec.layout, member.own)
+        offered = offer_first(pool, spec, member, shared)
         add_slot_rows(
             pool, row, offered, ranks_of(spec.placement, row.position, offered, draw_rank)
         )
@@ -214,8 +216,10 @@ def make_slots(
     """Make the member's slots equal to its configuration. Refused while a withdrawn slot is in
     use.
     """
-    offered = slots_of(spec.layout, declared.own)
     rows = {(r.lane, r.number): r for r in members_sql.lock_slots(member=member.pk)}
+    states = {place: row.state for place, row in rows.items()}
+    shared = SharedPorts(pool.provider, for_update=True)
+    offered = slots_of(spec.layout, declared.own, **shared.limits_for(member.pk, states))
     withdrawn = [
         row for place, row in rows.items() if place not in set(offered) and row.state != "retired"
     ]
@@ -235,9 +239,7 @@ def make_slots(
                 for row in held
             ],
         )
-    offered = places_offered(
-        member, spec.layout, declared.own, [p for p, row in rows.items() if row.state in OCCUPIED]
-    )
+    offered = places_offered(member, spec.layout, declared.own, states, shared)
     withdrawn = [
         row for place, row in rows.items() if place not in set(offered) and row.state != "retired"
     ]
@@ -260,16 +262,6 @@ def make_slots(
     align_slots(pool, member)
     if missing or again:
         publish("slots")
-
-
-def places_offered(
-    member: Member, layout: Layout, own: OwnSlots, occupied: Collection[tuple[str, int]]
-) -> list[tuple[str, int]]:
-    """Lane and number of the slots of a member, beside the foreign listeners that its provider
-    sees. `occupied`: the places that claims use, which stay.
-    """
-    seen = [(lane, number) for lane, number in member.foreign_listeners]
-    return slots_of(layout, own, seen=seen, occupied=occupied if seen else ())
 
 
 def rank_slots(member: Member, placement: str) -> None:

@@ -8,9 +8,9 @@ from django.db import transaction
 
 from pools.lifecycle.selectors import layout_of, lock_member, member_spec_of, spec_of
 from pools.models import Member
-from slots.members.store import make_slots, places_offered
+from slots.members.offer import SharedPorts, places_offered
+from slots.members.store import make_slots
 from slots.models import Slot
-from slots.states import OCCUPIED
 
 REASON = "its number or its place in the quota has a foreign listener"
 
@@ -19,26 +19,31 @@ Place = tuple[str, int]  # lane and number
 
 def record_foreign_listeners(seen: Mapping[int, Iterable[Place]]) -> None:
     """Withdraw the free slots for which the foreign listeners leave no room, and offer slots again
-    once the listeners are gone. Slots that claims use do not change.
+    once the listeners are gone. Slots that claims use do not change. A listener of another member
+    on the same address is not foreign.
     """
     known = {m.pk: m for m in Member.objects.select_related("pool").filter(pk__in=seen)}
+    shared: dict[str, SharedPorts] = {}
     for member_id, member in known.items():
         if layout_of(member.pool).ports is None:
             continue
-        found = sorted(seen[member_id])
+        found, ports = sorted(seen[member_id]), None
+        if found:
+            provider = member.pool.provider
+            ports = shared[provider] = shared.get(provider) or SharedPorts(provider)
+            found = sorted(set(found) - ports.list_others(member_id))
         before = [(lane, number) for lane, number in member.foreign_listeners]
         # A claim may have left a slot that the quota has no room for.
-        if found != before or (found and _differs(member)):
+        if found != before or (found and ports and _differs(member, ports)):
             _change(member_id, found)
 
 
-def _differs(member: Member) -> bool:
+def _differs(member: Member, ports: SharedPorts) -> bool:
     rows = Slot.objects.filter(member_id=member.pk).exclude(state="retired")
     places = {(row.lane, row.number): row.state for row in rows}
-    occupied = [place for place, state in places.items() if state in OCCUPIED]
     layout = layout_of(member.pool)
     own = member_spec_of(member, layout).own
-    return set(places) != set(places_offered(member, layout, own, occupied))
+    return set(places) != set(places_offered(member, layout, own, places, ports))
 
 
 def _change(member_id: int, found: list[Place]) -> None:

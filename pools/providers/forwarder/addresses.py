@@ -44,6 +44,17 @@ def read_networks() -> list[Network]:
     return found
 
 
+def is_shared() -> bool:
+    """Whether all forwarders listen on one address, by the setting. A wrong setting counts as
+    shared, until it is corrected.
+    """
+    try:
+        networks = read_networks()
+    except Misconfigured:
+        return True
+    return not networks or any(each.num_addresses == 1 for each in networks)
+
+
 def assign(top: Path, folder: Path) -> tuple[str, ...]:
     """The addresses of the forwarder in this folder. They stay the same while the setting permits
     them.

@@ -100,6 +100,10 @@ class ForwarderProvider(Provider):
     form: ClassVar[OptionForm | None] = options.FORM
 
     @classmethod
+    def shares_address(cls) -> bool:
+        return addresses.is_shared()
+
+    @classmethod
     def place_of(cls, options: Mapping[str, Any]) -> str:
         """A forwarder that does not answer delays no other pool."""
         return HERE

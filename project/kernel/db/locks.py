@@ -28,6 +28,7 @@ RENUMBER = 7303  # renumbering events after a restore
 SAMPLE = 7305  # loading or removing the sample
 CONTROLLER = 7306  # a controller of which one instance works at a time
 MEMBER_IDS = 7307  # raising the sequence of member ids
+SHARED_PORTS = 7308  # which ports of a shared address a member offers
 SOURCE_QUOTA = 7321  # counting the sources of a user
 # 7320, 0: making a dump (project.kernel.embedded.backup, which does not import Django)
 

@@ -18,8 +18,8 @@ from slots.doctor.checks import (
     find_wrongly_open,
     list_operation_limits,
 )
+from slots.members.chores import delete_gone_members
 from slots.members.liveness import record_heartbeat
-from slots.members.retention import delete_gone_members
 from slots.members.services import cordon_member, remove_member
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
