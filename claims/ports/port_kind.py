@@ -22,7 +22,8 @@ from claims.models import ClaimPart
 from claims.ports import ports_sql
 from claims.ports.port_list import PORTS_SCHEMA, PortList, list_parts, names_all_pools, read_ports
 from claims.ports.port_view import show_new_ports, show_ports
-from pools.config.parsing import Faults
+from pools.config.parsing import Faults, show_value
+from project.kernel.errors import FieldError, Invalid
 
 PAGE = "claims/lifecycle/claim_page.html"
 
@@ -49,6 +50,7 @@ class PortKind(ClaimKind):
         ports = claim.work
         if not isinstance(ports, PortList):
             return None
+        _check_certificates(ports)
         parts = list_parts(ports, _count_slots(ports, claim.pools))
 
         def attach(claim_id: int) -> None:
@@ -73,6 +75,29 @@ class PortKind(ClaimKind):
 
 
 register_kind(PortKind())
+
+
+def _check_certificates(ports: PortList) -> None:
+    """Raises Invalid for a certificate that a pool of its port does not list. A pool that does not
+    exist yet is asked when traffic is to flow (claims.ports.use_reader).
+    """
+    named = [port for port in ports.ports if port.certificate]
+    if not named:
+        return
+    known = find_pools({name for port in named for name in port.pools})
+    faults = [
+        FieldError(
+            f"{port.where}.certificate",
+            f"Pool {name} does not list the certificate {show_value(port.certificate)}.",
+            "Name one of its certificates, or ask an admin of all pools to add it to "
+            "`certificates` of the pool.",
+        )
+        for port in named
+        for name in port.pools
+        if name in known and port.certificate not in known[name].spec.allowed_certificates
+    ]
+    if faults:
+        raise Invalid(fields=faults)
 
 
 def _count_slots(ports: PortList, names: Sequence[str]) -> list[int]:

@@ -145,7 +145,8 @@ def _held_port(
         if other is not None:
             withheld = f"{target} is also the backend of claim {other}"
         elif pool is not None:
-            withheld = explain_withheld(backend["ip"], port, pool)
+            certificate = "" if part is None else str(part["options"].get("certificate", ""))
+            withheld = explain_withheld(backend["ip"], port, pool, certificate)
     facts = PortFacts(claim.bound_at, target, withheld)
     observed = {} if row.observed == UNOBSERVED else json.loads(row.observed)
     if observed.get("claim") == claim.id:

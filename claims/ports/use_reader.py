@@ -27,15 +27,19 @@ def _use_of(row: ports_sql.PortUsesRow, pools: Mapping[int, PoolFacts]) -> PortU
     protocol = protocol_of(row.kind, row.lane)
     if row.ip is None or row.port is None:
         return PortUse(protocol, certificate=row.certificate)
-    if row.other is not None or explain_withheld(row.ip, row.port, pools[row.pool_id]):
+    pool = pools[row.pool_id]
+    is_withheld = row.other is not None or explain_withheld(row.ip, row.port, pool, row.certificate)
+    if is_withheld:
         return PortUse(protocol, certificate=row.certificate, is_withheld=True)
     return PortUse(protocol, PortTarget(row.ip, row.port), row.certificate)
 
 
-def explain_withheld(ip: str, port: int, pool: ClaimPool) -> str:
+def explain_withheld(ip: str, port: int, pool: ClaimPool, certificate: str = "") -> str:
     """Why the pool does not send traffic to a stored backend any more; empty: it does. The rules
-    of the pool may have changed since the backend was set.
+    of the pool may have changed since the claim was made and the backend was set.
     """
+    if certificate and certificate not in pool.spec.allowed_certificates:
+        return f"The pool does not list the certificate {certificate}."
     rules, address = pool.spec.backends, read_address(ip)
     if rules is None or address is None:
         return "The pool lists no networks of backends."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pools.config.fields import Object, option, required
 from pools.config.layout_spec import PortRange
-from pools.config.parsing import Faults, ListOf, Schema, ValueType, show_value
+from pools.config.parsing import Faults, ListOf, Schema, Text, ValueType, show_value
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 MOST_NETWORKS = 100
@@ -71,6 +71,7 @@ class BackendRules:
 
 
 BACKENDS = Object(BackendRules)
+CERTIFICATES = ListOf(Text(255), "certificates", 100, "[cert-1]")
 
 
 def read_address(text: object) -> IP | None:

@@ -14,7 +14,7 @@ from typing import Any
 from pools.config import layout as layouts
 from pools.config.approval_spec import APPROVAL, ApprovalSpec
 from pools.config.approval_spec import DEFAULT as DEFAULT_APPROVAL
-from pools.config.backend_spec import BACKENDS, BackendRules
+from pools.config.backend_spec import BACKENDS, CERTIFICATES, BackendRules
 from pools.config.drift_spec import DEFAULT as DEFAULT_DRIFT
 from pools.config.drift_spec import DRIFT, DriftRules
 from pools.config.durations import DAY, MINUTE, SECOND, format_duration
@@ -234,6 +234,11 @@ class PoolSpec:
     backends: BackendRules | None = option(
         BACKENDS, None, "Where the listeners of a pool of ports may send traffic."
     )
+    certificates: tuple[str, ...] = option(
+        CERTIFICATES,
+        (),
+        "Certificates that claims may name, beside the pool's own: ARNs or ids at the provider.",
+    )
     drift: DriftRules = option(
         DRIFT, DEFAULT_DRIFT, "Repairs of differences outside that need no person."
     )
@@ -247,6 +252,12 @@ class PoolSpec:
         ROLL, DEFAULT_ROLL, "Renewal of members that were made from an older configuration."
     )
     options: Mapping[str, Any] = field(default_factory=dict)  # of the provider
+
+    @property
+    def allowed_certificates(self) -> frozenset[str]:
+        """The certificates that claims may name."""
+        own = self.options.get("certificate")
+        return frozenset(self.certificates) | ({own} if isinstance(own, str) else frozenset())
 
     def as_stored(self) -> dict[str, Any]:
         """The canonical form. Name and members are stored in rows of their own."""
@@ -416,6 +427,8 @@ class _Parser:
         check_limits(low, high, "members", self.faults)
         if spec.backends is not None and self.layout is not None and self.layout.ports is None:
             add("backends", "The slots of this pool are no ports.", "Leave it out.")
+        if spec.certificates and self.layout is not None and self.layout.ports is None:
+            add("certificates", "The slots of this pool are no ports.", "Leave it out.")
         if len(declared) > high:
             fault = f"{len(declared)} members are declared, at most {high} are allowed."
             add("members.list", fault, "Raise members.max.")

@@ -2,9 +2,9 @@
 
 The kind of a provider and most of its options decide which code runs and where: on Berth's own
 machine, or in which namespace of which cluster and as which service account. `backends` decides
-where traffic from outside may go, and the `external_id` of a member which existing load balancer of
-the account the pool takes. Changing these needs the same right as a new pool: `configure` in all
-pools.
+where traffic from outside may go, `certificates` which certificates of the account claims use, and
+the `external_id` of a member which load balancer of the account the pool takes. Changing these
+needs the same right as a new pool: `configure` in all pools.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,8 +72,11 @@ def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:
     changed = (change.field for change in diff_values(_flat(before.options), _flat(after.options)))
     found = [f"provider.{field}" for field in changed if not _is_one_of(field, free)]
     # Traffic from outside reaches what these fields allow.
-    networks = before.as_stored().get("backends"), after.as_stored().get("backends")
-    return found + [change.field for change in diff_values(*networks, "backends")]
+    stored = before.as_stored(), after.as_stored()
+    for name in ("backends", "certificates"):
+        values = stored[0].get(name), stored[1].get(name)
+        found += [change.field for change in diff_values(*values, name)]
+    return found
 
 
 def _flat(options: Mapping[str, object], where: str = "") -> dict[str, object]:

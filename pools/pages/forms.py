@@ -216,10 +216,12 @@ def read_member_lines(text: str) -> list[dict[str, object]]:
 
 def preserve_unshown(config: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     """Keeps the fields that the form does not show: hosts, environment, scaling, roll,
-    backends, drift, labels of new members.
+    backends, certificates, drift, labels of new members.
     """
     if labels := before.get("members", {}).get("labels"):
         config.setdefault("members", {}).setdefault("labels", labels)
+    if certificates := before.get("certificates"):
+        config.setdefault("certificates", certificates)
     for name in ("approval", "task", "scaling", "roll", "backends", "drift"):
         unshown = {k: v for k, v in before.get(name, {}).items() if f"{name}.{k}" not in PATHS}
         if unshown:

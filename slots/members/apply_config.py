@@ -50,7 +50,8 @@ def apply_pool_config(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> No
     if before.placement != spec.placement:
         for member in members:
             rank_slots(member, spec.placement)
-    if before.backends != spec.backends:
+    allowed = before.allowed_certificates
+    if before.backends != spec.backends or allowed != spec.allowed_certificates:
         for member in members:
             request_sync(pool, member)  # targets that the pool does not allow any more are removed
     if before.liveness != spec.liveness:

@@ -112,6 +112,7 @@ def make_quay(name: str = "lb", members: Any = 1, **more: Any) -> Pool:
             "provider": "quay",
             "slots": slots,
             "backends": NETWORKS,
+            "certificates": ["cert-1", "cert-2"],
             "members": {"list": [f"{name}{i}" for i in range(members)]}
             if isinstance(members, int)
             else members,

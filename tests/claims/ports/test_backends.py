@@ -303,6 +303,7 @@ def configure(pool: Pool, backends: dict[str, Any]) -> None:
             "provider": "quay",
             "slots": pool.spec["slots"],
             "backends": backends,
+            "certificates": pool.spec["certificates"],
             "members": {"max": pool.max_members},
         },
     )

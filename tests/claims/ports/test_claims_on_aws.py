@@ -44,6 +44,7 @@ def make_games(scene: AwsScene, *members: object, **slots: object) -> Member:
             "provider": {"kind": "aws", "subnets": SUBNETS, **place},
             "slots": {"ports": "30000-30049", "shared": True, **slots},
             "members": {"max": 3, "list": list(members)},
+            "certificates": [CERTIFICATE],
             "backends": {"networks": ["10.0.0.0/16"], "ports": "1-65535"},
         }
     )

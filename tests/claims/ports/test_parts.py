@@ -112,7 +112,7 @@ def test_two_ports_never_share_a_slot() -> None:
     """Pairs and single numbers share a lane and are searched one after the other. Red without the
     places that earlier searches have taken: both got 30000, and the database refused the claim.
     """
-    make_clb(span="30000-30003")
+    make_clb(span="30000-30003", certificates=["cert-1"])
     ports = [
         {"port": 80, "protocol": "TCP"},
         {"port": 443, "protocol": "TCP_SSL", "certificate": "cert-1"},

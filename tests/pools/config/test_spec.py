@@ -175,7 +175,8 @@ def test_value_that_cannot_be_written_is_a_fault(changes: Any, field: str | None
 
 def test_misspelled_field_gets_a_suggestion() -> None:
     assert faults_of(placment="pack") == [("placment", "No such field.", "Did you mean placement?")]
-    assert faults_of(xyz=1)[0][2].startswith("Known fields: approval, backends, description, drain")
+    known = "Known fields: approval, backends, certificates, description, drain"
+    assert faults_of(xyz=1)[0][2].startswith(known)
 
 
 def test_overlapping_ports_of_two_members_on_one_load_balancer_are_refused() -> None:

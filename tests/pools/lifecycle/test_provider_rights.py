@@ -157,6 +157,15 @@ def name_balancer(caller: Caller, pool: str, way: str, arn: str) -> Answer:
     return caller("PATCH", f"pools/{pool}/", body, If_Match=etag)
 
 
+def test_certificates_of_claims_need_an_admin_of_all_pools(caller: Callers) -> None:
+    ports = {"ports": "30000-30009", "shared": True}
+    pool = make_pool("env", slots=ports, certificates=["cert-1"])
+    for certificates in (["cert-1", "cert-2"], [], None):
+        answer = change(caller("admin", pool), pool, "PATCH", {"certificates": certificates})
+        assert (answer.status, answer.body["errors"][0]["field"]) == (403, "certificates")
+    assert change(caller("admin"), pool, "PATCH", {"certificates": ["cert-2"]}).status == 200
+
+
 @pytest.mark.parametrize(
     ("way", "field"),
     [("POST", "members[0].external_id"), ("PATCH", "members.list[1].external_id")],

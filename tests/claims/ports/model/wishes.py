@@ -64,6 +64,7 @@ def write_pool(name: str, cloud: Outside) -> dict[str, Any]:
         "provider": cloud.provider(),
         "slots": {"ports": f"{first}-{last}", "quota": QUOTA[name], **form},
         "members": members,
+        "certificates": [cloud.certificate],
         "backends": {"networks": ["10.0.0.0/16"], "ports": "1-65535"},
         **more,
     }
