@@ -18,10 +18,11 @@ from claims.allocation.selectors import view_claim
 from claims.lifecycle.release import act_for_hold, answer_late, lock_claim
 from claims.ports import ports_sql
 from claims.ports.own_addresses import own_addresses
-from claims.ports.targets import Backend, make_backend
+from claims.ports.targets import Backend, make_backend, write_target
 from claims.statements import repeat
 from claims.states import HOLDING
 from pools.config.backend_spec import read_address, refuse_address, refuse_port
+from pools.providers.base import kinds_with
 from project.kernel.controllers.periodic import chore, run_each
 from project.kernel.errors import Conflict, FieldError, Invalid, Refused
 from project.kernel.events.log import record
@@ -123,6 +124,8 @@ def _resolve(
                 for each in dict.fromkeys(wrong)
                 if each is not None
             ]
+    if not faults:
+        faults = _list_loops(str(address), asked, indexes, slots, pools)
     if faults:
         first = faults[0]
         raise Refused(first.message, code="backend_refused", way_out=first.way_out, fields=faults)
@@ -140,6 +143,38 @@ def _resolve(
         for index, slot, step in zip(indexes, slots, steps, strict=True)
     ]
     return make_backend(str(address), asked, facts)
+
+
+def _list_loops(
+    ip: str,
+    asked: Sequence[int],
+    indexes: Sequence[int],
+    slots: Sequence[ports_sql.HeldPortsRow],
+    pools: Mapping[int, PoolFacts],
+) -> list[FieldError]:
+    """Faults of targets that are ports of load balancers of this machine. Two load balancers that
+    target each other would pass a datagram on without end.
+    """
+    here = kinds_with(lambda provider: provider.listens_here)
+    if not any(pool.provider in here for pool in pools.values()):
+        return []
+    listeners = ports_sql.listeners_at(ip=ip, providers=here)
+    wanted = {
+        (slot.lane, asked[index] + i)
+        for index, slot in zip(indexes, slots, strict=True)
+        if pools[slot.pool_id].provider in here
+        for i in range(pools[slot.pool_id].step)
+    }
+    return [
+        FieldError(
+            "ip",
+            f"{write_target(ip, each.number)} is a {each.lane.upper()} port of {each.member}, a "
+            "load balancer of this machine.",
+            "Name the address or the port of the program behind it.",
+        )
+        for each in listeners
+        if any((each.lane, each.number + i) in wanted for i in range(each.step))
+    ][:1]
 
 
 def _number(slots: Sequence[ports_sql.HeldPortsRow]) -> tuple[list[int], list[int | None]]:

@@ -50,6 +50,18 @@ def held_ports(*, claim: int) -> list[HeldPortsRow]:
     return statements.fetch_rows("held_ports", HeldPortsRow, {"claim": claim})
 
 
+class ListenersAtRow(NamedTuple):
+    member: str
+    lane: str
+    number: int
+    step: int
+
+
+def listeners_at(*, ip: str, providers: list[str]) -> list[ListenersAtRow]:
+    """The listeners at an address, of members of these providers."""
+    return statements.fetch_rows("listeners_at", ListenersAtRow, {"ip": ip, "providers": providers})
+
+
 def read_backend(*, claim: int) -> str | None:
     """The backend of a claim."""
     return statements.fetch_value("read_backend", {"claim": claim})

@@ -38,6 +38,13 @@ FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id JOIN slots_slot s
 {_part}
 WHERE c.id = %(claim)s ORDER BY s.ordinal
 
+-- listeners_at: the listeners at an address, of members of these providers.
+-- @not_null step
+SELECT m.name AS member, s.lane, s.number, coalesce((p.spec #>> '{slots,segment}')::int, 1) AS step
+FROM pools_pool p JOIN pools_member m ON m.pool_id = p.id AND m.state <> 'gone' AND m.addresses ? %(ip)s::text
+CROSS JOIN LATERAL (SELECT lane, number FROM slots_slot WHERE member_id = m.id AND state IN ('held', 'reserved') OFFSET 0) s
+WHERE p.provider = ANY (%(providers)s::varchar[]) AND p.state <> 'gone' ORDER BY s.number
+
 -- read_backend$: the backend of a claim.
 SELECT backend::text FROM claims_claim WHERE id = %(claim)s
 

@@ -205,6 +205,9 @@ class Provider(ABC):
     # `agent: false`, and its members run no agents.
     has_agents: ClassVar[bool] = False
     runs_here: ClassVar[bool] = False  # tasks run on Berth's own machine
+    # Members listen on addresses of Berth's own machine, so that the target of a member may be a
+    # port of another one.
+    listens_here: ClassVar[bool] = False
     # A running agent can receive a new token: `needs_token` returns True for a ready member with
     # a due token.
     rotates: ClassVar[bool] = False

@@ -89,6 +89,7 @@ class ForwarderProvider(Provider):
     kind: ClassVar[str] = "forwarder"
     queue: ClassVar[str] = "forwarder"
     is_owner: ClassVar[bool] = True
+    listens_here: ClassVar[bool] = True
     look_every: ClassVar[float] = 5.0
     option_fields: ClassVar[Fields] = options.FIELDS
     free_options: ClassVar[tuple[str, ...]] = options.FREE

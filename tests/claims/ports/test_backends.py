@@ -12,7 +12,7 @@ from claims.models import BackendConflict, BackendTarget
 from claims.ports.backends import BackendRequest, set_backend, settle_conflicts
 from claims.ports.own_addresses import OwnAddresses
 from pools.lifecycle.services import update_pool
-from pools.models import Pool
+from pools.models import Member, Pool
 from pools.providers.base import PortTarget, PortUse
 from project.kernel.errors import Conflict, Invalid, Refused, StaleGeneration
 from project.kernel.models import Event, Operation
@@ -242,6 +242,25 @@ def test_backend_of_too_many_ports_in_segments_is_refused() -> None:
     with pytest.raises(Refused) as caught:
         route(ask("lb", kind="tcp", size=2), port=80)
     assert caught.value.code == "too_many_targets"
+
+
+def test_port_of_a_load_balancer_of_this_machine_is_no_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(QuayProvider, "listens_here", True)
+    make_quay()
+    Member.objects.update(addresses=["10.0.0.9", "2001:db8::9"])
+    first, second = ask("lb", kind="tcp"), ask("lb", kind="tcp")
+    for claim, ip in ((second, "10.0.0.9"), (first, "10.0.0.9"), (second, "2001:db8::9")):
+        with pytest.raises(Refused) as caught:
+            route(claim, ip, port=30000)
+        (fault,) = caught.value.fields
+        assert fault.field == "ip" and "is a TCP port of lb0" in fault.message
+    assert again(second).backend is None
+    route(second, "10.0.0.9", port=30009)  # no claim has this port
+    route(ask("lb", kind="udp"), "10.0.0.9", port=30001)  # only its TCP is a listener
+    monkeypatch.undo()
+    route(first, "10.0.0.9", port=30000)
 
 
 def test_every_pool_of_the_claim_must_allow_the_backend() -> None:

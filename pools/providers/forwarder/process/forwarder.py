@@ -21,6 +21,7 @@ from pools.providers.forwarder.process.plan import (
     write_plan,
 )
 from pools.providers.forwarder.process.plan_file import read_file, write_file
+from pools.providers.forwarder.process.sibling_ports import SiblingPorts
 from pools.providers.forwarder.process.sockets import (
     RESERVED_FILES,
     BindFault,
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 SWEEP = 1.0  # seconds between two looks for idle connections
 RETRY = 2.0  # seconds until ports that could not be opened are tried again
 FENCE = 600.0  # seconds in which a delayed request is recognised
-LOOP = "The target is a port of this forwarder."
+LOOP = "The target is a port of a forwarder of this machine."
 TrafficListener = TcpListener | UdpListener
 
 
@@ -60,6 +61,7 @@ class Forwarder:
         self._listeners: dict[Place, TrafficListener] = {}
         self._problems: dict[Place, BindFault] = {}
         self._leaving: list[TrafficListener] = []
+        self._siblings = SiblingPorts(folder)
         # The newest generation of each place, 1 if its listener was removed, and when. An older
         # request comes from a worker that was delayed.
         self._fence: dict[Place, tuple[int, int, float]] = {}
@@ -106,7 +108,8 @@ class Forwarder:
 
     async def watch(self) -> None:
         """Timed work, until the folder of this process is gone: without its folder, Berth could
-        not find or end it. Ports that were in use are tried again.
+        not find or end it. Ports that were in use are tried again, and targets that have become
+        ports of other forwarders are left.
         """
         tried = 0.0
         while True:
@@ -117,10 +120,11 @@ class Forwarder:
             for each in [*self._listeners.values(), *self._leaving]:
                 each.sweep(now)
             self._leaving = [each for each in self._leaving if each.active]
-            if self._problems and now - tried >= RETRY:
+            if now - tried >= RETRY:
                 tried = now
-                async with self._lock:
-                    await self._open_missing()
+                if self._siblings.read() or self._problems:
+                    async with self._lock:
+                        await self._open_missing()
 
     def end(self) -> None:
         for each in [*self._listeners.values(), *self._leaving]:
@@ -229,7 +233,8 @@ class Forwarder:
 
     async def _open_missing(self) -> None:
         plan = self._plan
-        loops = find_loops(plan)
+        self._siblings.read()
+        loops = find_loops(plan, self._siblings.ports)
         wanted = [each for each in plan.listeners if not each.fault]
         for each in wanted:
             if each.place in loops:

@@ -3,13 +3,14 @@ and back. Pure.
 """
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, cast
 
 Lane = Literal["tcp", "udp"]
 LANES: tuple[Lane, ...] = ("tcp", "udp")
 Place = tuple[str, int]  # lane, and first port
+Port = tuple[str, str, int]  # lane, address and port of a listener
 LAST_PORT = 65535
 MOST_LISTENERS = 10_000
 
@@ -148,21 +149,29 @@ def read_target(ip: object, port: int, count: int) -> ForwardTarget:
     return ForwardTarget(text, _integer({"port": port}, "port", 1, LAST_PORT - count + 1))
 
 
-def find_loops(plan: ForwardPlan) -> set[Place]:
-    """Listeners whose target is a port of this forwarder: their connections would call the
-    forwarder without end.
-    """
-    own = {
+def list_ports(plan: ForwardPlan) -> set[Port]:
+    """The ports of all listeners of the plan."""
+    return {
         (each.lane, ip, port)
         for each in plan.listeners
+        if not each.fault
         for ip in plan.bind
         for port in range(each.number, each.end + 1)
     }
+
+
+def find_loops(plan: ForwardPlan, others: Collection[Port] = ()) -> set[Place]:
+    """Listeners whose target is a port of this forwarder, or of another one of this machine
+    (`others`): their connections could call a forwarder without end.
+    """
+    refused = list_ports(plan).union(others)
     return {
         each.place
         for each in plan.listeners
         if each.target is not None
-        and any((each.lane, each.target.ip, each.target.port + i) in own for i in range(each.count))
+        and any(
+            (each.lane, each.target.ip, each.target.port + i) in refused for i in range(each.count)
+        )
     }
 
 

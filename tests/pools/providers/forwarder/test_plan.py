@@ -150,6 +150,19 @@ def test_loop_is_a_target_among_the_own_ports_of_the_lane(
     assert find_loops(plan_with(datagrams, other)) == set()
 
 
+def test_target_among_the_ports_of_another_forwarder_is_a_loop() -> None:
+    mine = ListenerPlan("tcp", 30000, 2, ForwardTarget("127.0.0.1", 30009))
+    for lane, port, is_loop in (
+        ("tcp", 30009, True),
+        ("tcp", 30010, True),
+        ("tcp", 30011, False),
+        ("udp", 30009, False),
+    ):
+        found = find_loops(plan_with(mine), {(lane, "127.0.0.1", port)})
+        assert found == ({mine.place} if is_loop else set())
+    assert find_loops(plan_with(mine), {("tcp", "127.0.0.2", 30009)}) == set()
+
+
 def test_proxy_header_has_the_bytes_of_the_specification() -> None:
     assert write_header(("192.0.2.1", 1), ("198.51.100.2", 515)) == bytes.fromhex(
         "0d0a0d0a000d0a515549540a2111000cc0000201c633640200010203"

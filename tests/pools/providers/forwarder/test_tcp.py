@@ -236,7 +236,7 @@ def test_target_that_is_the_forwarder_itself_is_refused() -> None:
     report = start(slot(port, (LOCALHOST, port + 1)), slot(port + 1, (LOCALHOST, port)))
     assert report.slots is not None
     assert [each.attributes["problem"] for each in report.slots] == [
-        "The target is a port of this forwarder."
+        "The target is a port of a forwarder of this machine."
     ] * 2
     assert is_reset(port)
     assert counts_of(port + 1)["opened"] == 0
