@@ -38,6 +38,10 @@ NETWORK_RULE = "Write it like 10.0.0.0/16 or 2001:db8::/32."
 
 class Network(ValueType[str]):
     def read(self, value: object, where: str, faults: Faults) -> str | None:
+        if isinstance(value, str) and "%" in value:  # no backend has a zone, see read_address
+            way_out = "Write the network without it."
+            faults.add(where, f"{show_value(value)} has a zone of one machine.", way_out)
+            return None
         try:
             network = ipaddress.ip_network(value if isinstance(value, str) else "")
         except ValueError as error:

@@ -118,6 +118,23 @@ class Refusal(NamedTuple):
     text: str
     way_out: str
 
+    @property
+    def field(self) -> str:
+        """The field of a claim without parts that the refusal is about."""
+        return REFUSED_FIELDS.get(self.code, "pool")
+
+
+REFUSED_FIELDS = {
+    "kind_missing": "kind",
+    "kind_not_offered": "kind",
+    "too_big": "size",
+    "run_too_long": "contiguous",
+    "member_too_small": "on_one_member",
+    "unequal_segments": "same_number",
+    "unequal_quotas": "same_number",
+    "no_common_range": "same_number",
+}
+
 
 def find_refusal(wanted: SlotDemand, offers: Sequence[Offer]) -> Refusal | None:
     """Why these pools could never serve the demand, even empty; None if they could."""

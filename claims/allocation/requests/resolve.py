@@ -26,7 +26,7 @@ from claims.allocation.requests.demands import (
 from claims.allocation.requests.policy import SlotDemand, Terms
 from claims.allocation.requests.pool_facts import OfferCache, PoolFacts, find_pools
 from pools.config.parsing import Faults
-from project.kernel.errors import Conflict, Refused, wrong_field
+from project.kernel.errors import Conflict, FieldError, Refused, wrong_field
 
 MOST_REMEMBERED = 10_000
 
@@ -142,7 +142,8 @@ def _refuse_hopeless(
     if not request.parts:
         demand = PoolDemand(wanted, tuple(pools), request.pools, kind)
         if refusal := refusal_in(demand, offers, with_members=request.size > 1):
-            raise Refused(refusal.text, code=refusal.code, way_out=refusal.way_out)
+            fault = FieldError(refusal.field, refusal.text, refusal.way_out)
+            raise Refused(refusal.text, code=refusal.code, way_out=refusal.way_out, fields=[fault])
         return
     known = dict(zip(request.pools, pools, strict=True))
     codes, faults = list[str](), Faults()

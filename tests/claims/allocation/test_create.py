@@ -455,7 +455,8 @@ def test_pools_of_different_numbering_are_refused_for_same_number() -> None:
         ("ap", "unequal_segments"),
         ("sa", "unequal_quotas"),
     ):
-        assert refused(pools=["eu", others], same_number=True).code == code
+        error = refused(pools=["eu", others], same_number=True)
+        assert (error.code, [fault.field for fault in error.fields]) == (code, ["same_number"])
     assert ask(pools=["eu", "us"]).state == "bound", "without the same number they go together"
 
 

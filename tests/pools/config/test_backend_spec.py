@@ -124,6 +124,10 @@ def test_mapped_address_counts_as_the_ipv4_address(address: ipaddress.IPv4Addres
         ({"networks": ["10.0.0.0/8", "lan"]}, ["backends.networks[1]"]),
         ({"networks": ["::ffff:10.0.0.0/104"]}, ["backends.networks[0]"]),
         ({"networks": [167772160]}, ["backends.networks[0]"]),
+        (
+            {"networks": ["fe80::1%eth0/128", "fe80::%1/64"]},
+            ["backends.networks[0]", "backends.networks[1]"],
+        ),
         ({"networks": ["10.0.0.0/8"], "ports": "80"}, ["backends.ports"]),
         ({"networks": ["10.0.0.0/8"], "ports": "1-70000"}, ["backends.ports"]),
     ],
