@@ -1,6 +1,9 @@
-"""The addresses of this machine and of the services that Berth uses: no backend may lead there."""
+"""The addresses of this machine, of Berth's other processes, and of the services that Berth uses:
+no backend may lead there.
+"""
 
 import ipaddress
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -8,7 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
 
+from claims.ports import ports_sql
 from pools.config.backend_spec import IP
 
 KEPT = 60.0  # seconds until names are resolved again
@@ -29,6 +34,10 @@ class OwnAddresses:
         if time.monotonic() - self._read_at > KEPT:
             resolved = {each for name in _names() for each in _resolve(name)}
             self._found = frozenset({*list_interfaces(), *resolved})
+            try:
+                self._found |= list_processes()
+            except SynchronousOnlyOperation:  # in an event loop: the next caller reads them
+                return self._found
             self._read_at = time.monotonic()
         return self._found
 
@@ -40,11 +49,22 @@ class OwnAddresses:
 own_addresses = OwnAddresses()
 
 
+def list_processes() -> frozenset[IP]:
+    """The addresses from which processes of Berth are connected to the database: each of them keeps
+    a connection. A pooler or a translation of addresses between them hides the processes.
+    """
+    rows = ports_sql.process_addresses()
+    return frozenset(ipaddress.ip_address(row.address) for row in rows)
+
+
 def _names() -> set[str]:
-    """This machine, the hosts of the database and of Valkey, and the public address."""
+    """This machine, the hosts of the database and of Valkey, the public address, and the API of the
+    cluster in which Berth runs.
+    """
     urls = (settings.REDIS_URL, settings.BERTH_URL, settings.BERTH_DIRECT_DATABASE_URL)
     hosts = {str(urlsplit(url).hostname or "") for url in urls if url}
-    names = {socket.gethostname(), str(settings.DATABASES["default"]["HOST"]), *hosts}
+    cluster = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    names = {socket.gethostname(), str(settings.DATABASES["default"]["HOST"]), cluster, *hosts}
     return {name for name in names if name and not name.startswith("/")}
 
 

@@ -50,6 +50,15 @@ def held_ports(*, claim: int) -> list[HeldPortsRow]:
     return statements.fetch_rows("held_ports", HeldPortsRow, {"claim": claim})
 
 
+class ProcessAddressesRow(NamedTuple):
+    address: str
+
+
+def process_addresses() -> list[ProcessAddressesRow]:
+    """The addresses of the clients that use this database as Berth's user."""
+    return statements.fetch_rows("process_addresses", ProcessAddressesRow, {})
+
+
 class ListenersAtRow(NamedTuple):
     member: str
     lane: str

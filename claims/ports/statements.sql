@@ -38,6 +38,11 @@ FROM claims_claim c JOIN claims_shape sh ON sh.id = c.shape_id JOIN slots_slot s
 {_part}
 WHERE c.id = %(claim)s ORDER BY s.ordinal
 
+-- process_addresses: the addresses of the clients that use this database as Berth's user.
+-- @not_null address
+SELECT DISTINCT host(client_addr) AS address FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND client_addr IS NOT NULL
+
 -- listeners_at: the listeners at an address, of members of these providers.
 -- @not_null step
 SELECT m.name AS member, s.lane, s.number, coalesce((p.spec #>> '{slots,segment}')::int, 1) AS step
