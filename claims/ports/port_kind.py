@@ -3,11 +3,11 @@ number on a load balancer for each.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from claims.allocation.requests.demands import slots_of_parts
 from claims.allocation.requests.policy import SlotDemand
-from claims.allocation.requests.pool_facts import find_pools
+from claims.allocation.requests.pool_facts import PoolFacts, find_pools
 from claims.kinds import (
     Attach,
     ClaimKind,
@@ -20,9 +20,17 @@ from claims.kinds import (
 )
 from claims.models import ClaimPart
 from claims.ports import ports_sql
-from claims.ports.port_list import PORTS_SCHEMA, PortList, list_parts, names_all_pools, read_ports
+from claims.ports.port_list import (
+    PORTS_SCHEMA,
+    PortList,
+    PortRequest,
+    list_parts,
+    names_all_pools,
+    read_ports,
+)
 from claims.ports.port_view import show_new_ports, show_ports
 from pools.config.parsing import Faults, show_value
+from pools.providers.base import default_certificate, known_providers
 from project.kernel.errors import FieldError, Invalid
 
 PAGE = "claims/lifecycle/claim_page.html"
@@ -51,6 +59,7 @@ class PortKind(ClaimKind):
         if not isinstance(ports, PortList):
             return None
         _check_certificates(ports)
+        _check_missing_certificates(ports)
         parts = list_parts(ports, _count_slots(ports, claim.pools))
 
         def attach(claim_id: int) -> None:
@@ -98,6 +107,35 @@ def _check_certificates(ports: PortList) -> None:
     ]
     if faults:
         raise Invalid(fields=faults)
+
+
+def _check_missing_certificates(ports: PortList) -> None:
+    """Raises Invalid for encrypted ports that name no certificate, in pools that have none."""
+    lacking = [port for port in ports.ports if port.lacks_certificate]
+    if not lacking:
+        return
+    known = find_pools({name for port in lacking for name in port.pools})
+    faults = [_find_missing_certificate(port, known) for port in lacking]
+    if found := [fault for fault in faults if fault is not None]:
+        raise Invalid(fields=found)
+
+
+def _find_missing_certificate(
+    port: PortRequest, known: Mapping[str, PoolFacts]
+) -> FieldError | None:
+    for name in port.pools:
+        pool = known.get(name)
+        if pool is not None and default_certificate(pool.provider, pool.spec.options):
+            continue
+        provider = None if pool is None else known_providers().get(pool.provider)
+        option = "" if provider is None else provider.certificate_option
+        return FieldError(
+            f"{port.where}.certificate",
+            f"{port.protocol} needs a certificate: the port names none, and pool {name} has none.",
+            f"Write {{port: {port.port}, protocol: {port.protocol}, certificate: ...}} with its "
+            f"ARN or id{f', or set provider.{option} of {name}' if option else ''}.",
+        )
+    return None
 
 
 def _count_slots(ports: PortList, names: Sequence[str]) -> list[int]:

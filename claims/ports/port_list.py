@@ -55,7 +55,9 @@ PORT_FIELDS = Fields(
         ),
         "same_number": Option(Flag(), "The same number in each of its pools."),
         "certificate": Option(
-            Text(255), "Certificate of TCP_SSL and QUIC: its ARN or id at the provider."
+            Text(255),
+            "Certificate of TCP_SSL and QUIC: its ARN or id at the provider. Default: that of the "
+            "pool.",
         ),
     }
 )
@@ -92,6 +94,11 @@ class PortRequest:
         if self.certificate:
             options["certificate"] = self.certificate
         return options
+
+    @property
+    def lacks_certificate(self) -> bool:
+        """Whether the port can only be served with a certificate of its pools."""
+        return self.protocol in WITH_CERTIFICATE and not self.certificate
 
     def as_part(self) -> PartDemand:
         return PartDemand(self.kind, self.pools, same_number=self.same_number, where=self.where)
@@ -171,13 +178,7 @@ def _read_text(value: str, where: str, pools: tuple[str, ...], faults: Faults) -
             continue
         number = NUMBER.read(int(match[1]), place, faults)
         protocol = _read_protocol(match[2], place, faults)
-        if protocol in WITH_CERTIFICATE:
-            faults.add(
-                f"{place}.certificate",
-                f"{protocol} needs a certificate.",
-                f"Write {{port: {match[1]}, protocol: {protocol}, certificate: ...}} in a list.",
-            )
-        elif number is not None and protocol:
+        if number is not None and protocol:
             found.append(PortRequest(number, protocol, pools, where=place))
     return found
 
@@ -195,10 +196,7 @@ def _read_objects(
         own = given.get("pools")
         of = pools if own is None else _read_own_pools(own, f"{place}.pools", faults)
         certificate, is_same = given.get("certificate", ""), given.get("same_number", False)
-        if protocol in WITH_CERTIFICATE and not certificate:
-            text = f"{protocol} needs a certificate."
-            faults.add(f"{place}.certificate", text, "Name its ARN or id at the provider.")
-        elif protocol and protocol not in WITH_CERTIFICATE and certificate:
+        if protocol and protocol not in WITH_CERTIFICATE and certificate:
             text = f"{protocol} has no certificate."
             faults.add(f"{place}.certificate", text, "Leave it out, or use TCP_SSL or QUIC.")
         if is_same and len(of) == 1:

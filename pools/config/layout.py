@@ -38,6 +38,7 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {"tcp": ("tcp", "tcp_ssl"), "udp": ("
 PAIR = ("tcp", "udp")  # lanes of a pool with one listener per protocol
 # Kinds that take the same number in both lanes: the present name and an older name.
 PAIRED = ("tcp_udp", "tcpudp")
+ENCRYPTED = ("tcp_ssl", "quic")  # kinds of claims whose listeners need a certificate
 ANY_PROTOCOL = ("port", "tcp", "udp", *PAIRED, "tcp_ssl", "quic")
 
 DEFAULT_QUOTA = 50  # listeners of a load balancer, unless the pool sets a quota

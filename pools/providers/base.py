@@ -45,7 +45,8 @@ class PortUse:
     # tcp, udp, tcp_udp (one listener for both, where the pool has one lane), tcp_ssl or quic.
     protocol: str
     target: PortTarget | None = None  # None: the listener exists and has no target
-    certificate: str = ""  # of tcp_ssl and quic: an ARN or an id
+    # Of tcp_ssl and quic: an ARN or an id; the pool's where the claim names none.
+    certificate: str = ""
     # The claim has a backend that may not be its target now: a target outside is a difference.
     is_withheld: bool = False
 
@@ -214,6 +215,8 @@ class Provider(ABC):
     # Kinds of claims that its members cannot serve though the layout has their lane, each with the
     # reason. Such a claim is refused.
     unserved_kinds: ClassVar[Mapping[str, str]] = {}
+    # The option with the certificate of tcp_ssl and quic ports whose claims name none.
+    certificate_option: ClassVar[str] = ""
     # Seconds between two full looks; lower where a look is cheap.
     look_every: ClassVar[float] = 30.0
     # Texts of the pages, and the options that the form of a pool asks for.
@@ -420,6 +423,13 @@ def has_agents(spec: PoolSpec) -> bool:
     """True if the members of a pool run agents. False for an unknown provider."""
     provider = known_providers().get(spec.provider)
     return provider is not None and provider.has_agents and not turns_agents_off(spec.options)
+
+
+def default_certificate(kind: str, options: Mapping[str, Any]) -> str:
+    """The certificate of encrypted ports whose claims name none; empty: the pool has none."""
+    provider = known_providers().get(kind)
+    name = "" if provider is None else provider.certificate_option
+    return str(options.get(name) or "") if name else ""
 
 
 def texts_of(kind: str) -> ProviderTexts:

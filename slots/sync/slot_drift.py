@@ -26,7 +26,7 @@ from slots.members.store import lane_of
 from slots.models import Slot
 from slots.sync.foreign_listeners import record_foreign_listeners
 from slots.sync.listener_changes import describe_change
-from slots.sync.port_uses import read_uses
+from slots.sync.port_uses import read_pool_uses
 
 Place = tuple[str, int]
 Observed = Mapping[str, object]
@@ -155,7 +155,7 @@ def _read_settled(pool: PoolSnapshot, rows: Sequence[Slot]) -> Settled:
     if pool.ports is None:
         return Settled(frozenset(), {})
     members = {row.pk: row.member_id for row in rows if row.state in USED or pool.is_precreated}
-    uses = read_uses([row.pk for row in rows if row.state in USED])
+    uses = read_pool_uses(pool, [row.pk for row in rows if row.state in USED])
     settled = {
         member_id
         for member_id in set(members.values())

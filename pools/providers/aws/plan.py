@@ -89,7 +89,7 @@ def _plan_held(
     certificate = ""
     problem = ""
     if slot.use.protocol == "tcp_ssl":
-        certificate = slot.use.certificate or options.certificate
+        certificate = slot.use.certificate
         problem = _find_certificate_problem(certificate, options.region)
     elif slot.use.protocol not in LISTENERS:
         problem = (

@@ -61,6 +61,7 @@ class AwsProvider(Provider):
     unserved_kinds: ClassVar[Mapping[str, str]] = {
         "quic": "a network load balancer has one QUIC listener, and none beside UDP"
     }
+    certificate_option: ClassVar[str] = "certificate"
     texts: ClassVar[ProviderTexts] = display.TEXTS
     form: ClassVar[OptionForm | None] = display.FORM
     # The buckets of calls, and a factor of their rates.

@@ -181,7 +181,10 @@ def _want(pool: PoolSnapshot, member: MemberSnapshot, slot: SlotSnapshot) -> Lis
             f"claim cannot have protocol {use.protocol}. Use a pool without pre-created listeners."
         )
     if protocol in ENCRYPTED and not use.certificate:
-        raise Unservable(f"Protocol {use.protocol} needs a certificate. Name its id in the claim.")
+        raise Unservable(
+            f"Protocol {use.protocol} needs a certificate. Name its id in the claim, or set "
+            "provider.certificate of the pool."
+        )
     return ListenerSpec(
         name=listener_name(pool, member.id, slot.lane, slot.number),
         lane=slot.lane,
@@ -237,6 +240,8 @@ def see_slots(
 
 def _describe(listener: Listener) -> dict[str, object]:
     found: dict[str, object] = {"id": listener.id, "protocol": listener.protocol.lower()}
+    if listener.protocol in ENCRYPTED:
+        found["certificate"] = listener.certificate
     if listener.end > listener.port:
         found["end"] = listener.end
     return found

@@ -32,6 +32,7 @@ PACKAGE = "BANDWIDTH_PACKAGE"
 MOST_BANDWIDTH = 61_440  # Mbps of the largest type
 MOST_TAGS = 17  # a load balancer has 20, and Berth needs three
 LONGEST_TAG = 127
+LONGEST_ID = 64
 
 REGION = re.compile(r"[a-z]{2,4}(?:-[a-z0-9]+){1,4}")
 ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
@@ -262,6 +263,9 @@ FIELDS = Fields(
         "endpoint": Option(EndpointAddress(), f"Address of the API. Empty: {ENDPOINT}."),
         "health_check": Option(
             Flag(), "Whether new listeners check the health of their targets.", False
+        ),
+        "certificate": Option(
+            Text(LONGEST_ID), "Id of the certificate of encrypted ports whose claims name none."
         ),
         "load_balancer": Option(
             LoadBalancerOptions(), "Parameters of the load balancers that Berth creates."

@@ -41,6 +41,7 @@ class TencentProvider(Provider):
     serves_named: ClassVar[bool] = True
     option_fields: ClassVar[Fields] = reading.FIELDS
     rolled: ClassVar[tuple[str, ...]] = ("load_balancer",)
+    certificate_option: ClassVar[str] = "certificate"
     texts: ClassVar[ProviderTexts] = display.TEXTS
     form: ClassVar[OptionForm | None] = display.FORM
     pacer: ClassVar[Pacer] = SharedPacer()

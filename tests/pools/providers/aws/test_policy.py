@@ -13,10 +13,17 @@ import pools.providers.aws
 from pools.providers.aws.account import CALLS
 from pools.providers.aws.names import INSTALLATION_TAG
 from pools.providers.aws.provider import AwsProvider
+from pools.providers.base import PortUse
 from project.kernel.outbox.operations import QuotaExceeded
 from tests.pools.providers.aws.elbv2_cloud import Cloud
 from tests.pools.providers.aws.harness import make_options
-from tests.pools.providers.aws.scene import CERTIFICATE, OTHER_CERTIFICATE, AwsScene, make_port
+from tests.pools.providers.aws.scene import (
+    CERTIFICATE,
+    OTHER_CERTIFICATE,
+    AwsScene,
+    make_port,
+    target_of,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 PACKAGE = Path(pools.providers.aws.__file__).parent
@@ -77,18 +84,15 @@ def test_policy_limits_writes_to_objects_with_berths_tag() -> None:
 
 
 def test_every_call_of_the_policy_is_made(scene: AwsScene, cloud: Cloud) -> None:
-    scene.options = make_options(
-        scene.address, cross_zone=True, deregistration_delay="10s", certificate=CERTIFICATE
-    )
+    scene.options = make_options(scene.address, cross_zone=True, deregistration_delay="10s")
     AwsProvider().check(scene.pool())
-    member = scene.make(make_port(30000, protocol="tcp_ssl"), make_port(30001))
+    tls = make_port(30000, protocol="tcp_ssl", certificate=CERTIFICATE)
+    member = scene.make(tls, make_port(30001))
     scene.sync(member)
     AwsProvider().look(scene.pool(member))
-    scene.options = make_options(
-        scene.address, certificate=OTHER_CERTIFICATE, health_check={"interval": "10s"}
-    )
-    moved = make_port(30000, protocol="tcp_ssl", target="10.0.0.99:1")
-    scene.sync(replace(member, slots=(moved,)))
+    scene.options = make_options(scene.address, health_check={"interval": "10s"})
+    other = PortUse("tcp_ssl", target_of("10.0.0.99:1"), OTHER_CERTIFICATE)
+    scene.sync(replace(member, slots=(replace(tls, use=other),)))
     cloud.quotas.balancers = 0
     with pytest.raises(QuotaExceeded):
         scene.sync(scene.member(number=2, state="creating"))

@@ -20,7 +20,6 @@ from tests.pools.providers.aws.harness import (
 )
 from tests.pools.providers.aws.scene import (
     CERTIFICATE,
-    OTHER_CERTIFICATE,
     AwsScene,
     make_port,
     slot_at,
@@ -65,14 +64,14 @@ def test_sync_of_ports_that_are_right_writes_no_object(scene: AwsScene, cloud: C
     assert len(cloud.writes()) == before
 
 
-def test_tls_port_uses_the_certificate_of_the_pool_or_names_the_fault(scene: AwsScene) -> None:
+def test_tls_port_without_a_certificate_names_the_fault(scene: AwsScene) -> None:
     member = scene.declare(make_port(30000, protocol="tcp_ssl"), make_port(30001))
     report = scene.sync(member)
     assert "needs a certificate" in str(slot_at(report, 30000).attributes["problem"])
     assert slot_at(report, 30001).attributes["health"] == "healthy"
-    scene.options = make_options(scene.address, certificate=OTHER_CERTIFICATE)
-    scene.sync(member)
-    assert scene.ports()[30000] == ("TLS", "10.0.0.10:8080", OTHER_CERTIFICATE)
+    tls = make_port(30000, protocol="tcp_ssl", certificate=CERTIFICATE)
+    scene.sync(replace(member, slots=(tls, *member.slots[1:])))
+    assert scene.ports()[30000] == ("TLS", "10.0.0.10:8080", CERTIFICATE)
 
 
 def test_missing_certificate_does_not_delay_other_ports_and_heals(

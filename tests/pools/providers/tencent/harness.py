@@ -97,7 +97,7 @@ class ClbHarness(Harness):
             makes_things=True,
             sees_slots=True,
             has_ports=True,
-            options={"region", "endpoint", "health_check", "load_balancer"},
+            options={"region", "endpoint", "health_check", "certificate", "load_balancer"},
         )
         self.settings = settings
 
