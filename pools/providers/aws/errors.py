@@ -23,13 +23,19 @@ THROTTLED = (
     "RequestLimitExceeded",
     "TooManyRequestsException",
     "RequestThrottled",
+    "RequestThrottledException",
+    "ThrottledException",
+    "PriorRequestNotComplete",
+    "SlowDown",
 )
+RIGHTS = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 UNAUTHORISED = (
-    "AccessDenied",
-    "AccessDeniedException",
-    "UnauthorizedOperation",
+    *RIGHTS,
     "AuthFailure",
+    "InvalidAccessKeyId",
     "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "RequestTimeTooSkewed",
     "UnrecognizedClientException",
     "ExpiredToken",
     "ExpiredTokenException",
@@ -39,7 +45,8 @@ UNAUTHORISED = (
     "MissingAuthenticationToken",
     "OptInRequired",
 )
-NOT_FOUND = ("LoadBalancerNotFound", "TargetGroupNotFound", "ListenerNotFound")
+NO_BALANCER = "LoadBalancerNotFound"
+NOT_FOUND = (NO_BALANCER, "TargetGroupNotFound", "ListenerNotFound")
 CONFLICT = (
     "DuplicateLoadBalancerName",
     "DuplicateTargetGroupName",
@@ -69,6 +76,7 @@ MISCONFIGURED = (
     "InvalidTarget",
     "AvailabilityZoneNotSupported",
     "IncompatibleProtocols",
+    "UnsupportedCertificate",
     "UnsupportedProtocol",
     "SSLPolicyNotFound",
     "TooManyTags",
@@ -101,6 +109,7 @@ WAYS_OUT: Mapping[str, str] = {
     "AccessDenied": "Add the action to the policy of Berth's role; docs/aws.md lists the policy.",
     "UnauthorizedOperation": "Add the action to the policy of Berth's role; see docs/aws.md.",
     "CertificateNotFound": "Import the certificate in this region, or name another one.",
+    "UnsupportedCertificate": "Use a certificate that is issued and whose key AWS supports.",
     "InvalidTarget": "Use a backend in the VPC of the load balancer.",
     "TooManyListeners": "A network load balancer has 50 listeners; AWS does not raise this quota.",
     "TooManyLoadBalancers": "Ask AWS to raise the quota, or lower members.max of the pool.",
@@ -110,11 +119,30 @@ WAYS_OUT: Mapping[str, str] = {
 }
 
 
+class CallRefused(ProviderError):
+    """A refusal with a code that Berth does not know. Another call may succeed."""
+
+
+# Errors that other ports of the load balancer do not meet.
+OF_ONE_PORT = (ConflictError, Misconfigured, QuotaExceeded, CallRefused, PermanentError)
+
+
+def concerns_one_port(error: ProviderError) -> bool:
+    """Whether an error of a call about one port is of this port alone. A throttled account, wrong
+    credentials, a missing load balancer and an outside that does not answer concern all ports.
+    """
+    if isinstance(error, NotFoundOutside):
+        return code_of(error) != NO_BALANCER
+    if isinstance(error, Unauthorised):
+        return code_of(error) in RIGHTS
+    return isinstance(error, OF_ONE_PORT)
+
+
 def translate(error: Exception, operation: str) -> ProviderError:
     """The typed error for an error of botocore. The caller raises it `from error`."""
     name = type(error).__name__
     if code := read_code(error):
-        kind = TYPES.get(code, ProviderError)
+        kind = TYPES.get(code, CallRefused if _is_refusal(error) else ProviderError)
         detail = str(error).rpartition("operation: ")[2]
         return kind(f"AWS refuses {operation} ({code}): {detail} {WAYS_OUT.get(code, '')}".strip())
     if name in CREDENTIALS:
@@ -132,6 +160,14 @@ def read_code(error: BaseException | None) -> str:
     response: object = getattr(error, "response", None)
     details: object = response.get("Error") if isinstance(response, dict) else None
     return str(details.get("Code", "")) if isinstance(details, dict) else ""
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether AWS blames the call, not itself."""
+    response: object = getattr(error, "response", None)
+    about: object = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    status = about.get("HTTPStatusCode", 0) if isinstance(about, dict) else 0
+    return 400 <= int(status) < 500
 
 
 def code_of(error: ProviderError) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from pools.config.layout import SHARED
 from pools.providers.aws.account import Account
-from pools.providers.aws.errors import code_of
+from pools.providers.aws.errors import code_of, concerns_one_port
 from pools.providers.aws.inventory import (
     NetworkBalancer,
     PortGroup,
@@ -49,17 +49,14 @@ from pools.providers.pacing import PartlySynced
 from project.kernel.outbox.operations import (
     ConflictError,
     Misconfigured,
+    PermanentError,
     Postponed,
     ProviderError,
     QuotaExceeded,
-    Unauthorised,
 )
 
 SOON = 5.0  # seconds until the next sync while ports drain
 SETTLING = 10.0  # seconds until the next sync while targets are checked for the first time
-# Errors that concern one port: the sync goes on with the others. A throttled account, an exhausted
-# budget and an outside that does not answer end the sync.
-OF_ONE_PORT = (ConflictError, Misconfigured, QuotaExceeded, Unauthorised)
 TOGETHER = 10  # ports that are created together
 
 
@@ -120,13 +117,16 @@ class PortSync:
 
     @contextmanager
     def _guard(self, number: int) -> Iterator[None]:
-        """Errors that concern one port become its problem."""
+        """Errors that concern one port become its problem: the sync goes on with the others."""
         try:
             yield
-        except OF_ONE_PORT as error:
+        except ProviderError as error:
+            if not concerns_one_port(error):
+                raise
             self.problems[number] = str(error)
             # A person must correct a certificate or a target, which a retry does not do.
-            if not isinstance(error, Misconfigured) or number in self.draining:
+            is_lasting = isinstance(error, Misconfigured | PermanentError)
+            if not is_lasting or number in self.draining:
                 self.failures.append(error)
             if code_of(error) == "TooManyListeners" and isinstance(error, QuotaExceeded):
                 self.full = error

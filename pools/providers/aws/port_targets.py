@@ -101,7 +101,9 @@ class PortTargets:
                 want = self._plan.wanted[listener.number]
                 if not self._reads_early or want.target is None:
                     continue
-                found = read_targets(self._account, listener.group)
+                found: tuple[SeenTarget, ...] = ()
+                with self._guard(listener.number):
+                    found = read_targets(self._account, listener.group)
                 if [each.target for each in found] != [want.target]:
                     continue  # the end of the sync corrects it
                 self._found[want.number] = found
@@ -123,9 +125,9 @@ class PortTargets:
             if (done := UNFINISHED.find(listener.group, want)) is not None:
                 self._found[number] = done
                 continue
-            self._found[number] = read_targets(self._account, listener.group)
-            if want is not None and want.is_target_known:
-                with self._guard(number):
+            with self._guard(number):
+                self._found[number] = read_targets(self._account, listener.group)
+                if want is not None and want.is_target_known:
                     self._replace(listener, want)
             if number not in self._problems:
                 UNFINISHED.keep(listener.group, want, self._found[number])

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from pools.providers.aws.account import Account
-from pools.providers.aws.errors import code_of
+from pools.providers.aws.errors import code_of, concerns_one_port
 from pools.providers.aws.inventory import (
     NetworkBalancer,
     PortGroup,
@@ -25,7 +25,7 @@ from pools.providers.aws.names import (
 )
 from pools.providers.aws.options import AwsOptions
 from pools.providers.aws.port_calls import delete_group, delete_listener, write_tags
-from pools.providers.aws.port_sync import OF_ONE_PORT, PortSync
+from pools.providers.aws.port_sync import PortSync
 from pools.providers.aws.quotas import explain_quota
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot
 from project.kernel.outbox.operations import (
@@ -220,14 +220,18 @@ def _remove_listeners(
         if member_in(tags[listener.arn], pool) in member_ids:
             try:
                 delete_listener(account, listener.arn)
-            except OF_ONE_PORT as error:
+            except ProviderError as error:
+                if not concerns_one_port(error):
+                    raise
                 failures.append(error)
 
 
 def _try_group(account: Account, group: PortGroup, failures: list[ProviderError]) -> None:
     try:
         delete_group(account, group.arn)
-    except OF_ONE_PORT as error:
+    except ProviderError as error:
+        if not concerns_one_port(error):
+            raise
         failures.append(error)
 
 

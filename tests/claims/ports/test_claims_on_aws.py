@@ -167,6 +167,18 @@ def test_quic_is_refused_at_its_port_and_holds_nothing(scene: AwsScene) -> None:
     assert not Slot.objects.exclude(state="idle").exists()
 
 
+def test_claim_that_aws_refuses_fails_alone(scene: AwsScene, cloud: Cloud) -> None:
+    """Red while an unknown code ended each sync: no later claim got a listener."""
+    make_games(scene, "one")
+    cloud.unsupported.add(CERTIFICATE)
+    tls = {"port": 443, "protocol": "TCP_SSL", "certificate": CERTIFICATE}
+    bad, good = claim_with_backend(ports=[tls]), claim_with_backend(ports="80/TCP")
+    perform_until(lambda: is_ready(good))
+    programmed = again(bad).conditions[1]
+    assert programmed["is_failed"]
+    assert "UnsupportedCertificate" in programmed["reason"]
+
+
 def test_port_becomes_ready_by_itself_once_its_target_is_healthy(
     scene: AwsScene, cloud: Cloud
 ) -> None:

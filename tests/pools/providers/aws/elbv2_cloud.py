@@ -75,6 +75,7 @@ class Fault:
     code: str = ""  # empty: the connection is closed without an answer
     at: int = 0
     action: str = ""
+    port: int = 0  # of the parameters; 0: any
     is_after: bool = False  # the call has had its effect
     times: int = 1
     message: str = ""
@@ -82,6 +83,8 @@ class Fault:
 
     def matches(self, call: CallRecord) -> bool:
         if self.times <= 0 or (self.at and self.at != call.number):
+            return False
+        if self.port and call.params.get("Port") != self.port:
             return False
         return not self.action or self.action == call.action
 
@@ -117,6 +120,8 @@ class Cloud:
     keys: dict[str, str] = field(default_factory=lambda: {"AKIDTEST": "everything"})
     denied: set[str] = field(default_factory=set)  # actions that the credentials may not call
     certificates: set[str] = field(default_factory=set)
+    # Certificates that are not issued, or have a key that load balancers do not support.
+    unsupported: set[str] = field(default_factory=set)
     security_groups: set[str] = field(default_factory=lambda: {"sg-0a1b2c3d"})
     sick: set[tuple[str, int]] = field(default_factory=set)  # targets that fail health checks
     balancers: dict[str, FakeBalancer] = field(default_factory=dict)
@@ -214,7 +219,7 @@ class Cloud:
             if fault.is_after is is_after and fault.matches(call):
                 fault.times -= 1
                 if fault.code:
-                    raise Refusal(fault.code, fault.message, fault.status)
+                    raise Refusal(fault.code, fault.message, fault.status, is_injected=True)
                 raise Unanswered
 
     def fail(self, code: str = "", **more: Any) -> None:

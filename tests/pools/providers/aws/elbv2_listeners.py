@@ -89,6 +89,9 @@ def _check(cloud: Cloud, balancer: FakeBalancer, made: FakeListener) -> None:
             raise Refusal("ValidationError", "A certificate must be specified for TLS listeners")
         if made.certificates[0] not in cloud.certificates:
             raise Refusal("CertificateNotFound", f"Certificate '{made.certificates[0]}' not found")
+        if made.certificates[0] in cloud.unsupported:
+            why = "The certificate must be issued, and have a supported signature and key size"
+            raise Refusal("UnsupportedCertificate", why)
         if made.policy not in POLICIES:
             raise Refusal("SSLPolicyNotFound", f"SSL policy '{made.policy}' not found")
 

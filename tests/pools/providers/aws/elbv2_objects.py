@@ -21,8 +21,11 @@ NEEDED_ADDRESSES = 8  # free addresses of each subnet of a new load balancer
 class Refusal(Exception):
     """The cloud refuses a call with this code."""
 
-    def __init__(self, code: str, message: str = "", status: int = 400) -> None:
-        self.code, self.status = code, status
+    def __init__(
+        self, code: str, message: str = "", status: int = 400, *, is_injected: bool = False
+    ) -> None:
+        """`is_injected`: a test plays an answer that the documentation of AWS may not have."""
+        self.code, self.status, self.is_injected = code, status, is_injected
         super().__init__(message or code)
 
 

@@ -30,12 +30,14 @@ from tests.pools.providers.aws.query_wire import (
 )
 
 OPERATIONS = elbv2_balancers.OPERATIONS | elbv2_groups.OPERATIONS | elbv2_listeners.OPERATIONS
-# Codes that all services of AWS use and no model declares.
+# Codes that AWS answers and the model does not declare.
 COMMON_CODES = {
     "ValidationError", "AccessDenied", "InvalidClientTokenId", "ThrottlingException", "Throttling",
     "RequestLimitExceeded", "InternalFailure", "ServiceUnavailable", "InvalidSubnetID.NotFound",
-    "ExpiredToken", "SignatureDoesNotMatch",
+    "ExpiredToken", "SignatureDoesNotMatch", "UnsupportedCertificate",
 }  # fmt: skip
+# AWS blames itself.
+OWN_FAULTS = {"InternalFailure": 500, "ServiceUnavailable": 503}
 CREDENTIAL = re.compile(r"Credential=([^/]+)/[0-9]+/([^/]+)/([^/]+)/aws4_request")
 
 
@@ -61,9 +63,11 @@ class QueryHandler(BaseHTTPRequestHandler):
         except Unanswered:
             self.close_connection = True
         except Refusal as refusal:
-            if refusal.code not in error_codes().keys() | COMMON_CODES:
+            is_known = refusal.code in error_codes().keys() | COMMON_CODES
+            if not is_known and not refusal.is_injected:
                 raise RuntimeError(f"AWS has no error {refusal.code}") from None
-            status = error_codes().get(refusal.code, refusal.status)
+            known = error_codes() | OWN_FAULTS
+            status = known.get(refusal.code, refusal.status)
             self._send(status, encode_error(refusal.code, str(refusal), is_ec2=is_ec2))
         else:
             self._send(200, body)

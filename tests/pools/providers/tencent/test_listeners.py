@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pools.providers.base import PortTarget, PortUse
+from tests.pools.providers.tencent.clb_world import Fault
 from tests.pools.providers.tencent.scene import Scene, seen_at, slot, tcp, udp
 
 SSL = PortUse("tcp_ssl", PortTarget("10.0.0.1", 443), "cert-1")
@@ -119,6 +120,19 @@ def test_missing_certificate_is_a_problem_of_its_port_alone(scene: Scene, certif
     assert "certificate" in str(seen_at(report.slots, "tcp", 30000).attributes["problem"])
     assert "problem" not in seen_at(report.slots, "tcp", 30001).attributes
     assert "certificate" in report.why
+
+
+@pytest.mark.parametrize("code", ["FailedOperation.UnheardOf", "BrandNewRefusal"])
+def test_unknown_refusal_of_one_listener_does_not_stop_the_others(scene: Scene, code: str) -> None:
+    member = scene.add_member()
+    ports = [slot("tcp", 30000 + n, use=tcp(f"10.0.0.{n + 1}")) for n in range(4)]
+    # All four, then the first two, then the first one.
+    scene.world.faults.append(Fault("CreateListener", code, times=3))
+    report = scene.sync(member, ports)
+    assert [port for _, port, _, _ in scene.shapes(member.external_id)] == [30001, 30002, 30003]
+    assert code in str(seen_at(report.slots, "tcp", 30000).attributes["problem"])
+    assert scene.sync(member, ports).why == ""
+    assert len(scene.shapes(member.external_id)) == 4
 
 
 def test_missing_certificate_heals_once_it_exists(scene: Scene) -> None:
