@@ -24,7 +24,7 @@ from pools.config.spec import OptionReader, PoolSpec, turns_agents_off
 from pools.providers.display import OptionForm, ProviderTexts
 from project.kernel.errors import FieldError
 from project.kernel.outbox.budgets import CallBudget
-from project.kernel.outbox.operations import PermanentError
+from project.kernel.outbox.operations import PermanentError, ProviderError
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,9 @@ class MemberReport:
     why: str = ""  # what it waits for outside, for people
     # Seconds until the next call while not all is confirmed; None: soon.
     again: float | None = None
+    # Why a part of the work failed. Berth records the report, and repeats the call as after an
+    # error that was raised.
+    failure: ProviderError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +300,7 @@ class Provider(ABC):
         Idempotent.
 
         An object that should not exist and does not exist is a success. Every failure is raised,
-        and draining slots stay draining.
+        or is the `failure` of a report of all that succeeded, and draining slots stay draining.
         """
 
     @classmethod

@@ -66,11 +66,16 @@ def sync_member(taken: Sequence[AcquiredOperation]) -> None:
             count_throttled(budget)
         record_failure(member, error)
         raise
+    if report.failure is not None:
+        record_failure(member, report.failure)
     record_report(pool, member, report)
     # A provider of ports also comes back to held slots, such as one whose target is not healthy.
     is_asked = pool.ports is not None and report.again is not None
     delay = LOOK_AGAIN if report.again is None else report.again
-    _sync_later(member.id, taken, delay, is_asked=is_asked)
+    if report.failure is None or is_asked:
+        _sync_later(member.id, taken, delay, is_asked=is_asked)
+    if report.failure is not None:
+        raise report.failure
 
 
 @outside_transaction

@@ -146,6 +146,11 @@ class Settled:
 
     members: frozenset[int]
     uses: Mapping[int, PortUse]  # by slot
+    used: frozenset[int] = frozenset()  # slots that claims hold
+
+    def is_busy(self, row: Slot) -> bool:
+        """Whether a claim holds the slot, and a sync of its member is ordered."""
+        return row.pk in self.used and row.member_id not in self.members
 
 
 def _read_settled(pool: PoolSnapshot, rows: Sequence[Slot]) -> Settled:
@@ -155,14 +160,15 @@ def _read_settled(pool: PoolSnapshot, rows: Sequence[Slot]) -> Settled:
     if pool.ports is None:
         return Settled(frozenset(), {})
     members = {row.pk: row.member_id for row in rows if row.state in USED or pool.is_precreated}
-    uses = read_pool_uses(pool, [row.pk for row in rows if row.state in USED])
+    used = frozenset(row.pk for row in rows if row.state in USED)
+    uses = read_pool_uses(pool, used)
     settled = {
         member_id
         for member_id in set(members.values())
         if not members_sql.has_operation(lane=lane_of(member_id), but=[])
     }
     known = {slot: use for slot, use in uses.items() if members[slot] in settled}
-    return Settled(frozenset(settled), known)
+    return Settled(frozenset(settled), known, used)
 
 
 def foreign_places(seen: Iterable[SeenSlot]) -> list[tuple[str, int]]:
@@ -192,6 +198,8 @@ def _record(
         judged = keep_unread(row, judged)
         use = None if settled is None else settled.uses.get(row.pk)
         judged = add_change(judged, found, use)
+        if settled is not None and settled.is_busy(row):
+            judged = keep_problem(row, judged)
         judged = follow_problem(row, judged, found, now, is_sync=settled is None)
         if is_known(row, judged) or not _store(row, judged, now):
             continue
@@ -250,6 +258,21 @@ def keep_unread(row: Slot, judged: dict[str, object]) -> dict[str, object]:
     if not judged.get("unread") or row.observed.get("claim") != row.claim_id:
         return read
     return {name: row.observed[name] for name in TARGET if name in row.observed} | read
+
+
+def keep_problem(row: Slot, judged: dict[str, object]) -> dict[str, object]:
+    """The observation of a look with the known problem of the holder. A look sees fewer problems
+    than a sync, and the ordered sync says whether this one lasts.
+    """
+    is_kept = (
+        row.observed.get("claim") == row.claim_id
+        and bool(row.observed.get("problem"))
+        and not judged.get("problem")
+        and judged.get("presence") != "foreign"
+    )
+    if not is_kept:
+        return judged
+    return judged | {name: row.observed[name] for name in ("presence", "problem")}
 
 
 def add_change(

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ from pools.providers.base import (
 from project.kernel.controllers.runtime import Controller
 from project.kernel.db.guards import outside_transaction
 from project.kernel.db.locks import CONTROLLER, try_lock
+from project.kernel.models import Operation
 from project.kernel.outbox.operations import ProviderError
 from project.kernel.retry import Backoff, delay_after
 from project.kernel.validation import moment
@@ -45,6 +46,7 @@ from slots.members.provider_status import (
 )
 from slots.members.selectors import snapshot_whole
 from slots.members.services import activate_pool, record_sync_result
+from slots.members.store import lane_of
 from slots.members.token_rotation import rotate_due
 from slots.sync.automatic_repairs import remove_withheld, repair_found, settle_strays
 from slots.sync.metrics import STRAYS, timed_call
@@ -353,11 +355,23 @@ def record_observation(
 def apply_observation(pool: Pool, before: PoolSnapshot, look: Observation) -> None:
     seen = {each.member_id: each for each in look.seen}
     has_heartbeats = spec_of(pool).liveness is not None
+    failing = _list_failing(before.members)
     for member in before.members:
         if (each := seen.get(member.id)) is None:
             _record_missing(member)
         else:
-            _record_seen(member, each, has_heartbeats=has_heartbeats)
+            _record_seen(
+                member, each, has_heartbeats=has_heartbeats, is_failing=member.id in failing
+            )
+
+
+def _list_failing(members: Iterable[MemberSnapshot]) -> set[int]:
+    """Members with a reason, whose last sync failed. A sync stores the next reason."""
+    lanes = {lane_of(member.id): member.id for member in members if member.outside}
+    if not lanes:
+        return set()
+    failed = Operation.objects.filter(lane__in=lanes, done_at=None).exclude(error="")
+    return {lanes[lane] for lane in failed.values_list("lane", flat=True)}
 
 
 def _record_missing(member: MemberSnapshot) -> None:
@@ -369,9 +383,12 @@ def _record_missing(member: MemberSnapshot) -> None:
         lose_member(member_id=member.id, reason="it is missing at its provider", is_gone=True)
 
 
-def _record_seen(member: MemberSnapshot, each: Seen, *, has_heartbeats: bool) -> None:
-    # An empty reason is no news of a member that is being created.
-    is_told = each.why != member.outside and (each.why or member.state != "creating")
+def _record_seen(
+    member: MemberSnapshot, each: Seen, *, has_heartbeats: bool, is_failing: bool
+) -> None:
+    # An empty reason is no news of a member that is being created, or whose sync failed.
+    is_waiting = member.state == "creating" or is_failing
+    is_told = each.why != member.outside and (each.why or not is_waiting)
     if is_told or each.addresses:
         record_external_state(
             member_id=member.id,

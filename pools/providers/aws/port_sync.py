@@ -57,6 +57,7 @@ from project.kernel.outbox.operations import (
 
 SOON = 5.0  # seconds until the next sync while ports drain
 SETTLING = 10.0  # seconds until the next sync while targets are checked for the first time
+MENDING = 60.0  # seconds until the next sync while a person must correct a port
 TOGETHER = 10  # ports that are created together
 
 
@@ -167,7 +168,9 @@ class PortSync:
         postponed: Postponed | None = None
         try:
             for want in wants:
-                if want.number in groups and self.full is None:
+                if self.full is not None:
+                    self.problems.setdefault(want.number, str(self.full))
+                elif want.number in groups:
                     with self._guard(want.number):
                         made.append(self._create_listener(want, groups[want.number]))
         except Postponed as error:
@@ -327,16 +330,15 @@ class PortSync:
     # -- report --------------------------------------------------------------------------------
 
     def _report(self) -> MemberReport:
-        """What is confirmed. A failure is raised unless the report frees slots: those would wait
-        behind a failure of another port. The next sync raises it.
-        """
+        """What is confirmed, with the first failure: the other ports do not wait for its port."""
         report = self._make_report()
-        if self.failures and not report.clean:
-            raise self.failures[0]
-        if self.failures or len(report.clean) < len(self.draining):
+        rest = {slot.number for slot in self.draining.values() if slot.id not in report.clean}
+        if rest - self.problems.keys():
             return replace(report, again=SOON)
         if any(each.state == "initial" for each in self.targets.list_wanted()):
             return replace(report, again=SETTLING)
+        if self.problems and not self.failures:
+            return replace(report, again=MENDING)
         return report
 
     def _make_report(self, again: float | None = None) -> MemberReport:
@@ -344,12 +346,13 @@ class PortSync:
             clean=frozenset(
                 slot.id for slot in self.draining.values() if self._is_clean(slot.number)
             ),
-            is_ready=True,
+            is_ready=self.member.state != "creating" or not self.failures,
             external_id=self.balancer.arn,
             addresses=self.balancer.addresses,
             slots=self._see_slots(),
             why=str(self.failures[0]) if self.failures else self.balancer.why,
             again=again,
+            failure=self.failures[0] if self.failures else None,
         )
 
     def _is_clean(self, number: int) -> bool:

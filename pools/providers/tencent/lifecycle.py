@@ -67,7 +67,7 @@ def create_member(client: ClbClient, pool: PoolSnapshot, member: MemberSnapshot)
     work = ListenerSync(client, pool, replace(member, external_id=found.id), found.id)
     work.run()
     report = work.report()
-    is_ready = work.is_complete or not pool.is_precreated
+    is_ready = report.failure is None and (work.is_complete or not pool.is_precreated)
     if is_ready:
         client.journal.end(_creation_key(client, pool, member))
     return replace(report, is_ready=is_ready, addresses=found.addresses)

@@ -106,16 +106,15 @@ class ListenerSync:
         return self._waits
 
     def report(self) -> MemberReport:
-        """Raises the first error if this pass achieved nothing: the error then decides when the
-        next call comes. After some success the report comes first, and a later pass raises.
+        """The first error is the failure if this pass achieved nothing: the error then decides when
+        the next call comes. After some success, a later pass reports it.
         """
         clean = frozenset(
             slot.id
             for slot in self._member.slots
             if slot.state == "draining" and self._is_empty(slot)
         )
-        if self._errors and not (clean or self._has_changed or self._waits):
-            raise self._errors[0]
+        is_vain = bool(self._errors) and not (clean or self._has_changed or self._waits)
         why, again = self._describe_rest()
         return MemberReport(
             clean=clean,
@@ -123,7 +122,8 @@ class ListenerSync:
             external_id=self._id,
             slots=self._see(),
             why=why,
-            again=again,
+            again=None if is_vain else again,
+            failure=self._errors[0] if is_vain else None,
         )
 
     def _describe_rest(self) -> tuple[str, float | None]:

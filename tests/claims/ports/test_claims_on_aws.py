@@ -10,9 +10,9 @@ from claims.lifecycle.release import release_claim
 from claims.models import Claim
 from claims.ports.backends import BackendRequest, set_backend
 from pools.lifecycle.services import create_pool
-from pools.models import Member
+from pools.models import Member, Pool
 from project.kernel.errors import Refused
-from project.kernel.models import Operation
+from project.kernel.models import Event, Operation
 from project.kernel.outbox.operations import perform_due
 from slots.members.chores import finish_leaving_members
 from slots.members.services import remove_member
@@ -177,6 +177,38 @@ def test_claim_that_aws_refuses_fails_alone(scene: AwsScene, cloud: Cloud) -> No
     programmed = again(bad).conditions[1]
     assert programmed["is_failed"]
     assert "UnsupportedCertificate" in programmed["reason"]
+    observe_pool(Pool.objects.get())
+    assert again(bad).conditions[1]["reason"] == programmed["reason"], "a look sees less"
+    cloud.unsupported.clear()
+    perform_until(lambda: is_ready(bad))  # by the sync that the provider has asked for
+
+
+def test_failing_port_shows_its_reason_and_delays_no_other(scene: AwsScene, cloud: Cloud) -> None:
+    """Red while the failure was raised without the ports that the sync had seen: the failing port
+    was being created for ever, and the other waited for the next look.
+    """
+    member = make_games(scene, "one")
+    code = "TooManyTargetGroups"
+    cloud.fail(code, action="CreateTargetGroup", port=30000, times=99)
+    bad, good = claim_with_backend(ports="80/TCP"), claim_with_backend(ports="81/TCP")
+    perform_until(lambda: is_ready(good))
+    for look in (False, True, False, True):
+        if look:
+            observe_pool(member.pool)
+        else:
+            perform_until(lambda: True)
+        member.refresh_from_db()
+        assert code in member.outside
+        programmed = again(bad).conditions[1]
+        assert programmed["is_failed"]
+        assert code in programmed["reason"]
+        assert is_ready(good)
+    assert Operation.objects.filter(done_at=None, error_code="quota").exists()
+    assert Event.objects.filter(verb="sync_fails").count() == 1
+    cloud.heal()
+    perform_until(lambda: is_ready(bad))
+    member.refresh_from_db()
+    assert member.outside == ""
 
 
 def test_port_becomes_ready_by_itself_once_its_target_is_healthy(

@@ -89,6 +89,6 @@ def test_two_installations_that_want_one_port_get_one_listener_and_one_refusal(
             threads.submit(scene.sync, member, installation=name) for name in ("b-test", "b-copy")
         ]
         for each in calls:
-            error = each.exception()
+            error = each.result().failure
             results.append("served" if error is None else type(error).__name__)
     assert sorted(results) == ["ConflictError", "served"]
