@@ -143,8 +143,9 @@ def translate(error: Exception, operation: str) -> ProviderError:
     name = type(error).__name__
     if code := read_code(error):
         kind = TYPES.get(code, CallRefused if _is_refusal(error) else ProviderError)
-        detail = str(error).rpartition("operation: ")[2]
-        return kind(f"AWS refuses {operation} ({code}): {detail} {WAYS_OUT.get(code, '')}".strip())
+        reason = _read_details(error).get("Message") or "no reason given"
+        text = f"AWS refuses {operation} ({code}): {str(reason).strip().rstrip('.')}."
+        return kind(f"{text} {WAYS_OUT.get(code, '')}".strip())
     if name in CREDENTIALS:
         return Unauthorised(
             f"Berth has no usable credentials for AWS: {error}. Give its workers a role (IRSA), or "
@@ -157,17 +158,19 @@ def translate(error: Exception, operation: str) -> ProviderError:
 
 def read_code(error: BaseException | None) -> str:
     """The code of an answer of AWS; empty for every other error."""
+    return str(_read_details(error).get("Code", ""))
+
+
+def _read_details(error: BaseException | None, part: str = "Error") -> Mapping[str, object]:
     response: object = getattr(error, "response", None)
-    details: object = response.get("Error") if isinstance(response, dict) else None
-    return str(details.get("Code", "")) if isinstance(details, dict) else ""
+    found: object = response.get(part) if isinstance(response, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether AWS blames the call, not itself."""
-    response: object = getattr(error, "response", None)
-    about: object = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    status = about.get("HTTPStatusCode", 0) if isinstance(about, dict) else 0
-    return 400 <= int(status) < 500
+    status = _read_details(error, "ResponseMetadata").get("HTTPStatusCode", 0)
+    return isinstance(status, int) and 400 <= status < 500
 
 
 def code_of(error: ProviderError) -> str:

@@ -176,7 +176,11 @@ def test_claim_that_aws_refuses_fails_alone(scene: AwsScene, cloud: Cloud) -> No
     perform_until(lambda: is_ready(good))
     programmed = again(bad).conditions[1]
     assert programmed["is_failed"]
-    assert "UnsupportedCertificate" in programmed["reason"]
+    assert programmed["reason"] == (
+        "443/TCP_SSL on one 30000: AWS refuses CreateListener (UnsupportedCertificate): The "
+        "certificate must be issued, and have a supported signature and key size. Use a "
+        "certificate that is issued and whose key AWS supports."
+    )
     observe_pool(Pool.objects.get())
     assert again(bad).conditions[1]["reason"] == programmed["reason"], "a look sees less"
     cloud.unsupported.clear()
