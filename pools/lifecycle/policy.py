@@ -1,6 +1,6 @@
 """Decisions about pools. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -40,13 +40,12 @@ def list_fixed(
     before: Mapping[str, object],
     after: Mapping[str, object],
     members: int,
-    rolled: Collection[str] = (),
+    free: Collection[str] = (),
 ) -> list[FixedField]:
     """Changes of a stored configuration that would move existing claims, while the pool has
     members.
 
-    `rolled`: options of the provider from which a member is created. They may change, because
-    members are renewed once idle.
+    `free`: options of the provider that may change, because members follow them or are renewed.
     """
     if not members:
         return []
@@ -54,12 +53,8 @@ def list_fixed(
     found = []
     for name, instead in FIXED_WITH_MEMBERS.items():
         for change in diff_values(before.get(name), after.get(name), name):
-            option = (
-                change.field.removeprefix("provider.").partition(".")[0]
-                if name == "provider"
-                else ""
-            )
-            if change.field in MAY_CHANGE or option in rolled:
+            option = change.field.removeprefix("provider.")
+            if change.field in MAY_CHANGE or (name == "provider" and is_one_of(option, free)):
                 continue
             last = change.field.rpartition(".")[2]
             what = PORT_WORDS.get(last, change.field) if name == "slots" else change.field
@@ -73,6 +68,11 @@ def list_fixed(
                 )
             )
     return found
+
+
+def is_one_of(field: str, options: Iterable[str]) -> bool:
+    """Whether a field is one of these options, or a part of one."""
+    return any(field == option or field.startswith(f"{option}.") for option in options)
 
 
 def diff_values(before: object, after: object, where: str = "") -> list[FieldChange]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pools.access.permissions import ACTIONS, Identity, PoolRef, refusal
 from pools.config.spec import PoolSpec, read_pool
-from pools.lifecycle.policy import diff_values
+from pools.lifecycle.policy import diff_values, is_one_of
 from pools.lifecycle.selectors import LIVE, spec_of
 from pools.models import Member, Pool
 from pools.providers.base import known_providers, option_readers
@@ -70,7 +70,7 @@ def list_deciding(before: PoolSpec, after: PoolSpec) -> list[str]:
     provider = known_providers().get(after.provider)
     free = provider.free_options if provider is not None else ()
     changed = (change.field for change in diff_values(_flat(before.options), _flat(after.options)))
-    found = [f"provider.{field}" for field in changed if not _is_one_of(field, free)]
+    found = [f"provider.{field}" for field in changed if not is_one_of(field, free)]
     # Traffic from outside reaches what these fields allow.
     stored = before.as_stored(), after.as_stored()
     for name in ("backends", "certificates"):
@@ -86,10 +86,6 @@ def _flat(options: Mapping[str, object], where: str = "") -> dict[str, object]:
         path = f"{where}.{name}" if where else name
         found |= _flat(value, path) if isinstance(value, dict) and value else {path: value}
     return found
-
-
-def _is_one_of(field: str, free: Iterable[str]) -> bool:
-    return any(field == option or field.startswith(f"{option}.") for option in free)
 
 
 def _refuse(identity: Identity, pool: PoolRef, fields: list[str]) -> Forbidden:

@@ -211,10 +211,11 @@ def _list_conflicts(pool: Pool, before: PoolSpec, after: PoolSpec) -> list[Field
             )
         )
     members = Member.objects.filter(LIVE, pool_id=pool.pk).count()
-    rolled = provider_class(after.provider).rolled
+    provider = provider_class(after.provider)
+    free = (*provider.rolled, *provider.live_options)
     found += [
         FieldError(fixed.field, fixed.reason, fixed.way_out)
-        for fixed in list_fixed(before.as_stored(), after.as_stored(), members, rolled)
+        for fixed in list_fixed(before.as_stored(), after.as_stored(), members, free)
     ]
     # With scaling, surplus members are removed once idle.
     if members > after.max_members and after.scaling is None:

@@ -200,6 +200,9 @@ class Provider(ABC):
     # Options from which a member is created. They may change while members exist: these are then
     # outdated, and renewed once idle.
     rolled: ClassVar[tuple[str, ...]] = ()
+    # Options that may change while members exist: a change orders a sync of each member, which
+    # applies them to what is there, or only to new objects, as the page of the provider says.
+    live_options: ClassVar[tuple[str, ...]] = ()
     # Options that an admin of one pool may change, like `template.grace`. The kind and all other
     # options decide which code runs, or where, and need `configure` in all pools
     # (pools.lifecycle.provider_rights).

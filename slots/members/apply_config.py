@@ -4,9 +4,11 @@
 """
 
 from pools.config.spec import MemberSpec, PoolSpec
+from pools.lifecycle.policy import diff_values, is_one_of
 from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
 from pools.lifecycle.services import on_configuration_change, raise_revision
 from pools.models import Member, Pool
+from pools.providers.base import known_providers
 from project.kernel.errors import FieldError, Invalid
 from slots.members import members_sql
 from slots.members.open_slots import align_pool
@@ -51,11 +53,21 @@ def apply_pool_config(pool: Pool, spec: PoolSpec, before: PoolSpec | None) -> No
         for member in members:
             rank_slots(member, spec.placement)
     allowed = before.allowed_certificates
-    if before.backends != spec.backends or allowed != spec.allowed_certificates:
+    # Targets that the pool does not allow any more are removed.
+    is_refusing = before.backends != spec.backends or allowed != spec.allowed_certificates
+    if is_refusing or _changes_members(before, spec):
         for member in members:
-            request_sync(pool, member)  # targets that the pool does not allow any more are removed
+            request_sync(pool, member)
     if before.liveness != spec.liveness:
         _restart_timers(pool, members, spec)
+
+
+def _changes_members(before: PoolSpec, spec: PoolSpec) -> bool:
+    """Whether options changed that existing members follow."""
+    provider = known_providers().get(spec.provider)
+    live = () if provider is None else provider.live_options
+    changes = diff_values(before.options, spec.options)
+    return any(is_one_of(change.field, live) for change in changes)
 
 
 def list_conflicts(pool: Pool | None, spec: PoolSpec) -> list[FieldError]:

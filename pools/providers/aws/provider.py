@@ -49,6 +49,13 @@ class AwsProvider(Provider):
         "cross_zone",
         "security_groups",
     )
+    live_options: ClassVar[tuple[str, ...]] = (
+        "health_check",
+        "deregistration_delay",
+        "tags",
+        "name_prefix",
+        "certificate",
+    )
     # Without port and path of health checks: those reach what `backends` may not allow.
     free_options: ClassVar[tuple[str, ...]] = (
         "health_check.protocol",

@@ -92,6 +92,7 @@ class ForwarderProvider(Provider):
     listens_here: ClassVar[bool] = True
     look_every: ClassVar[float] = 5.0
     option_fields: ClassVar[Fields] = options.FIELDS
+    live_options: ClassVar[tuple[str, ...]] = tuple(options.FIELDS)
     free_options: ClassVar[tuple[str, ...]] = options.FREE
     unserved_kinds: ClassVar[Mapping[str, str]] = {
         "tcp_ssl": "a forwarder ends no TLS, so the target must end it",

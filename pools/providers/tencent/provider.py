@@ -41,6 +41,7 @@ class TencentProvider(Provider):
     serves_named: ClassVar[bool] = True
     option_fields: ClassVar[Fields] = reading.FIELDS
     rolled: ClassVar[tuple[str, ...]] = ("load_balancer",)
+    live_options: ClassVar[tuple[str, ...]] = ("health_check", "certificate")
     certificate_option: ClassVar[str] = "certificate"
     texts: ClassVar[ProviderTexts] = display.TEXTS
     form: ClassVar[OptionForm | None] = display.FORM

@@ -27,6 +27,7 @@ from tests.waiting import wait_until
 class Site:
     """A cloud, and the pools that use it."""
 
+    cloud: Any  # Cloud or ClbWorld
     provider: dict[str, Any]
     slots: dict[str, Any]
     certificates: tuple[str, str]  # of the pool, and another one
@@ -70,6 +71,7 @@ def on_aws() -> Iterator[Site]:
     with use_cloud(cloud) as address:
         place = {"region": cloud.region, **name_endpoints(address)}
         yield Site(
+            cloud,
             {"kind": "aws", "subnets": SUBNETS, **place},
             {"shared": True},
             (CERTIFICATE, OTHER_CERTIFICATE),
@@ -89,6 +91,7 @@ def on_tencent() -> Iterator[Site]:
     with serve(world) as server:
         place = {"region": world.region, "endpoint": server.endpoint}
         yield Site(
+            world,
             {"kind": "tencent", "load_balancer": {"vpc_id": "vpc-12345678"}, **place},
             {"protocols": ["tcp", "udp"]},
             ("cert-1", "cert-2"),

@@ -1,5 +1,6 @@
 """A pool of forwarders in the database: members become ready, come back after a crash, and end."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claims.models import Claim
-from pools.lifecycle.services import create_pool
+from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Member, Pool
 from pools.providers.forwarder import forwarder_folder
 from pools.providers.forwarder.forwarder_folder import folder_of
@@ -26,15 +27,17 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tables")]
 
 
+def config(**options: object) -> dict[str, object]:
+    return {
+        "name": "doors",
+        "provider": {"kind": "forwarder", **QUIET, **options},
+        "slots": {"ports": "20000-20009", "protocols": ["tcp", "udp"], "quota": 20},
+        "members": {"list": ["a"]},
+    }
+
+
 def make_pool() -> tuple[Pool, Member]:
-    pool = create_pool(
-        {
-            "name": "doors",
-            "provider": {"kind": "forwarder", **QUIET},
-            "slots": {"ports": "20000-20009", "protocols": ["tcp", "udp"], "quota": 20},
-            "members": {"list": ["a"]},
-        }
-    )
+    pool = create_pool(config())
     return pool, Member.objects.get(pool=pool)
 
 
@@ -54,6 +57,32 @@ def test_member_is_ready_once_its_forwarder_answers() -> None:
     assert (member.state, member.external_id) == ("ready", f"doors-a.{member.pk}")
     assert open_slots(pool) == 20
     assert is_consistent()
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ({"drain": "7s"}, "drain", 7),
+        ({"udp_idle": "8s"}, "udp_idle", 8),
+        ({"proxy_protocol": "v2"}, "is_proxy", True),
+        ({"limits": {"connections": 9}}, "connections", 9),
+        ({"connect_timeout": "2s"}, "connect", 2),
+    ],
+)
+def test_changed_options_reach_a_running_forwarder(
+    options: dict[str, object], name: str, value: object
+) -> None:
+    pool, member = make_pool()
+    perform_due("forwarder")
+    observe_pool(pool)
+    before = running(member)
+    update_pool("doors", config(**options))
+    assert perform_due("forwarder") == 1
+    found = snapshot_of(member.pk)
+    assert found is not None
+    plan = json.loads((folder_of(*found) / "plan.json").read_text())
+    assert plan["options"][name] == value
+    assert running(member) == before
 
 
 def test_crashed_forwarder_is_started_again() -> None:
