@@ -12,7 +12,6 @@ from claims.models import Claim
 from pools.models import Member
 from project.kernel.db import sql
 from project.kernel.models import Event, Operation
-from project.kernel.outbox.budgets import CallBudget, count_throttled, take_budget
 from project.kernel.outbox.operations import Throttled, perform_due
 from slots.doctor.checks import find_slot_drift
 from slots.models import Slot
@@ -31,7 +30,7 @@ from tests.dashboard.ports_world import (
     work,
     world,
 )
-from tests.pools.providers.fake_providers import CraneProvider, fresh
+from tests.pools.providers.fake_providers import fresh
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -351,20 +350,3 @@ def test_calls_show_the_budget_and_the_queued_changes() -> None:
     text = get(client, TAB)
     assert "1 change queued, 0 due, 1 waiting after a throttled call." in text
     assert re.search(r"Throttled today: 1, last\s+<time", text)
-
-
-def test_provider_with_several_budgets_shows_those_that_are_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    make_ports(members=1)
-    budgets = {name: CallBudget(f"lab {name}", 2.0, 10.0) for name in ("read", "write", "tag")}
-    monkeypatch.setattr(CraneProvider, "list_budgets", lambda options, place: budgets)
-    for name, calls in (("read", 1), ("write", 9)):
-        take_budget(budgets[name].key, calls, rate=2.0, burst=10.0)
-    count_throttled(budgets["read"])
-    text = get(browser_of(chief()), TAB)
-    assert "“lab write”, 9 spent today." in text, "the tightest budget"
-    assert "Throttled today: 1, last" in text
-    rows = re.findall(r'<tr data-key="b(\w+)">(.*?)</tr>', text, re.DOTALL)
-    cells = {name: re.findall(r">(\d+)</td>", row) for name, row in rows}
-    assert cells == {"read": ["1", "1"], "write": ["9", "0"]}

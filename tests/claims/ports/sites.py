@@ -34,6 +34,10 @@ class Site:
     list_certificates: Callable[[], list[str]]  # of the listeners outside
     change_certificate: Callable[[str], None]  # of all listeners, by another program
 
+    @property
+    def kind(self) -> str:
+        return str(self.provider["kind"])
+
     def config(self, **options: Any) -> dict[str, Any]:
         return {
             "name": "games",
@@ -53,7 +57,7 @@ class Site:
     def work_until(self, read: Callable[[], object]) -> None:
         def step() -> object:
             Operation.objects.update(due_at="2020-01-01T00:00:00Z")
-            perform_due(self.provider["kind"])
+            perform_due(self.kind)
             return read()
 
         wait_until(step, lambda: list(Operation.objects.values("error", "attempts")))
