@@ -7,7 +7,7 @@ the `external_id` of a member which load balancer of the account the pool takes.
 needs the same right as a new pool: `configure` in all pools.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pools.access.permissions import ACTIONS, Identity, PoolRef, refusal
 from pools.config.spec import PoolSpec, read_pool

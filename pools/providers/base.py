@@ -221,7 +221,7 @@ class Provider(ABC):
     # Kinds of claims that its members cannot serve though the layout has their lane, each with the
     # reason. Such a claim is refused.
     unserved_kinds: ClassVar[Mapping[str, str]] = {}
-    # The option with the certificate of tcp_ssl and quic ports whose claims name none.
+    # The option with the certificate of tcp_ssl and quic ports for claims without a certificate.
     certificate_option: ClassVar[str] = ""
     # Seconds between two full looks; lower where a look is cheap.
     look_every: ClassVar[float] = 30.0
@@ -432,7 +432,7 @@ def has_agents(spec: PoolSpec) -> bool:
 
 
 def default_certificate(kind: str, options: Mapping[str, Any]) -> str:
-    """The certificate of encrypted ports whose claims name none; empty: the pool has none."""
+    """The certificate of encrypted ports for claims without a certificate; empty: there is none."""
     provider = known_providers().get(kind)
     name = "" if provider is None else provider.certificate_option
     return str(options.get(name) or "") if name else ""

@@ -15,6 +15,7 @@ from django.db import InterfaceError, OperationalError, connection
 from pools.providers.base import MemberReport
 from project.kernel.outbox.budgets import CallBudget, count_throttled, spend
 from project.kernel.outbox.operations import Postponed
+from project.kernel.outbox.turns import wait
 
 
 class PartlySynced(Postponed):
@@ -83,7 +84,8 @@ def _whole_connection() -> Iterator[None]:
 class PatientPacer(Pacer):
     """Waits where the bucket is empty, for `patience` seconds in all, then raises Postponed. A
     short wait costs less than to begin a sync again, which reads its member first. `spread`: up to
-    so many seconds more for each wait, because every waiting thread asks the database again.
+    so many seconds more for each wait, because every waiting thread asks the database again. A
+    wait ends early where another queue needs the thread.
     """
 
     def __init__(
@@ -105,7 +107,8 @@ class PatientPacer(Pacer):
                 if pause > self._left:
                     raise
                 self._left -= pause
-                self._sleep(pause)
+                if not wait(pause, self._sleep):
+                    raise
 
     def record_throttled(self, budget: CallBudget) -> None:
         self._pacer.record_throttled(budget)

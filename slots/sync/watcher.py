@@ -366,7 +366,7 @@ def apply_observation(pool: Pool, before: PoolSnapshot, look: Observation) -> No
 
 
 def _list_failing(members: Iterable[MemberSnapshot]) -> set[int]:
-    """Members with a reason, whose last sync failed. A sync stores the next reason."""
+    """Members with a reason and a failed last sync. A sync stores the next reason."""
     lanes = {lane_of(member.id): member.id for member in members if member.outside}
     if not lanes:
         return set()
@@ -386,7 +386,7 @@ def _record_missing(member: MemberSnapshot) -> None:
 def _record_seen(
     member: MemberSnapshot, each: Seen, *, has_heartbeats: bool, is_failing: bool
 ) -> None:
-    # An empty reason is no news of a member that is being created, or whose sync failed.
+    # An empty reason is no news of a member that is being created, or after a failed sync.
     is_waiting = member.state == "creating" or is_failing
     is_told = each.why != member.outside and (each.why or not is_waiting)
     if is_told or each.addresses:

@@ -1,11 +1,13 @@
 """Tasks of Celery workers. A message names a queue; the worker reads its due operations."""
 
 import logging
+import math
 import threading
 import time
 from typing import Any
 
 from celery import shared_task
+from celery.concurrency.thread import TaskPool
 from celery.signals import worker_ready, worker_shutting_down
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connections
@@ -14,6 +16,7 @@ from project.kernel.actor import acting_as
 from project.kernel.controllers.worker_liveness import WorkerLiveness, start_worker_liveness
 
 from .operations import list_due_queues, perform_due, release_abandoned, release_interrupted
+from .turns import TURNS, until
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +30,16 @@ LATE = 5.0  # seconds an operation is due without a hint: the broker or the rela
 # dies.
 @shared_task(name=PERFORM, ignore_result=True, acks_late=False)  # type: ignore[untyped-decorator]
 def perform(queue: str) -> int:
-    """Perform the due operations of this queue, for DRAIN seconds at most. Returns their number.
-    After a loss of the database, the poller makes the interrupted operations due.
+    """Perform the due operations of this queue, for DRAIN seconds at most, or until another queue
+    needs the thread. Returns their number. After a loss of the database, the poller makes the
+    interrupted operations due.
     """
     end, count = time.monotonic() + DRAIN, 0
-    with acting_as("worker"):
+    with acting_as("worker"), TURNS.take(queue) as is_over:
+        if is_over is None:
+            return 0
         try:
-            while time.monotonic() < end and (done := perform_due(queue)):
+            while time.monotonic() < end and (done := perform_due(queue, should_stop=is_over)):
                 count += done
         except (OperationalError, InterfaceError) as error:
             logger.warning("the database does not answer: %s", error)
@@ -61,11 +67,18 @@ class OutboxPoller:
     def poll(self) -> int:
         with acting_as("worker"):
             release_interrupted()
-            return sum(
-                perform_due(q, should_stop=self._stop.is_set)
-                for q in list_due_queues(LATE)
-                if q in self._queues
-            )
+            late = [queue for queue in list_due_queues(LATE) if queue in self._queues]
+            return sum(self._perform(queue, is_alone=len(late) == 1) for queue in late)
+
+    def _perform(self, queue: str, *, is_alone: bool) -> int:
+        """Several queues take turns, because this is one thread."""
+        end = math.inf if is_alone else time.monotonic() + POLL
+
+        def is_over() -> bool:
+            return self._stop.is_set() or time.monotonic() >= end
+
+        with until(is_over):
+            return perform_due(queue, should_stop=is_over)
 
     def _run(self) -> None:
         is_first = True
@@ -85,12 +98,19 @@ class OutboxPoller:
         connections.close_all()
 
 
+def threads_of(pool: Any) -> int:
+    """The threads of a worker. 0: its pool has none, and each process performs one task."""
+    return int(pool.limit or 0) if isinstance(pool, TaskPool) else 0
+
+
 _running: list[OutboxPoller | WorkerLiveness] = []
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _start_threads(sender: Any = None, **kwargs: object) -> None:
-    poller = OutboxPoller(frozenset(sender.app.amqp.queues.consume_from))
+    queues = frozenset(sender.app.amqp.queues.consume_from)
+    TURNS.configure(threads_of(sender.pool), queues)
+    poller = OutboxPoller(queues)
     poller.start()
     _running.extend([poller, start_worker_liveness(sender.app, sender.hostname)])
 

@@ -2,10 +2,11 @@
 budget recovers.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 from django.utils import timezone
 
 from claims.allocation.claim_view import ClaimView
@@ -15,9 +16,12 @@ from pools.lifecycle.services import create_pool
 from pools.models import Member
 from pools.providers.aws.provider import AwsProvider
 from pools.providers.pacing import SharedPacer
-from project.kernel.models import Operation
+from project.kernel.models import Budget, Operation
 from project.kernel.outbox.budgets import list_uses
 from project.kernel.outbox.operations import perform_due
+from project.kernel.outbox.tasks import perform
+from project.kernel.outbox.turns import Turns
+from slots.members.store import request_sync
 from slots.models import Slot
 from slots.sync.watcher import observe_pool
 from tests.claims.helpers import again, ask, is_sound
@@ -26,6 +30,7 @@ from tests.pools.providers.aws.conftest import cloud, scene
 from tests.pools.providers.aws.elbv2_cloud import Cloud, make_buckets
 from tests.pools.providers.aws.harness import SUBNETS, name_endpoints
 from tests.pools.providers.aws.scene import AwsScene
+from tests.waiting import PATIENCE
 
 __all__ = ["cloud", "scene"]  # fixtures
 
@@ -123,3 +128,51 @@ def test_a_minute_of_throttling_delays_one_account_and_loses_nothing(
 
 def scene_ports(cloud: Cloud) -> list[int]:
     return sorted(each.port for each in cloud.listeners.values())
+
+
+def test_change_of_another_pool_passes_load_balancers_that_wait_for_their_budget(
+    scene: AwsScene, cloud: Cloud, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads, as hints of the relay come, and the real patience. Red without turns: a thread
+    came free only after its AWS load balancers, one after the other, had waited for seconds.
+    """
+    settings.BERTH_PROVIDERS = [*settings.BERTH_PROVIDERS, *PROVIDERS[1:]]
+    QuayProvider.world = Quay()
+    place = {"region": cloud.region, **name_endpoints(scene.address)}
+    create_pool(
+        {
+            "name": "games",
+            "provider": {"kind": "aws", "subnets": SUBNETS, **place},
+            "slots": {"ports": "30000-30049", "shared": True},
+            "members": {"max": 4, "list": ["a", "b", "c", "d"]},
+        }
+    )
+    make_quay()
+    monkeypatch.setattr(AwsProvider, "pacer", SharedPacer())
+    perform_due("aws")
+    for member in Member.objects.filter(pool__name="games"):
+        request_sync(member.pool, member)
+    Budget.objects.update(tokens=0, filled_at=timezone.now())
+    # The next read waits for 5 s, less than the patience of a sync.
+    monkeypatch.setattr(AwsProvider, "pace", 0.02)
+    claim = ask("lb", kind="tcp")
+    backend = BackendRequest("10.0.0.1", port=80)
+    set_backend(claim_id=claim.id, generation=claim.generation, backend=backend)
+    turns = Turns(2, {"aws", "quay"})
+    monkeypatch.setattr("project.kernel.outbox.tasks.TURNS", turns)
+    with ThreadPoolExecutor(2) as threads:
+        *waiting, other = [threads.submit(work_off, hint) for hint in ["aws"] * 4 + ["quay"]]
+        try:
+            assert other.result(PATIENCE) >= 1
+            assert not waiting[0].done(), "it waits for its budget"
+            assert [each.result() for each in waiting[1:]] == [0, 0, 0], "no thread for them"
+        finally:
+            monkeypatch.setattr(turns, "ends", lambda turn: True)
+    assert is_ready(claim)
+
+
+def work_off(queue: str) -> int:
+    try:
+        return int(perform(queue))
+    finally:
+        connections.close_all()

@@ -108,7 +108,7 @@ def test_committed_operation_is_performed_by_a_worker(worker, relay, listener):
     events = Event.objects.filter(verb="performed").order_by("claim_id")
     assert [e.claim_id for e in events] == wanted
     assert {e.actor for e in events} == {"worker"}
-    assert [e.data for e in events] == [{"in_transaction": False}] * 30
+    assert [e.data for e in events] == [{"in_transaction": False, "threads": 2}] * 30
 
 
 def test_without_relay_the_worker_finds_the_operation(worker, listener):
