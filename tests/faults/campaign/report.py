@@ -9,6 +9,10 @@ from tests.faults.campaign.scenario import Scenario
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "faults.md"
 HEAD = Path(__file__).with_name("report_head.md")
+TABLE = (
+    "| scenario | what it breaks | commit | rounds | faults | again, p50/max (s) | minutes |",
+    "|---|---|---|---|---|---|---|",
+)
 SHOWN = 300  # characters of a finding on the page; the kept row has all
 
 
@@ -19,7 +23,11 @@ def write_report(
     campaigns: dict[tuple[str, str, str], list[MeasuredRow]] = {}
     for row in rows:
         campaigns.setdefault((row.commit, row.seed, row.machine), []).append(row)
-    parts += [write_campaign(its, known) for its in campaigns.values()]
+    if rows:
+        machines = "; ".join(dict.fromkeys(row.machine for row in rows))
+        told = map(write_campaign, campaigns.values())
+        parts.append("\n".join(["## Campaigns\n", f"Machine: {machines}.\n", *told]))
+        parts.append("\n".join([*TABLE, *(write_row(row, known[row.scenario]) for row in rows)]))
     measured = {row.scenario for row in rows}
     left = [
         f"- `{name}`: {kind.breaks}{f' (skipped: {skipped[name]})' if name in skipped else ''}"
@@ -49,38 +57,30 @@ def describe_starts(kinds: Iterable[type[Scenario]]) -> str:
     return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
-def write_campaign(rows: Sequence[MeasuredRow], known: Mapping[str, type[Scenario]]) -> str:
+def write_campaign(rows: Sequence[MeasuredRow]) -> str:
     """Rows of one commit."""
     first = rows[0]
     loads = [row.load for row in rows if row.load is not None]
     ends = dict.fromkeys(f"{end:.0f}" for end in (min(loads), max(loads))) if loads else {}
     load = f", load {' to '.join(ends)}" if ends else ""
-    lines = [
-        f"## Commit {first.commit}",
-        "",
-        f"Seed {first.seed}, {first.machine}{load}: {sum(row.rounds for row in rows)} rounds, "
-        f"{sum(row.faults for row in rows)} faults, {sum(len(row.findings) for row in rows)} "
-        "findings.",
-        "",
-        "| scenario | what it breaks | rounds | faults | again, p50/max (s) | duration (min) "
-        "| findings |",
-        "|---|---|---|---|---|---|---|",
-        *(write_row(row, known[row.scenario]) for row in rows),
-    ]
-    if unaudited := [f"`{row.scenario}` {row.unaudited}" for row in rows if row.unaudited]:
-        lines += ["", f"Rounds without an audit: {', '.join(unaudited)}."]
-    return "\n".join(lines)
+    unaudited = [f"`{row.scenario}` {row.unaudited}" for row in rows if row.unaudited]
+    return (
+        f"- {first.commit}, seed {first.seed}{load}: "
+        f"{sum(row.rounds for row in rows)} rounds, {sum(row.faults for row in rows)} faults, "
+        f"{sum(len(row.findings) for row in rows)} findings."
+        + (f" Rounds without an audit: {', '.join(unaudited)}." if unaudited else "")
+    )
 
 
 def write_row(row: MeasuredRow, kind: type[Scenario]) -> str:
     cells = [
         f"`{row.scenario}`",
         kind.breaks,
+        row.commit,
         f"{row.rounds}/{row.goal}",
         row.faults,
         f"{row.again[0]:.1f}/{row.again[1]:.1f}" if row.again else "–",
         f"{row.minutes:.1f}",
-        len(row.findings),
     ]
     return f"| {' | '.join(map(str, cells))} |"
 

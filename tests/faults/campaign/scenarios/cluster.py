@@ -175,7 +175,7 @@ class Api403(Refusals):
 @scenario
 class Api409(Refusals):
     name = "api-409"
-    breaks = "the API server answers that an object exists already, or has changed"
+    breaks = "an object exists already, or has changed"
     ways = {
         "409 to 3 calls": lambda world: world.refuse("*", 409, times=3),
         "409 to 2 calls after their effect": lambda world: world.refuse(
@@ -187,7 +187,7 @@ class Api409(Refusals):
 @scenario
 class Api410(Refusals):
     name = "api-410"
-    breaks = "the API server has forgotten the version that a list or watch continues from"
+    breaks = "the API server has forgotten the version of a list or watch"
     ways = {
         "410 to 3 lists and 3 watches": lambda world: (
             world.refuse("list", 410, times=3, plural="pods"),
@@ -212,7 +212,7 @@ class Api429(Refusals):
 @scenario
 class Api5xx(Refusals):
     name = "api-5xx"
-    breaks = "the API server fails with 500, 502, 503, 504, before or after the effect of the call"
+    breaks = "the API server fails with 5xx, before or after the effect"
     ways = {
         "500 to 6 calls": lambda world: world.refuse("*", 500, times=6),
         "502 to 3 calls": lambda world: world.refuse("*", 502, times=3),

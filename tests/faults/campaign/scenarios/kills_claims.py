@@ -32,14 +32,14 @@ class KillClaims(SiteScenario):
 @scenario
 class KillAtClaim(KillClaims):
     name = "kill-claim"
-    breaks = "kill -9 of each process while a claim is written"
+    breaks = "processes killed while a claim is written"
     traps = (Trap("claim", "claims_claim", "AFTER INSERT"),)
 
 
 @scenario
 class KillAtBind(KillClaims):
     name = "kill-bind"
-    breaks = "kill -9 of each process while a slot gets a holder"
+    breaks = "processes killed while a slot gets a holder"
     traps = (
         Trap(
             "bind",
@@ -53,7 +53,7 @@ class KillAtBind(KillClaims):
 @scenario
 class KillAtRelease(KillClaims):
     name = "kill-release"
-    breaks = "kill -9 of each process while a claim ends, or its slot becomes clean"
+    breaks = "processes killed while a claim ends, or its slot becomes clean"
     traps = (
         Trap(
             "release",

@@ -55,7 +55,7 @@ class KillMembers(SiteScenario):
 @scenario
 class KillAtDrain(KillMembers):
     name = "kill-drain"
-    breaks = "kill -9 of each process as a drain is ordered, evicts a claim, or ends"
+    breaks = "processes killed as a drain is ordered, evicts a claim, or ends"
     traps = (
         Trap(
             "order",
@@ -128,7 +128,7 @@ class KillAtDrain(KillMembers):
 @scenario
 class KillAtRoll(KillMembers):
     name = "kill-roll"
-    breaks = "kill -9 of each process as a roll is ordered, rebuilds a member, or makes it ready"
+    breaks = "processes killed as a roll is ordered, rebuilds a member, or makes it ready"
     traps = (
         Trap(
             "order",

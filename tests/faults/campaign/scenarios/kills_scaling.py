@@ -103,7 +103,7 @@ class KillScaling(SiteScenario):
 @scenario
 class KillAtScaleOut(KillScaling):
     name = "kill-scale-out"
-    breaks = "kill -9 of each process as the scaler decides to grow, or a member becomes ready"
+    breaks = "processes killed as the scaler decides to grow, or a member becomes ready"
     traps = (
         Trap("decided", "pools_member", "AFTER INSERT"),
         Trap("written", "pools_decision", "BEFORE INSERT", "NEW.delta > 0"),
@@ -135,7 +135,7 @@ class KillAtScaleOut(KillScaling):
 @scenario
 class KillAtScaleIn(KillScaling):
     name = "kill-scale-in"
-    breaks = "kill -9 of each process as the scaler decides to shrink, or a member goes"
+    breaks = "processes killed as the scaler decides to shrink, or a member goes"
     traps = (
         Trap("removing", "pools_decision", "BEFORE INSERT", "NEW.delta < 0"),
         Trap(

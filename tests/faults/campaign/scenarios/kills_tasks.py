@@ -134,7 +134,7 @@ class KillTasks(SiteScenario):
 @scenario
 class KillAtPlan(KillTasks):
     name = "kill-plan"
-    breaks = "kill -9 of each process and agent as a plan begins, or is stored"
+    breaks = "processes and agents killed as a plan begins, or is stored"
     traps = (BEGIN_PLAN, END_PLAN)
     moment = "planned"
 
@@ -142,7 +142,7 @@ class KillAtPlan(KillTasks):
 @scenario
 class KillAtApprove(KillTasks):
     name = "kill-approve"
-    breaks = "kill -9 of each process and agent while an approval is written"
+    breaks = "processes and agents killed while an approval is written"
     traps = (APPROVE, RESUME)
     moment = "approved"
 
@@ -150,7 +150,7 @@ class KillAtApprove(KillTasks):
 @scenario
 class KillAtApply(KillTasks):
     name = "kill-apply"
-    breaks = "kill -9 of each process and agent as an apply begins, or ends"
+    breaks = "processes and agents killed as an apply begins, or ends"
     traps = (BEGIN_APPLY, END_APPLY)
     moment = "applied"
 
@@ -189,7 +189,7 @@ class TofuAuthor(Author):
 @scenario
 class KillTofu(KillTasks):
     name = "kill-tofu"
-    breaks = "kill -9 of each process and agent while OpenTofu plans and applies"
+    breaks = "processes and agents killed while OpenTofu plans and applies"
     traps = (BEGIN_PLAN, END_PLAN, BEGIN_APPLY, END_APPLY)
     moment = "applied"
 

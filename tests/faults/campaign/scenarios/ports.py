@@ -38,7 +38,7 @@ UNREADY = "select name, state, outside from pools_member where state <> 'ready' 
 
 
 class PortFaults(SiteScenario):
-    counts_from = "the backend of the claim during whose calls the fault comes"
+    counts_from = "the new backend"
     outside: Outside
     slots: ClassVar[Mapping[str, object]]
 
@@ -214,7 +214,7 @@ class PortFaults(SiteScenario):
 @scenario
 class AwsPorts(PortFaults):
     name = "ports-aws"
-    breaks = "a process dies, or a call of AWS fails, while listeners are created and removed"
+    breaks = "processes that call AWS for listeners die, or their calls fail"
     slots: ClassVar[Mapping[str, object]] = {"shared": True}
 
     @contextmanager
@@ -235,7 +235,7 @@ class AwsPorts(PortFaults):
 @scenario
 class TencentPorts(PortFaults):
     name = "ports-tencent"
-    breaks = "a process dies, or a call of Tencent Cloud fails, while listeners come and go"
+    breaks = "the same with Tencent Cloud"
     slots: ClassVar[Mapping[str, object]] = {"protocols": ["tcp", "udp"]}
 
     @contextmanager

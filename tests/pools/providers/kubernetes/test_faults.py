@@ -157,7 +157,7 @@ def check_pods(standing: Standing) -> None:
     started = standing.kubelet.started
     assert [name for name, count in Counter(started).items() if count > 1] == []
     ((incarnations, members),) = standing.rows(
-        "select sum(incarnation), count(*) from pools_member"
+        "select coalesce(sum(incarnation), 0), count(*) from pools_member"
     )
     assert len(started) <= incarnations
     assert standing.rows("select coalesce(sum(delta), 0) from pools_decision where delta > 0") == [

@@ -416,7 +416,7 @@ def test_scale_in_waits_for_the_first_full_look_after_a_restart(
     again = Watcher()
     look(again)
     decision = scale_pools([pool.pk])[pool.pk]
-    assert (decision.delta, "the provider was looked at" in decision.reason) == (0, True)
+    assert (decision.delta, "the provider was last checked" in decision.reason) == (0, True)
     assert not Member.objects.exclude(state="ready").exists()
     bench.space.world.start()
     deadline = time.monotonic() + WITHIN * load()
