@@ -55,11 +55,7 @@ class EndedClaim(Protocol):
 def release_claim(*, claim_id: int, generation: int, reason: str = "") -> ClaimView:
     """Release all slots of a claim. A repeated call returns the same answer."""
     ending = Ending(reason=reason.strip(), by_holder=True)
-
-    def release(named: int) -> bool:
-        return bool(repeat(partial(release_slots, claim_id, named, ending)))
-
-    if not act_for_hold(claim_id, generation, release):
+    if not act_for_hold(claim_id, generation, lambda named: release_slots(claim_id, named, ending)):
         return answer_late(claim_id, generation, "release", done_as="released")
     return view_claim(claim_id)
 
@@ -161,12 +157,13 @@ def lock_claim(claim_id: int) -> claims_sql.LockClaimRow:
     return row
 
 
-def act_for_hold(claim_id: int, generation: int, act: Callable[[int], bool]) -> bool:
-    """Whether `act` has changed rows of the hold whose generation the holder names. If an
-    evacuation has moved the hold since, `act` is called again with its present generation; the
-    statement of `act` compares that with the claim, so a later hold is not affected.
+def act_for_hold(claim_id: int, generation: int, act: Callable[[int], object]) -> bool:
+    """Whether `act` has changed rows of the hold whose generation the holder names. `act` is
+    repeated after a transient error. If an evacuation has moved the hold since, `act` is called
+    with its present generation; the statement of `act` compares that with the claim, so a later
+    hold is not affected.
     """
-    while not act(generation):
+    while not repeat(partial(act, generation)):
         present = find_present(claim_id, generation)
         if present == generation:
             return False

@@ -1,7 +1,6 @@
 """Change a live claim: its priority and its size; record acknowledgement and heartbeat."""
 
 import json
-from functools import partial
 
 from django.db import transaction
 
@@ -97,7 +96,7 @@ def resize_claim(*, claim_id: int, generation: int, size: int) -> ClaimView:
             notify_freed(rows)
         return bool(rows)
 
-    if not act_for_hold(claim_id, generation, lambda named: repeat(partial(shrink, named))):
+    if not act_for_hold(claim_id, generation, shrink):
         return answer_late(claim_id, generation, "resize")
     return view_claim(claim_id)
 
@@ -121,7 +120,7 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
                 )
             return row is not None
 
-    if act_for_hold(claim_id, generation, lambda named: repeat(partial(acknowledge, named))):
+    if act_for_hold(claim_id, generation, acknowledge):
         return view_claim(claim_id)
     claim = view_claim(claim_id)
     if claim.generation == find_present(claim_id, generation) and claim.state == "bound":
@@ -146,11 +145,9 @@ def acknowledge_claim(*, claim_id: int, generation: int) -> ClaimView:
 
 def record_claim_heartbeat(*, claim_id: int, generation: int) -> ClaimView:
     """Record a heartbeat of the holder."""
-
-    def keep(named: int) -> bool:
-        return bool(repeat(partial(claims_sql.keep, claim=claim_id, generation=named)))
-
-    if not act_for_hold(claim_id, generation, keep):
+    if not act_for_hold(
+        claim_id, generation, lambda named: claims_sql.keep(claim=claim_id, generation=named)
+    ):
         raise stale(view_claim(claim_id), generation)
     return view_claim(claim_id)
 

@@ -8,7 +8,6 @@ target, and a chore registers the backend once the other claim has ended or has 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from django.db import transaction
 
@@ -19,7 +18,6 @@ from claims.lifecycle.release import act_for_hold, answer_late, lock_claim
 from claims.ports import ports_sql
 from claims.ports.own_addresses import own_addresses
 from claims.ports.targets import Backend, make_backend, write_target
-from claims.statements import repeat
 from claims.states import HOLDING
 from pools.config.backend_spec import read_address, refuse_address, refuse_port
 from pools.providers.base import kinds_with
@@ -53,11 +51,9 @@ def set_backend(
     """
     if backend is not None:
         own_addresses.get()  # before the transaction
-
-    def route(named: int) -> bool:
-        return repeat(partial(_set, claim_id, named, backend, reason.strip()))
-
-    if not act_for_hold(claim_id, generation, route):
+    if not act_for_hold(
+        claim_id, generation, lambda named: _set(claim_id, named, backend, reason.strip())
+    ):
         return answer_late(claim_id, generation, "set_backend")
     return view_claim(claim_id)
 
