@@ -17,7 +17,6 @@ from project.kernel.errors import TooMany
 from project.kernel.security.client_address import counted_address
 
 DEFAULT_PER_MINUTE = 6000
-ANONYMOUS_PER_MINUTE = 300  # unknown tokens from one address
 # Time in which an unknown token is not looked up again if its address is over the limit.
 UNKNOWN_SECONDS = 10.0
 # The least recently used bucket is dropped first, because it is most likely full again.
@@ -111,8 +110,7 @@ def count_request(caller: str) -> None:
 
 
 def anonymous_buckets() -> Buckets:
-    limit = getattr(settings, "BERTH_STRANGERS_PER_MINUTE", ANONYMOUS_PER_MINUTE)
-    return _of_strangers(float(limit))
+    return _of_strangers(float(settings.BERTH_STRANGERS_PER_MINUTE))
 
 
 def refuse_repeated(address: str, token: str) -> None:

@@ -145,6 +145,8 @@ X_FRAME_OPTIONS = "DENY"
 BERTH_WEB_THREADS = int(os.environ.get("BERTH_WEB_THREADS", "8"))
 # Limit of a token in all web processes together; a bulk call counts as one request.
 BERTH_REQUESTS_PER_MINUTE = int(os.environ.get("BERTH_REQUESTS_PER_MINUTE", "6000"))
+# Unknown tokens from one address. Valid tokens of the same address are not limited by it.
+BERTH_STRANGERS_PER_MINUTE = int(os.environ.get("BERTH_STRANGERS_PER_MINUTE", "300"))
 # Path, most bytes, and the guard that names the caller before a large body is read
 # (project.kernel.http.bodies). The first match counts. The final slash is optional: a client that
 # omitted it gets 308, and not a smaller limit.
