@@ -59,7 +59,6 @@ class PortKind(ClaimKind):
         if not isinstance(ports, PortList):
             return None
         _check_certificates(ports)
-        _check_missing_certificates(ports)
         parts = list_parts(ports, _count_slots(ports, claim.pools))
 
         def attach(claim_id: int) -> None:
@@ -87,13 +86,15 @@ register_kind(PortKind())
 
 
 def _check_certificates(ports: PortList) -> None:
-    """Raises Invalid for a certificate that a pool of its port does not list. A pool that does not
-    exist yet is asked when traffic is to flow (claims.ports.use_reader).
+    """Raises Invalid for a certificate that a pool of its port does not list, and for encrypted
+    ports without a certificate in pools that have none. A pool that does not exist yet is asked for
+    its list when traffic is to flow (claims.ports.use_reader).
     """
     named = [port for port in ports.ports if port.certificate]
-    if not named:
+    lacking = [port for port in ports.ports if port.lacks_certificate]
+    if not named and not lacking:
         return
-    known = find_pools({name for port in named for name in port.pools})
+    known = find_pools({name for port in (*named, *lacking) for name in port.pools})
     faults = [
         FieldError(
             f"{port.where}.certificate",
@@ -105,19 +106,9 @@ def _check_certificates(ports: PortList) -> None:
         for name in port.pools
         if name in known and port.certificate not in known[name].spec.allowed_certificates
     ]
-    if faults:
+    missing = (_find_missing_certificate(port, known) for port in lacking)
+    if faults := faults or [fault for fault in missing if fault is not None]:
         raise Invalid(fields=faults)
-
-
-def _check_missing_certificates(ports: PortList) -> None:
-    """Raises Invalid for encrypted ports that name no certificate, in pools that have none."""
-    lacking = [port for port in ports.ports if port.lacks_certificate]
-    if not lacking:
-        return
-    known = find_pools({name for port in lacking for name in port.pools})
-    faults = [_find_missing_certificate(port, known) for port in lacking]
-    if found := [fault for fault in faults if fault is not None]:
-        raise Invalid(fields=found)
 
 
 def _find_missing_certificate(
