@@ -4,7 +4,8 @@ An error is recognised by its code or by the name of its class, because this mod
 botocore (see `account.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from project.kernel.outbox.operations import (
     ConflictError,
@@ -136,6 +137,17 @@ def concerns_one_port(error: ProviderError) -> bool:
     if isinstance(error, Unauthorised):
         return code_of(error) in RIGHTS
     return isinstance(error, OF_ONE_PORT)
+
+
+@contextmanager
+def set_apart(failures: list[ProviderError]) -> Iterator[None]:
+    """Errors of one port join the failures; others are raised."""
+    try:
+        yield
+    except ProviderError as error:
+        if not concerns_one_port(error):
+            raise
+        failures.append(error)
 
 
 def translate(error: Exception, operation: str) -> ProviderError:

@@ -3,10 +3,9 @@
 from collections.abc import Collection, Iterable
 
 from pools.providers.aws.account import Account
-from pools.providers.aws.errors import code_of, concerns_one_port
+from pools.providers.aws.errors import code_of, set_apart
 from pools.providers.aws.inventory import (
     NetworkBalancer,
-    PortGroup,
     find_balancer,
     find_made,
     get_balancer,
@@ -202,7 +201,8 @@ def _remove_ports(
     for place in sorted({*balancers, *(arn for each in ours for arn in each.balancers)}):
         _remove_listeners(account, pool, member_ids, place, failures)
     for group in ours:
-        _try_group(account, group, failures)
+        with set_apart(failures):
+            delete_group(account, group.arn)
     if failures:
         raise failures[0]
 
@@ -218,21 +218,8 @@ def _remove_listeners(
     tags = account.read_tags(each.arn for each in found)
     for listener in found:
         if member_in(tags[listener.arn], pool) in member_ids:
-            try:
+            with set_apart(failures):
                 delete_listener(account, listener.arn)
-            except ProviderError as error:
-                if not concerns_one_port(error):
-                    raise
-                failures.append(error)
-
-
-def _try_group(account: Account, group: PortGroup, failures: list[ProviderError]) -> None:
-    try:
-        delete_group(account, group.arn)
-    except ProviderError as error:
-        if not concerns_one_port(error):
-            raise
-        failures.append(error)
 
 
 def _remove_balancer(account: Account, balancer: NetworkBalancer) -> bool:
