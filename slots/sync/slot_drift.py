@@ -3,9 +3,10 @@
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 from django.db import transaction
 
@@ -186,7 +187,7 @@ def _record(
         member_id: {(slot.lane, slot.number): slot for slot in slots}
         for member_id, slots in seen.items()
     }
-    now = moment()
+    clock = cache(moment)  # most looks find nothing new, and ask the database for no time
     changed: dict[int, list[tuple[Slot, Observed]]] = defaultdict(list)
     new: dict[int, str] = {}
     for row in rows:
@@ -200,8 +201,8 @@ def _record(
         judged = add_change(judged, found, use)
         if settled is not None and settled.is_busy(row):
             judged = keep_problem(row, judged)
-        judged = follow_problem(row, judged, found, now, is_sync=settled is None)
-        if is_known(row, judged) or not _store(row, judged, now):
+        judged = follow_problem(row, judged, found, clock, is_sync=settled is None)
+        if is_known(row, judged) or not _store(row, judged, clock()):
             continue
         if judged.get("is_lasting") and not row.observed.get("is_lasting"):
             new[row.pk] = LASTING
@@ -225,7 +226,12 @@ def is_expected_idle(row: Slot, settled: Settled | None) -> bool:
 
 
 def follow_problem(
-    row: Slot, judged: dict[str, object], found: SeenSlot | None, now: datetime, *, is_sync: bool
+    row: Slot,
+    judged: dict[str, object],
+    found: SeenSlot | None,
+    clock: Callable[[], datetime],
+    *,
+    is_sync: bool,
 ) -> dict[str, object]:
     """The observation with the time at which a problem of the holder was first seen
     (`failing_since`), and whether it lasts.
@@ -236,6 +242,7 @@ def follow_problem(
     known = {name: before[name] for name in ("failing_since", "is_lasting") if name in before}
     if found is None or not found.attributes.get("problem"):
         return judged if is_sync else {**known, **judged}
+    now = clock()
     since = str(known.get("failing_since") or formatting.rfc3339(now))
     is_lasting = (now - datetime.fromisoformat(since)).total_seconds() >= LASTS
     if is_lasting or known.get("is_lasting"):
