@@ -21,7 +21,11 @@ from project.kernel.models import Beat
 from project.settings import environment as env
 
 START = 60.0  # seconds within which a process must start
-UNLIMITED = {"BERTH_REQUESTS_PER_MINUTE": "1000000000"}
+# A bench calls from one address, with few tokens.
+UNLIMITED = {
+    "BERTH_REQUESTS_PER_MINUTE": "1000000000",
+    "BERTH_CONNECTIONS_PER_ADDRESS": "1000000000",
+}
 
 
 def database_environment() -> Mapping[str, str]:
