@@ -6,6 +6,7 @@ import gzip
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,20 +31,29 @@ def client(server: Server) -> BerthClient:
     return BerthClient(server.url, lambda: TOKEN)
 
 
-def drip(exchange: Exchange) -> None:
-    exchange.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
-    for _ in range(100):
-        exchange.wfile.write(b" ")
-        exchange.wfile.flush()
-        time.sleep(0.05)
+BYTES = 1200  # of a drip
 
 
-def drip_headers(exchange: Exchange) -> None:
-    exchange.wfile.write(b"HTTP/1.1 200 OK\r\n")
-    for number in range(100):
-        exchange.wfile.write(b"X-%d: 1\r\n" % number)
-        exchange.wfile.flush()
-        time.sleep(0.05)
+@dataclass
+class Drip:
+    """Sends a byte now and then, for a minute or until the client is gone."""
+
+    head: bytes
+    is_over: bool = False
+
+    def __call__(self, exchange: Exchange) -> None:
+        exchange.wfile.write(self.head)
+        for number in range(BYTES):
+            time.sleep(0.05)
+            self.is_over = number == BYTES - 1
+            exchange.wfile.write(b" ")
+            exchange.wfile.flush()
+
+
+DRIPS = {
+    "drip": Drip(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % BYTES),
+    "drip of headers": Drip(b"HTTP/1.1 200 OK\r\nX: 1"),
+}
 
 
 def short(exchange: Exchange) -> None:
@@ -89,8 +99,7 @@ HOOKS: dict[str, tuple[Callable[[Exchange], None], type[AgentError]]] = {
     "closed": (lambda exchange: setattr(exchange, "close_connection", True), ServerUnavailable),
     "too short": (short, ServerUnavailable),
     "endless": (endless, AnswerTooLarge),
-    "drip": (drip, ServerUnavailable),
-    "drip of headers": (drip_headers, ServerUnavailable),
+    **{name: (drip, ServerUnavailable) for name, drip in DRIPS.items()},
     "huge header": (
         lambda exchange: exchange.wfile.write(
             b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"
@@ -105,10 +114,9 @@ def test_invalid_answer_raises_and_the_next_call_works(
     name: str, server: Server, client: BerthClient
 ) -> None:
     server.hooks["x/"], expected = HOOKS[name]
-    begin = time.monotonic()
     with pytest.raises(expected) as caught:
         client.get("x/", timeout=0.8)
-    assert time.monotonic() - begin < 3
+    assert name not in DRIPS or not DRIPS[name].is_over, "the client reads to the end"
     assert caught.type is expected
     server.hooks.clear()
     assert client.get("y/") == {}  # the next call is none the worse

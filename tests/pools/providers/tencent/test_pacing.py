@@ -1,7 +1,6 @@
 """Calls within the limits of the account, shared by all workers, and a storm of throttles."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -97,11 +96,11 @@ def test_storm_of_throttles_loses_no_work(scene: Scene) -> None:
     member = scene.add_member()
     scene.world.faults.append(Fault("*", "RequestLimitExceeded", times=1000))
     for _ in range(5):
-        begun = time.monotonic()
+        before = len(scene.world.log)
         with pytest.raises(Throttled) as caught:
             scene.sync(member, SLOTS)
         assert caught.value.retry_after and caught.value.retry_after >= 1
-        assert time.monotonic() - begun < 2, "no worker waits in the storm"
+        assert len(scene.world.log) == before + 1, "the sync ends at its first call"
     with pytest.raises(Throttled):
         scene.look(member)
     scene.world.faults.clear()
