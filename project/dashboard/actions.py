@@ -152,7 +152,11 @@ def member_actions(identity: Identity, pool: Pool, card: MemberCard) -> list[Act
     agent = agent_actions(identity, pool, card)
     act = partial(member_action, card)
     force = act(
-        "Force drain…", "force-drain", describe_force_drain(card), may_drain, is_dangerous=True
+        "Force drain…",
+        "force-drain",
+        describe_force_drain(pool, card),
+        may_drain,
+        is_dangerous=True,
     )
     evacuation = evacuation_actions(pool, card, may_drain)
     if card.is_draining:
@@ -236,16 +240,14 @@ def list_returns(
     ]
 
 
-def describe_force_drain(card: MemberCard) -> str:
-    """The effect of a force drain on the claims that the member has now."""
+def describe_force_drain(pool: Pool, card: MemberCard) -> str:
+    """The effect of a force drain on the claims that the member has now. Only agents run plans."""
     held = {cell.claim_id: cell.state for cell in card.held}
     found = []
     if running := sum(state == "held" for state in held.values()):
-        claims = formatting.plural(running, "claim")
-        found.append(
-            f"Ends {claims} here: running plans return to the queue; the outcome of running "
-            "applies becomes unknown."
-        )
+        tasks = ": running plans return to the queue; the outcome of running applies is unknown"
+        told = tasks if has_agents(spec_of(pool)) else ""
+        found.append(f"Ends {formatting.plural(running, 'claim')} here{told}.")
     if waiting := sum(state == "reserved" for state in held.values()):
         loses = "reserved plan loses its slot", "reserved plans lose their slots"
         found.append(f"{formatting.plural(waiting, *loses)}.")

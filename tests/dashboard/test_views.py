@@ -128,6 +128,21 @@ def test_the_add_members_dialog_says_what_each_provider_creates() -> None:
     assert "pod" in texts_of("kubernetes").adding
 
 
+@pytest.mark.parametrize("is_agents", [True, False], ids=["agents", "no_agents"])
+def test_force_drain_speaks_of_applies_only_where_agents_run_tasks(is_agents: bool) -> None:
+    pool = make_pool(slots=["any", "plan"])
+    claim(kind="plan")
+    if is_agents:
+        Pool.objects.filter(pk=pool.pk).update(spec=pool.spec | {"provider": {"kind": "agents"}})
+    client = browser_of(chief())
+    page = get(client, f"/pools/env/members/{member('env-1').pk}/")
+    dialog = get(client, f"/members/{member('env-1').pk}/force-drain/", **DIALOG)
+    assert "Ends 1 claim here" in page
+    assert ("the outcome of running applies" in page) is is_agents
+    assert ("no apply runs twice" in dialog) is is_agents
+    assert "no slot is held twice" in dialog
+
+
 def test_a_claimant_can_release_only_its_own_claims() -> None:
     make_pool()
     cleo = person("cleo", "claimant")

@@ -12,10 +12,12 @@ from django.utils import timezone
 from claims.lifecycle.drain import force_drain
 from claims.lifecycle.drain_report import DrainBlocker, list_blockers, summarise
 from pools.config.durations import format_duration
+from pools.config.spec import PoolSpec
 from pools.lifecycle.selectors import spec_of
 from pools.models import Pool
 from pools.pages.base import PageRequest, confirm, pool_for, signed_in
 from pools.pages.length import length_field, read_length
+from pools.providers.base import has_agents
 from project.kernel.errors import BerthError, wrong_field
 from project.kernel.ui import formatting
 from project.kernel.ui.confirm import Affected, ConfirmInput, Done, Field, Question
@@ -99,6 +101,17 @@ def drain(request: PageRequest, member_id: int) -> HttpResponse:
     return confirm(request, question, perform, "overview")
 
 
+def list_outcomes(spec: PoolSpec) -> list[tuple[str, str]]:
+    """What a force drain does to tasks and slots, and what holds all the same."""
+    late = f"a slot that is not clean {formatting.duration(spec.drain_limit)} later is removed too"
+    if not has_agents(spec):
+        return [("Slots", late), ("Guarantee", "no slot is held twice")]
+    return [
+        ("Processes", f"are interrupted, then killed; {late}"),
+        ("Guarantee", "no slot is held twice, no apply runs twice, no apply runs without approval"),
+    ]
+
+
 @signed_in
 def force(request: PageRequest, member_id: int) -> HttpResponse:
     pool, card = member_for(request, member_id, "drain")
@@ -122,18 +135,8 @@ def force(request: PageRequest, member_id: int) -> HttpResponse:
         affected_more=more,
         facts=[
             ("Now", summarise(blockers) or "no claim holds a slot of this member"),
-            (
-                "Processes",
-                (
-                    "are interrupted, then killed; a slot that is not clean "
-                    f"{formatting.duration(spec_of(pool).drain_limit)} later is removed too"
-                ),
-            ),
+            *list_outcomes(spec_of(pool)),
             *unsaved_facts(card),
-            (
-                "Guarantee",
-                "no slot is held twice, no apply runs twice, no apply runs without approval",
-            ),
         ],
         typed=card.name,
         is_dangerous=True,
