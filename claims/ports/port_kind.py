@@ -5,6 +5,10 @@ number on a load balancer for each.
 import json
 from collections.abc import Mapping, Sequence
 
+from claims.allocation.requests.certificates import (
+    certificate_option,
+    find_pool_without_certificate,
+)
 from claims.allocation.requests.demands import slots_of_parts
 from claims.allocation.requests.policy import SlotDemand
 from claims.allocation.requests.pool_facts import PoolFacts, find_pools
@@ -30,7 +34,6 @@ from claims.ports.port_list import (
 )
 from claims.ports.port_view import show_new_ports, show_ports
 from pools.config.parsing import Faults, show_value
-from pools.providers.base import default_certificate, known_providers
 from project.kernel.errors import FieldError, Invalid
 
 PAGE = "claims/lifecycle/claim_page.html"
@@ -114,19 +117,16 @@ def _check_certificates(ports: PortList) -> None:
 def _find_missing_certificate(
     port: PortRequest, known: Mapping[str, PoolFacts]
 ) -> FieldError | None:
-    for name in port.pools:
-        pool = known.get(name)
-        if pool is not None and default_certificate(pool.provider, pool.spec.options):
-            continue
-        provider = None if pool is None else known_providers().get(pool.provider)
-        option = "" if provider is None else provider.certificate_option
-        return FieldError(
-            f"{port.where}.certificate",
-            f"{port.protocol} needs a certificate: the port names none, and pool {name} has none.",
-            f"Write {{port: {port.port}, protocol: {port.protocol}, certificate: ...}} with its "
-            f"ARN or id{f', or set provider.{option} of {name}' if option else ''}.",
-        )
-    return None
+    name = find_pool_without_certificate(port.pools, known)
+    if name is None:
+        return None
+    option = certificate_option(known.get(name))
+    return FieldError(
+        f"{port.where}.certificate",
+        f"{port.protocol} needs a certificate: the port names none, and pool {name} has none.",
+        f"Write {{port: {port.port}, protocol: {port.protocol}, certificate: ...}} with its "
+        f"ARN or id{f', or set provider.{option} of {name}' if option else ''}.",
+    )
 
 
 def _count_slots(ports: PortList, names: Sequence[str]) -> list[int]:

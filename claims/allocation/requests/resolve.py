@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claims import claims_sql, pairs_sql
+from claims.allocation.requests.certificates import require_certificates
 from claims.allocation.requests.claim_request import MOST_SLOTS, ClaimRequest, shape_digest
 from claims.allocation.requests.demands import (
     PoolDemand,
@@ -139,13 +140,14 @@ def _refuse_hopeless(
     its field.
     """
     offers = OfferCache()
+    known = dict(zip(request.pools, pools, strict=True))
     if not request.parts:
         demand = PoolDemand(wanted, tuple(pools), request.pools, kind)
         if refusal := refusal_in(demand, offers, with_members=request.size > 1):
             fault = FieldError(refusal.field, refusal.text, refusal.way_out)
             raise Refused(refusal.text, code=refusal.code, way_out=refusal.way_out, fields=[fault])
+        require_certificates(kind, request.pools, known)
         return
-    known = dict(zip(request.pools, pools, strict=True))
     codes, faults = list[str](), Faults()
     for part in request.parts:
         of = tuple(known[name] for name in part.pools)

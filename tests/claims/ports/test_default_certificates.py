@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from claims.allocation.bulk import create_claims
+from claims.allocation.requests.resolve import find_cached_route
 from claims.models import Claim
+from pools.lifecycle.services import update_pool
 from project.kernel.errors import Invalid
 from project.kernel.models import Operation
 from slots.models import Slot
 from slots.sync.drift import list_drift
 from slots.sync.watcher import observe_pool
-from tests.claims.helpers import ask
+from tests.claims.helpers import ask, wish
 from tests.claims.ports.quay import PROVIDERS, Quay, QuayProvider, make_quay
 from tests.claims.ports.sites import Site, is_ready, route, site
 
@@ -59,6 +62,36 @@ def test_port_without_any_certificate_is_refused_at_its_field(site: Site, ports:
     assert "set provider.certificate of games" in fault.way_out
     assert not Claim.objects.exists()
     assert not Slot.objects.exclude(state="idle").exists()
+
+
+def test_kind_without_any_certificate_is_refused_at_its_field(site: Site) -> None:
+    """Red while such a claim was bound and its listener failed."""
+    pool = site.make()
+    slot = Slot.objects.filter(pool=pool, lane__in=("tcp", "port"), is_open=True).first()
+    assert slot is not None
+    for more in ({}, {}, {"size": 2}, {"slot": slot.id}, {"selector": {"zone": "a"}}):
+        with pytest.raises(Invalid) as caught:
+            ask("" if "slot" in more else "games", kind="tcp_ssl", **more)
+        (fault,) = caught.value.fields
+        assert fault.field == "kind"
+        assert fault.message == "tcp_ssl needs a certificate, and pool games has none."
+        assert "Set provider.certificate of games, or claim `ports`" in fault.way_out
+    request = wish("games", kind="tcp_ssl")
+    assert find_cached_route(request) is None  # so no batch of the API takes it
+    assert [type(each) for each in create_claims([request] * 2)] == [Invalid, Invalid]
+    assert not Claim.objects.exists()
+    assert not Slot.objects.exclude(state="idle").exists()
+    ours, _ = site.certificates
+    update_pool("games", site.config(certificate=ours))
+    assert ask("games", kind="tcp_ssl").state == "bound"
+
+
+def test_kind_is_refused_while_its_pool_is_missing() -> None:
+    with pytest.raises(Invalid) as caught:
+        ask("later", kind="quic")
+    (fault,) = caught.value.fields
+    assert fault.field == "kind" and fault.way_out.startswith("Create pool later first")
+    assert ask("later", kind="udp").state == "waiting"
 
 
 def test_each_pool_of_an_encrypted_port_needs_a_certificate(settings: Any) -> None:
