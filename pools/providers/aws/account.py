@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pools.providers.aws.errors import translate
+from pools.providers.aws.errors import NotTried, translate
 from pools.providers.pacing import Pacer
+from pools.providers.server_faults import ServerFaults
 from project.kernel.outbox.budgets import CallBudget
 from project.kernel.outbox.operations import Throttled
 
@@ -42,6 +43,19 @@ CALLS: Mapping[str, str] = {
     "RegisterTargets": REGISTER,
     "DeregisterTargets": REGISTER,
 }
+# Calls that concern one port.
+OF_PORTS = (
+    "DescribeTargetHealth",
+    "CreateTargetGroup",
+    "ModifyTargetGroup",
+    "ModifyTargetGroupAttributes",
+    "DeleteTargetGroup",
+    "CreateListener",
+    "ModifyListener",
+    "DeleteListener",
+    "RegisterTargets",
+    "DeregisterTargets",
+)
 # Calls a second and burst. AWS publishes the bucket of reads only (10 a second, 40); the other
 # rates are those of the AWS Load Balancer Controller. The bursts are smaller, because calls reach
 # AWS at other distances than Berth sends them: a worker may lose a second after it took a write.
@@ -80,6 +94,7 @@ class Account:
         """
         self.region, self._endpoints = region, endpoints
         self._pacer, self._pace = pacer, pace
+        self.faults: ServerFaults | None = None  # of the ports of one sync
 
     @property
     def id(self) -> str:
@@ -97,13 +112,18 @@ class Account:
 
     def call(self, operation: str, **params: object) -> Answer:
         """Make one call. Raises ProviderError, and Postponed instead if the bucket is empty."""
+        if self.faults is not None and self.faults.is_in_vain(operation):
+            raise NotTried(operation)
         budget = budget_of(self.place, CALLS[operation], self._pace)
         self._pacer.take(budget)
         try:
-            return self._send("elbv2", operation, params)
+            answer = self._send("elbv2", operation, params)
         except Throttled:
             self._pacer.record_throttled(budget)
             raise
+        if self.faults is not None:
+            self.faults.record_success(operation)
+        return answer
 
     def impatient(self) -> AbstractContextManager[None]:
         """Calls in this block raise Postponed where they would wait for their bucket."""

@@ -124,13 +124,29 @@ class CallRefused(ProviderError):
     """A refusal with a code that Berth does not know. Another call may succeed."""
 
 
+class ServerFault(ProviderError):
+    """AWS blames itself (5xx). `pools.providers.server_faults` tells one port from an outage."""
+
+    def __init__(self, operation: str, message: str) -> None:
+        self.operation = operation
+        super().__init__(message)
+
+
+class NotTried(ServerFault):
+    """The call was not made, because it failed for other ports of this sync."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(operation, f"AWS fails at {operation} for other ports.")
+
+
 # Errors that other ports of the load balancer do not meet.
 OF_ONE_PORT = (ConflictError, Misconfigured, QuotaExceeded, CallRefused, PermanentError)
 
 
 def concerns_one_port(error: ProviderError) -> bool:
     """Whether an error of a call about one port is of this port alone. A throttled account, wrong
-    credentials, a missing load balancer and an outside that does not answer concern all ports.
+    credentials, a missing load balancer and an outside that does not answer concern all ports. A
+    server error tells neither.
     """
     if isinstance(error, NotFoundOutside):
         return code_of(error) != NO_BALANCER
@@ -154,10 +170,12 @@ def translate(error: Exception, operation: str) -> ProviderError:
     """The typed error for an error of botocore. The caller raises it `from error`."""
     name = type(error).__name__
     if code := read_code(error):
-        kind = TYPES.get(code, CallRefused if _is_refusal(error) else ProviderError)
-        reason = _read_details(error).get("Message") or "no reason given"
-        text = f"AWS refuses {operation} ({code}): {str(reason).strip().rstrip('.')}."
-        return kind(f"{text} {WAYS_OUT.get(code, '')}".strip())
+        kind = TYPES.get(code) or _kind_of_status(error)
+        reason = str(_read_details(error).get("Message") or "no reason given").strip().rstrip(".")
+        if kind is ServerFault:
+            return ServerFault(operation, f"AWS fails at {operation} ({code}): {reason}.")
+        text = f"AWS refuses {operation} ({code}): {reason}. {WAYS_OUT.get(code, '')}"
+        return kind(text.strip())
     if name in CREDENTIALS:
         return Unauthorised(
             f"Berth has no usable credentials for AWS: {error}. Give its workers a role (IRSA), or "
@@ -179,10 +197,12 @@ def _read_details(error: BaseException | None, part: str = "Error") -> Mapping[s
     return found if isinstance(found, dict) else {}
 
 
-def _is_refusal(error: BaseException) -> bool:
-    """Whether AWS blames the call, not itself."""
+def _kind_of_status(error: BaseException) -> type[ProviderError]:
+    """By the HTTP status: whether AWS blames the call or itself."""
     status = _read_details(error, "ResponseMetadata").get("HTTPStatusCode", 0)
-    return isinstance(status, int) and 400 <= status < 500
+    if not isinstance(status, int) or status < 400:
+        return ProviderError
+    return CallRefused if status < 500 else ServerFault
 
 
 def code_of(error: ProviderError) -> str:

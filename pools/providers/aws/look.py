@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pools.providers.aws.account import Account, Tags
+from pools.providers.aws.errors import ServerFault
 from pools.providers.aws.inventory import (
     NetworkBalancer,
     PortListener,
@@ -29,6 +30,7 @@ from pools.providers.aws.inventory import (
 from pools.providers.aws.names import member_in
 from pools.providers.aws.reconcile import check_place
 from pools.providers.base import MemberSnapshot, Observation, PoolSnapshot, Seen
+from pools.providers.server_faults import MOST_IN_VAIN
 from project.kernel.outbox.operations import Misconfigured, NotFoundOutside, ProviderError
 
 TAGS_AGE = 600.0  # seconds
@@ -109,9 +111,7 @@ def _observe(account: Account, pool: PoolSnapshot, memory: LookMemory) -> Observ
         each.group for found in listeners.values() for each in found if each.is_ours and each.group
     }
     known = {each.arn for each in groups}
-    targets = {
-        arn: read_targets(account, arn) for arn in memory.choose_groups(sorted(ours & known))
-    }
+    targets = _read_targets(account, memory.choose_groups(sorted(ours & known)))
     strays = {
         member: f"{BALANCER}{balancers[arn].name}"
         for arn, member in made.items()
@@ -133,6 +133,23 @@ def _observe(account: Account, pool: PoolSnapshot, memory: LookMemory) -> Observ
         place=account.place,
         strays={member: name for member, name in strays.items() if member not in members},
     )
+
+
+def _read_targets(account: Account, groups: Iterable[str]) -> dict[str, tuple[SeenTarget, ...]]:
+    """The targets of these groups. A server error leaves its group unread; without any success it
+    ends the look.
+    """
+    found, failures = dict[str, tuple[SeenTarget, ...]](), list[ServerFault]()
+    for arn in groups:
+        try:
+            found[arn] = read_targets(account, arn)
+        except ServerFault as error:
+            failures.append(error)
+            if not found and len(failures) >= MOST_IN_VAIN:
+                break
+    if failures and not found:
+        raise failures[0]
+    return found
 
 
 def _read_unlisted(

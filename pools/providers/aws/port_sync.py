@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from pools.config.layout import SHARED
-from pools.providers.aws.account import Account
-from pools.providers.aws.errors import code_of, concerns_one_port
+from pools.providers.aws.account import OF_PORTS, Account
+from pools.providers.aws.errors import NotTried, ServerFault, code_of, concerns_one_port
 from pools.providers.aws.inventory import (
     NetworkBalancer,
     PortGroup,
@@ -46,6 +46,7 @@ from pools.providers.base import (
     SeenSlot,
 )
 from pools.providers.pacing import PartlySynced
+from pools.providers.server_faults import ServerFaults
 from project.kernel.outbox.operations import (
     ConflictError,
     Misconfigured,
@@ -82,12 +83,14 @@ class PortSync:
         self.groups: dict[str, PortGroup] = {}  # of this member
         self.new_groups: set[str] = set()  # that this sync created, so they had no targets
         self.problems: dict[int, str] = dict(self.plan.problems)
-        self.targets = PortTargets(account, self.plan, self.problems, self._guard)
+        self.untried: set[int] = set()  # ports for which a call was not made
+        self.targets = PortTargets(account, self.plan, self.problems, self.untried, self._guard)
         self.failures: list[ProviderError] = []
         self.full: QuotaExceeded | None = None  # no more listeners fit
+        self.faults = account.faults = ServerFaults(balancer.arn)
 
     def run(self) -> MemberReport:
-        """Raises PartlySynced if the call budget ends it."""
+        """Raises PartlySynced if the call budget ends it, and ServerFault in an outage."""
         self._read()
         try:
             self._remove_listeners()
@@ -97,9 +100,9 @@ class PortSync:
             self._align_targets()
             self._remove_groups()  # those that listeners no longer use
         except Postponed as postponed:
-            self._keep_groups()
+            self._end()
             raise PartlySynced(postponed.seconds, self._make_report(again=SOON)) from postponed
-        self._keep_groups()
+        self._end()
         return self._report()
 
     # -- read ----------------------------------------------------------------------------------
@@ -107,22 +110,32 @@ class PortSync:
     def _read(self) -> None:
         found = list_listeners(self.account, self.balancer.arn)
         tags = self.account.read_tags(each.arn for each in found)
-        for each in found:
+        for each in self.faults.order(found, lambda each: each.number):
             owner = member_in(tags[each.arn], self.pool)
             self.listeners[each.number] = mark_ours(each, owner, self.member.id)
         # Only the whole list can confirm that a port is clean.
         self.groups = self.lister.list_ours(is_whole=bool(self.draining))
 
-    def _keep_groups(self) -> None:
-        self.lister.keep(self.groups, {each.group for each in self.listeners.values()})
+    def _end(self) -> None:
+        """Raises ServerFault in an outage. A call that failed may have made a group, so after a
+        server error the next sync lists the region.
+        """
+        if self.faults.first is None:
+            self.lister.keep(self.groups, {each.group for each in self.listeners.values()})
+        elif self.faults.is_outage(OF_PORTS):
+            raise self.faults.first
 
     @contextmanager
     def _guard(self, number: int) -> Iterator[None]:
         """Errors that concern one port become its problem: the sync goes on with the others."""
         try:
             yield
+        except NotTried:
+            self.untried.add(number)
         except ProviderError as error:
-            if not concerns_one_port(error):
+            if isinstance(error, ServerFault):
+                self.faults.record(error.operation, number, error)
+            elif not concerns_one_port(error):
                 raise
             self.problems[number] = str(error)
             # A person must correct a certificate or a target, which a retry does not do.
@@ -155,7 +168,10 @@ class PortSync:
                     f"{MOST_LISTENERS}, and port {want.number} needs one more. Remove listeners "
                     "that are not Berth's, or add a load balancer."
                 )
-        missing = [want for want in missing if want.number not in self.problems]
+        missing = self.faults.order(
+            (want for want in missing if want.number not in self.problems),
+            lambda want: want.number,
+        )
         for first in range(0, len(missing), TOGETHER):
             self._create_ports(missing[first : first + TOGETHER])
             # Those before them: their checks have had some time.
@@ -269,7 +285,8 @@ class PortSync:
 
     def _align_listeners(self) -> None:
         """Correct the protocol, the certificate, the target group and its health check."""
-        for number, want in self.plan.wanted.items():
+        for want in self.faults.order(self.plan.wanted.values(), lambda want: want.number):
+            number = want.number
             listener = self.listeners.get(number)
             if listener is None or not listener.is_ours:
                 continue
@@ -316,7 +333,7 @@ class PortSync:
     def _remove_groups(self) -> None:
         """Delete our groups that no listener uses and no row wants."""
         used = {each.group for each in self.listeners.values()}
-        for arn, group in list(self.groups.items()):
+        for arn, group in self.faults.order(self.groups.items(), lambda item: item[1].number):
             want = self.plan.wanted.get(group.number)
             # A group without a listener, which could not be created, serves the next attempt.
             is_next = want is not None and group.name.endswith(want.suffixes(self.owner))
@@ -357,7 +374,7 @@ class PortSync:
 
     def _is_clean(self, number: int) -> bool:
         """Whether no object of ours is in use for the port."""
-        if number in self.problems:
+        if number in self.problems or number in self.untried:
             return False
         listener = self.listeners.get(number)
         is_served = listener is not None and listener.is_ours

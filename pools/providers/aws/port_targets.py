@@ -6,7 +6,7 @@ it has read and corrected to the next sync of the member.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
@@ -64,12 +64,14 @@ class PortTargets:
         account: Account,
         plan: PortPlan,
         problems: Mapping[int, str],
+        untried: Collection[int],
         guard: Callable[[int], AbstractContextManager[None]],
     ) -> None:
-        """`problems`: why ports cannot be served, as the sync adds them. `guard`: errors that
-        concern one port become its problem.
+        """`problems`: why ports cannot be served, and `untried`: ports for which a call was not
+        made, as the sync adds them. `guard`: errors that concern one port become its problem.
         """
         self._account, self._plan, self._problems, self._guard = account, plan, problems, guard
+        self._untried = untried
         self._found: dict[int, tuple[SeenTarget, ...]] = {}
         self._settled: set[int] = set()  # ports with a read target that has passed its checks
         self._reads_early = True
@@ -129,7 +131,7 @@ class PortTargets:
                 self._found[number] = read_targets(self._account, listener.group)
                 if want is not None and want.is_target_known:
                     self._replace(listener, want)
-            if number not in self._problems:
+            if number not in self._problems and number not in self._untried:
                 UNFINISHED.keep(listener.group, want, self._found[number])
         UNFINISHED.drop(listener.group for listener in listeners)
 

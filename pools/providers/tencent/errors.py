@@ -23,6 +23,12 @@ class NoAnswer(ProviderError):
     """The call may have had its effect."""
 
 
+class InternalFault(NoAnswer):
+    """Tencent Cloud blames itself. `pools.providers.server_faults` tells one port from an outage.
+    The call may have had its effect.
+    """
+
+
 class LoadBalancerBusy(ConflictError):
     """Another write runs on the load balancer, which takes one at a time."""
 
@@ -72,7 +78,7 @@ TYPES: dict[str, type[ProviderError]] = {
     "ResourceNotFound": RequestRejected,
     "UnknownParameter": RequestRejected,
     "Unsupported": RequestRejected,
-    "InternalError": NoAnswer,
+    "InternalError": InternalFault,
     "ClientNetworkError": NoAnswer,
     "ServerNetworkError": NoAnswer,
     "FailedOperation.RequestTimeout": NoAnswer,
@@ -80,6 +86,7 @@ TYPES: dict[str, type[ProviderError]] = {
 WAYS_OUT: dict[type[ProviderError], str] = {
     Unauthorised: "Give Berth's account the policy in docs/tencent.md.",
     NoAnswer: "Berth tries again.",
+    InternalFault: "Berth tries again.",
 }
 
 

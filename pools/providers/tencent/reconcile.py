@@ -5,11 +5,12 @@ repeated pass starts from what the cloud shows, so an interruption at any point 
 that the next pass does not find. A refusal of one item does not stop the other items.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from pools.providers.base import MemberReport, MemberSnapshot, PoolSnapshot, SeenSlot, SlotSnapshot
+from pools.providers.server_faults import ServerFaults
 from pools.providers.tencent.client import (
     LISTENERS_CREATED,
     LISTENERS_DELETED,
@@ -20,6 +21,7 @@ from pools.providers.tencent.client import (
     sum_health,
 )
 from pools.providers.tencent.errors import (
+    InternalFault,
     ListenerMissing,
     LoadBalancerMissing,
     NoAnswer,
@@ -79,12 +81,15 @@ class ListenerSync:
         self._errors: list[ProviderError] = []
         self._has_changed = False  # this pass achieved a change
         self._is_uncertain = False  # a write without an answer may still have its effect
+        self._was_uncertain = False  # the same of a write of an earlier pass
+        self._faults = ServerFaults(load_balancer)
+        self._faulty: set[Place] = set()  # places whose write met a server error in this pass
         self._waits = ""  # what the rest of the work waits for
 
     def run(self) -> None:
         """Raises if all of the work is impossible now."""
         try:
-            self._writer.resume()
+            self._was_uncertain = self._writer.resume()
             self._read()
             self._delete()
             self._create()
@@ -95,7 +100,9 @@ class ListenerSync:
         if not hasattr(self, "plan"):
             self._read()
         self._read_health()
-        self._is_uncertain = self._writer.is_uncertain
+        # A write that met a server error may have its effect on its own place only.
+        is_elsewhere = self._was_uncertain or bool(self._waits) or not self._faulty
+        self._is_uncertain = is_elsewhere and self._writer.is_uncertain
 
     @property
     def is_complete(self) -> bool:
@@ -160,8 +167,8 @@ class ListenerSync:
             self._health = {listener: sum_health(targets) for listener, targets in seen.items()}
 
     def _delete(self) -> None:
-        for some in batched(self.plan.delete, LISTENERS_DELETED):
-            self._split(some, self._delete_some, self._keep_deletion_visible)
+        for some in batched(self._order(self.plan.delete), LISTENERS_DELETED):
+            self._split("deletes", some, self._delete_some, self._keep_deletion_visible)
 
     def _delete_some(self, listeners: Sequence[Listener]) -> None:
         ids = [listener.id for listener in listeners]
@@ -203,13 +210,15 @@ class ListenerSync:
 
     def _create_all(self, specs: Sequence[ListenerSpec], write: Write) -> None:
         groups: dict[tuple[str, str], list[ListenerSpec]] = {}
-        for spec in sorted(specs, key=lambda each: each.port):
+        for spec in self._order(sorted(specs, key=lambda each: each.port)):
             groups.setdefault((spec.protocol, spec.certificate), []).append(spec)
         # A segment needs a call of its own.
         size = LISTENERS_CREATED if self._pool.segment == 1 else 1
         for group in groups.values():
             for some in batched(group, size):
-                self._split(some, partial(self._create_some, write), self._refuse_listener)
+                self._split(
+                    "creates", some, partial(self._create_some, write), self._refuse_listener
+                )
 
     def _read_created(self) -> None:
         """The ids in the answers have no names, so only the cloud's list tells which is which."""
@@ -296,7 +305,7 @@ class ListenerSync:
 
     def _refuse_listener(self, spec: ListenerSpec, error: ProviderError) -> None:
         self.plan.problems[spec.place] = str(error)
-        if isinstance(error, CloudTaskFailed):
+        if isinstance(error, CloudTaskFailed | InternalFault):
             self._errors.append(error)
 
     def _bind(self) -> None:
@@ -332,14 +341,14 @@ class ListenerSync:
                     record(each)
                     self._has_changed = True
 
-        for some in batched(changes, TARGETS_CHANGED):
-            self._split(some, change_some, self._refuse_target)
+        for some in batched(self._order(changes), TARGETS_CHANGED):
+            self._split(verb, some, change_some, self._refuse_target)
 
     def _refuse_target(self, change: Change, error: ProviderError) -> None:
         """The fault of a claim shows on its slot. A draining slot has no claim to show it on."""
         place = change[0].place
         self.plan.problems[place] = str(error)
-        if place in {
+        if isinstance(error, InternalFault) or place in {
             (slot.lane, slot.number) for slot in self._member.slots if slot.state == "draining"
         }:
             self._errors.append(error)
@@ -355,33 +364,50 @@ class ListenerSync:
         listener, binding = change
         self._targets[listener.id] = (*self._targets.get(listener.id, ()), binding)
 
+    def _order(self, items: Iterable[T]) -> list[T]:
+        return self._faults.order(items, _place_of)
+
     def _split(
         self,
+        verb: str,
         items: Sequence[T],
         attempt: Callable[[Sequence[T]], None],
         refuse: Callable[[T, ProviderError], None],
     ) -> None:
-        """Try all at once. After a refusal of the call try its halves, so that only the items at
-        fault are refused.
+        """Try all at once. After a refusal of the call, or a server error, try its halves, so that
+        only the items at fault are refused.
         """
+        if self._faults.is_in_vain(verb):
+            return
         try:
             attempt(items)
-        except STOPPING:
-            raise
         except ProviderError as error:
+            if isinstance(error, STOPPING) and not isinstance(error, InternalFault):
+                raise
             if len(items) == 1:
-                refuse(items[0], error)
+                self._refuse(verb, items[0], error, refuse)
                 return
             middle = len(items) // 2
-            self._split(items[:middle], attempt, refuse)
-            self._split(items[middle:], attempt, refuse)
+            self._split(verb, items[:middle], attempt, refuse)
+            self._split(verb, items[middle:], attempt, refuse)
+        else:
+            self._faults.record_success(verb)
+
+    def _refuse(
+        self, verb: str, item: T, error: ProviderError, refuse: Callable[[T, ProviderError], None]
+    ) -> None:
+        if isinstance(error, InternalFault):
+            place = _place_of(item)
+            self._faulty.add(place)
+            self._faults.record(verb, place, error)
+        refuse(item, error)
 
     def _is_empty(self, slot: SlotSnapshot) -> bool:
         """Whether the cloud has confirmed that a draining slot has no listener, or no target."""
         place = (slot.lane, slot.number)
         if place in self._emptied:
             return True
-        if self._waits or self._is_uncertain:
+        if self._waits or self._is_uncertain or place in self._faulty:
             return False  # a running write may create the listener, or bind a target
         if place in {each.place for each in self.plan.delete}:
             return False
@@ -401,6 +427,14 @@ class ListenerSync:
             places={(slot.lane, slot.number): slot.number + span for slot in self._member.slots},
             problems=self.plan.problems,
         )
+
+
+def _place_of(item: object) -> Place:
+    """The place of an item of a call."""
+    if isinstance(item, tuple):
+        item = item[0]
+    assert isinstance(item, Listener | ListenerSpec)
+    return item.place
 
 
 def _count(number: int, what: str) -> str:

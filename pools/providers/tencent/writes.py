@@ -178,7 +178,8 @@ class LoadBalancerWriter:
             text = f"Another change of {self._id} runs; Berth {what} after that."
             raise StillRunning(text) from error
         except NoAnswer:
-            raise  # the journal keeps the write
+            self._open = None  # its end says nothing about this write, which the journal keeps
+            raise
         except (ProviderError, Postponed):
             self._restore(self._open.id if self._open else earlier)
             raise
@@ -202,13 +203,16 @@ class LoadBalancerWriter:
         if self._open:
             self._journal.set_task(self._key, self._open.id)
 
-    def resume(self) -> None:
-        """Wait for a write that an earlier call left running; its effect would show later."""
+    def resume(self) -> bool:
+        """Wait for a write that an earlier call left running; its effect would show later. True: a
+        write of an earlier call without an answer may still take effect.
+        """
         if task := self._journal.find(self._key):
             # Its begin is not known, so it tells no duration.
             what = "waits for its last change"
             self._open = OpenTask(task, what, time.monotonic(), TaskTimes())
             self.end_open_task()
+        return task == ""
 
     def await_probable_end(self) -> None:
         """Wait until the write that was begun last is probably done, mostly without a poll."""

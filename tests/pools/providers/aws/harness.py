@@ -16,6 +16,7 @@ from pools.providers.aws.options import ENDPOINTS, FIELDS, HEALTH_FIELDS
 from pools.providers.aws.port_targets import UNFINISHED
 from pools.providers.aws.provider import AwsProvider
 from pools.providers.base import MemberSnapshot, PoolSnapshot, PortTarget, PortUse, SlotSnapshot
+from pools.providers.server_faults import forget_faults
 from project.kernel.outbox.operations import ProviderError, QuotaExceeded, Throttled
 from tests.pools.providers.aws.elbv2_cloud import REGION, Cloud
 from tests.pools.providers.aws.elbv2_server import serve
@@ -60,6 +61,7 @@ def forget_objects() -> None:
     look.forget_looks()
     UNFINISHED.clear()
     forget_groups()
+    forget_faults()
 
 
 def name_endpoints(address: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from pools.providers.aws import look
 from pools.providers.aws.provider import AwsProvider
 from pools.providers.base import MemberSnapshot, Observation
-from project.kernel.outbox.operations import Misconfigured, Throttled
+from project.kernel.outbox.operations import Misconfigured, ProviderError, Throttled
 from tests.pools.providers.aws.elbv2_cloud import Cloud
 from tests.pools.providers.aws.scene import AwsScene, make_port
 from tests.pools.providers.pacers import MemoryPacer
@@ -97,6 +97,20 @@ def test_targets_are_read_in_turn_and_others_are_reported_unread(
     first, second = unread(), unread()
     assert (len(first), len(second)) == (2, 2)
     assert set(first) | set(second) == {30000, 30001, 30002, 30003}
+
+
+def test_server_error_of_one_target_group_leaves_it_unread(scene: AwsScene, cloud: Cloud) -> None:
+    """Red while it ended the look. Without any success it still does, after three calls."""
+    member = scene.make(*(make_port(30000 + i) for i in range(4)))
+    scene.sync(member)
+    cloud.fail("InternalFailure", action="DescribeTargetHealth", status=500)
+    (seen,) = look_at(scene, member).seen
+    assert sum(bool(slot.attributes.get("unread")) for slot in seen.slots or ()) == 1
+    cloud.fail("InternalFailure", action="DescribeTargetHealth", status=500, times=99)
+    before = count_calls(cloud, "DescribeTargetHealth")
+    with pytest.raises(ProviderError, match="InternalFailure"):
+        look_at(scene, member)
+    assert count_calls(cloud, "DescribeTargetHealth") == before + 3
 
 
 def test_look_with_credentials_of_another_account_calls_no_member_gone(

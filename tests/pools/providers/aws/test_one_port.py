@@ -1,5 +1,6 @@
 """A refused call about one port is the fault of this port; other ports are served in the same sync.
-Refusals that all calls meet end the sync.
+Refusals that all calls meet end the sync. A server error is the fault of one port while the same
+call succeeds for others.
 """
 
 import pytest
@@ -51,16 +52,17 @@ def test_unknown_refusal_of_one_port_does_not_stop_the_others(
     scene.audit()
 
 
+@pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize("action", ["RegisterTargets", "DescribeTargetHealth", "ModifyListener"])
 def test_unknown_refusal_of_one_target_or_change_does_not_stop_the_others(
-    scene: AwsScene, cloud: Cloud, action: str
+    scene: AwsScene, cloud: Cloud, action: str, status: int
 ) -> None:
     scene.sync(four_ports(scene))
     arn = next(each.balancer for each in cloud.listeners.values() if scene.is_ours(each.tags))
     changed = [make_port(each, protocol="tcp_udp", target="10.0.0.20:80") for each in PORTS]
     member = scene.declare(*changed, arn=arn)
     forget_objects()
-    cloud.fail(UNKNOWN, action=action)
+    cloud.fail(UNKNOWN, action=action, status=status)
     assert UNKNOWN in str(scene.sync(member).failure)
     assert not cloud.faults[0].times, "the call was refused"
     right = [each for each in scene.ports().values() if each[:2] == ("TCP_UDP", "10.0.0.20:80")]
@@ -77,7 +79,6 @@ def test_unknown_refusal_of_one_target_or_change_does_not_stop_the_others(
         ("ExpiredToken", 403),
         ("SignatureDoesNotMatch", 403),
         ("LoadBalancerNotFound", 400),
-        ("InternalFailure", 500),
     ],
 )
 def test_refusal_that_all_ports_meet_ends_the_sync(
@@ -89,3 +90,80 @@ def test_refusal_that_all_ports_meet_ends_the_sync(
         scene.sync(member)
     assert scene.ports() == {}
     assert sum(call.action == "CreateListener" for call in cloud.log) == 1
+
+
+FAULT = {"code": "InternalFailure", "status": 500, "times": 999}
+
+
+@pytest.mark.parametrize("action", ["CreateTargetGroup", "CreateListener"])
+def test_lasting_server_error_of_one_port_does_not_stop_the_others(
+    scene: AwsScene, cloud: Cloud, action: str
+) -> None:
+    """Red while a server error ended the sync at its port."""
+    member = four_ports(scene)
+    cloud.fail(**FAULT, action=action, port=30000)
+    for _ in range(2):
+        report = scene.sync(member)
+        assert list(scene.ports()) == [30001, 30002, 30003]
+        assert "InternalFailure" in str(report.failure)
+        assert "AWS fails at" in str(slot_at(report, 30000).attributes["problem"])
+        assert all("problem" not in slot_at(report, each).attributes for each in PORTS[1:])
+    cloud.heal()
+    report = scene.sync(member)
+    assert list(scene.ports()) == list(PORTS)
+    assert report.failure is None and "problem" not in slot_at(report, 30000).attributes
+    scene.audit()
+
+
+def test_draining_ports_are_clean_beside_a_port_with_a_server_error(
+    scene: AwsScene, cloud: Cloud
+) -> None:
+    arn = str(scene.sync(four_ports(scene)).external_id)
+    cloud.fail(**FAULT, action="CreateListener", port=30010)
+    draining = make_port(30001, "draining")
+    ports = [make_port(30000), draining, make_port(30002), make_port(30003), make_port(30010)]
+    report = scene.sync(scene.declare(*ports, arn=arn))
+    assert report.clean == {draining.id}
+    assert list(scene.ports()) == [30000, 30002, 30003]
+
+
+def test_server_error_that_took_effect_leaves_nothing_behind(scene: AwsScene, cloud: Cloud) -> None:
+    """The group of a call that failed is found, though no sync ended with an error."""
+    arn = str(scene.sync(four_ports(scene)).external_id)
+    cloud.fail(**FAULT | {"times": 1}, action="CreateTargetGroup", port=30010, is_after=True)
+    member = scene.declare(*map(make_port, PORTS), make_port(30010), arn=arn)
+    assert slot_at(scene.sync(member), 30010).attributes["problem"]
+    report = scene.sync(scene.declare(*map(make_port, PORTS), arn=arn))
+    assert report.failure is None
+    assert sum(scene.is_ours(each.tags) for each in cloud.groups.values()) == len(PORTS)
+    scene.audit()
+
+
+def test_call_that_fails_for_three_ports_is_not_made_for_the_others(
+    scene: AwsScene, cloud: Cloud
+) -> None:
+    """Its next sync begins with these, so that three lasting faults do not hide the others."""
+    member = scene.declare(*map(make_port, range(30000, 30006)))
+    for port in (30000, 30001, 30002):
+        cloud.fail(**FAULT, action="CreateListener", port=port)
+    report = scene.sync(member)
+    assert scene.ports() == {}
+    assert sum(call.action == "CreateListener" for call in cloud.log) == 3
+    assert not {30003, 30004, 30005} & {each.number for each in report.slots or ()}
+    for _ in range(2):
+        report = scene.sync(member)
+        assert list(scene.ports()) == [30003, 30004, 30005]
+        assert all(slot_at(report, each).attributes["problem"] for each in (30000, 30001, 30002))
+
+
+def test_sync_in_which_no_call_about_a_port_succeeds_is_an_outage(
+    scene: AwsScene, cloud: Cloud
+) -> None:
+    """Ports that serve keep their state while AWS does not tell their health."""
+    arn = str(scene.sync(four_ports(scene)).external_id)
+    forget_objects()
+    cloud.log.clear()
+    cloud.fail(**FAULT, action="DescribeTargetHealth")
+    with pytest.raises(ProviderError, match="InternalFailure"):
+        scene.sync(scene.declare(*map(make_port, PORTS), arn=arn))
+    assert sum(call.action == "DescribeTargetHealth" for call in cloud.log) == 3

@@ -142,7 +142,7 @@ def perform(
     world: ClbWorld, account: str, action: str, parameters: Any, request: str
 ) -> dict[str, Any]:
     """The answer to a verified call. Raises Refusal or Dropped. The caller has locked the world."""
-    fault = _next_fault(world, action)
+    fault = _next_fault(world, action, parameters)
     if fault is not None and not fault.is_after:
         _strike(fault)
     _check_rate(world, account, action)
@@ -159,9 +159,11 @@ def perform(
     return answer
 
 
-def _next_fault(world: ClbWorld, action: str) -> Fault | None:
+def _next_fault(world: ClbWorld, action: str, parameters: Any) -> Fault | None:
     for fault in world.faults:
         if fault.action not in ("*", action):
+            continue
+        if fault.port and fault.port not in _ports_of(world, parameters):
             continue
         if fault.skip > 0:
             fault.skip -= 1
@@ -171,6 +173,16 @@ def _next_fault(world: ClbWorld, action: str) -> Fault | None:
             world.faults.remove(fault)
         return fault
     return None
+
+
+def _ports_of(world: ClbWorld, parameters: Any) -> set[int]:
+    """The ports that a call names, itself or by their listeners."""
+    ids = {
+        *parameters.get("ListenerIds", ()),
+        *(each["ListenerId"] for each in parameters.get("Targets", ())),
+    }
+    listed = {each.port for each in world.listeners() if each.id in ids}
+    return listed | set(parameters.get("Ports", ()))
 
 
 def _strike(fault: Fault) -> None:

@@ -92,6 +92,7 @@ class Fault:
     skip: int = 0
     times: int = 1
     run: Callable[[], None] | None = None  # what else happens outside at this moment
+    port: int = 0  # only calls that name it, or its listener; 0: any
 
 
 class ClbWorld:

@@ -11,6 +11,7 @@ import pytest
 from pools.config.parsing import Faults
 from pools.providers.base import MemberSnapshot, PoolSnapshot, PortTarget, PortUse, SlotSnapshot
 from pools.providers.pacing import Pacer
+from pools.providers.server_faults import forget_faults
 from pools.providers.tencent import clients, writes
 from pools.providers.tencent.provider import TencentProvider
 from project.kernel.outbox.budgets import CallBudget
@@ -53,6 +54,7 @@ def serve(world: ClbWorld) -> Iterator[ClbServer]:
     before = {name: os.environ.get(name) for name in told}
     pacer, journal, poll = TencentProvider.pacer, TencentProvider.journal, writes.FIRST_POLL
     forget_all()
+    forget_faults()
     os.environ.update(told)
     TencentProvider.pacer, TencentProvider.journal = FreePacer(), MemoryJournal()
     writes.FIRST_POLL = FAST_POLL
