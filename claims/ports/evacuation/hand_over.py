@@ -20,40 +20,13 @@ from project.kernel.events.log import record
 Slots = Mapping[int, int]  # with the ordinal of each
 
 
-def leave_member(
+def hand_over_ports(
     member_id: int, claim: claims_sql.LockClaimRow, left: Slots, targets: Slots, why: str
 ) -> ClaimView | None:
-    """Hand the locked claim its targets in place of the slots that it has on the member. Returns
-    the claim as it was. None: a target is taken, or its pool hands out no slots.
+    """Hand the locked claim its targets in place of the slots at their ordinals. `left`: those that
+    it has on the evacuated member. Returns the claim as it was. None: a target is taken, or its
+    pool hands out no slots.
     """
-    return _hand_over(member_id, claim, left, targets, why)
-
-
-def return_to_member(
-    member_id: int, claim: claims_sql.LockClaimRow, left: Slots, why: str
-) -> ClaimView | None:
-    """Give the locked claim the locked slots back that it has left on the member. Returns the claim
-    as it was. None: their pool hands out no slots.
-    """
-    with transaction.atomic():
-        opened = [row.id for row in evacuation_sql.open_left(slots=sorted(left))]
-        before = _hand_over(member_id, claim, {}, left, why)
-        if opened:
-            evacuation_sql.close_again(slots=opened)
-    return before
-
-
-def lock_left(generation: int, left: Slots, size: int) -> bool:
-    """Lock the slots that a claim has left. True: one of them still drains for the locked claim, no
-    other claim has held the others since, and the claim is as large as then.
-    """
-    found = {each.id: each.is_draining for each in evacuation_sql.lock_left(generation=generation)}
-    return any(found.values()) and set(found) == set(left) and max(left.values()) < size
-
-
-def _hand_over(
-    member_id: int, claim: claims_sql.LockClaimRow, left: Slots, targets: Slots, why: str
-) -> ClaimView | None:
     before = view_claim(claim.id)
     in_order = sorted(targets, key=lambda slot: targets[slot])
     ordinals = [targets[slot] for slot in in_order]
@@ -84,6 +57,28 @@ def _hand_over(
     )
     _record_addresses(before, ordinals, why)
     return before
+
+
+def return_to_member(
+    member_id: int, claim: claims_sql.LockClaimRow, left: Slots, why: str
+) -> ClaimView | None:
+    """Give the locked claim the locked slots back that it has left on the member. Returns the claim
+    as it was. None: their pool hands out no slots.
+    """
+    with transaction.atomic():
+        opened = [row.id for row in evacuation_sql.open_left(slots=sorted(left))]
+        before = hand_over_ports(member_id, claim, {}, left, why)
+        if opened:
+            evacuation_sql.close_again(slots=opened)
+    return before
+
+
+def lock_left(generation: int, left: Slots, size: int) -> bool:
+    """Lock the slots that a claim has left. True: one of them still drains for the locked claim, no
+    other claim has held the others since, and the claim is as large as then.
+    """
+    found = {each.id: each.is_draining for each in evacuation_sql.lock_left(generation=generation)}
+    return any(found.values()) and set(found) == set(left) and max(left.values()) < size
 
 
 def _record_addresses(before: ClaimView, ordinals: Sequence[int], why: str) -> None:

@@ -40,7 +40,12 @@ from claims.ports.evacuation.facts import (
     read_pool,
     read_room,
 )
-from claims.ports.evacuation.hand_over import leave_member, lock_left, return_to_member
+from claims.ports.evacuation.hand_over import (
+    Slots,
+    hand_over_ports,
+    lock_left,
+    return_to_member,
+)
 from claims.ports.evacuation.orders import finish_evacuation, stop_evacuation
 from claims.ports.evacuation.plan import (
     Arrival,
@@ -109,10 +114,12 @@ def _undo(member_id: int, reason: str) -> None:
         row = evacuation_sql.lock_any(member=member_id)
         if row is None:
             return
-        if row.claim_id is not None and _judge(row).action != "arrive":
-            claim = _lock_returning(row)
+        if row.claim_id is not None:
+            left = read_left(row.generation)
+            is_arriving = _judge(row, left).action == "arrive"
+            claim = None if is_arriving else _lock_returning(row, left)
             if claim is not None:
-                _take_back(row, claim, f"the evacuation of {row.name} was undone")
+                _take_back(row, claim, left, f"the evacuation of {row.name} was undone")
         stop_evacuation(pool, member, reason)
 
 
@@ -136,10 +143,11 @@ def _step(member_id: int) -> tuple[Step, int | None]:
 
 
 def _follow(row: Evacuating) -> Step:
-    arrival = _judge(row)
+    left = read_left(row.generation)
+    arrival = _judge(row, left)
     limit = read_pool(row.pool_id).spec.drain_limit
-    claim = _lock_returning(row) if arrival.action == "take_back" else None
-    if claim is not None and _take_back(row, claim, arrival.reason):
+    claim = _lock_returning(row, left) if arrival.action == "take_back" else None
+    if claim is not None and _take_back(row, claim, left, arrival.reason):
         return "taken_back"
     # A pool that is paused hands out no slots, not even former ones: they serve until it does.
     if arrival.action == "wait" or claim is not None:
@@ -155,13 +163,13 @@ def _follow(row: Evacuating) -> Step:
     return "arrived"
 
 
-def _judge(row: Evacuating) -> Arrival:
+def _judge(row: Evacuating, left: Slots) -> Arrival:
     assert row.claim_id is not None
     claim = view_claim(row.claim_id)
     return judge_arrival(
         read_arrival(
             claim,
-            list(read_left(row.generation).values()),
+            list(left.values()),
             is_serving=_is_serving(row),
             was_ready=row.was_ready,
             waited=row.waited,
@@ -203,19 +211,19 @@ def read_arrival(
     )
 
 
-def _lock_returning(row: Evacuating) -> claims_sql.LockClaimRow | None:
+def _lock_returning(row: Evacuating, left: Slots) -> claims_sql.LockClaimRow | None:
     """Lock the moving claim and the slots that it has left. None: it cannot take them back, because
     it has ended or shrunk, or the slots or their member do not serve any more.
     """
     assert row.claim_id is not None and row.generation is not None
     claim = lock_claim(row.claim_id)
-    is_whole = lock_left(row.generation, read_left(row.generation), claim.size)
+    is_whole = lock_left(row.generation, left, claim.size)
     return claim if claim.state == "bound" and row.state == "ready" and is_whole else None
 
 
-def _take_back(row: Evacuating, claim: claims_sql.LockClaimRow, why: str) -> bool:
+def _take_back(row: Evacuating, claim: claims_sql.LockClaimRow, left: Slots, why: str) -> bool:
     """Give the locked claim the slots that it has left. False: the pool takes no claims now."""
-    if return_to_member(row.member_id, claim, read_left(row.generation), why) is None:
+    if return_to_member(row.member_id, claim, left, why) is None:
         return False
     about = describe_stay(
         "failed",
@@ -290,7 +298,7 @@ def _move(
     why = f"{row.name} is evacuated by {row.by}: {row.reason}"[:500]
     left = {port.slot: port.ordinal for port in planned.movable.ports}
     targets = {target.slot: ordinal for ordinal, target in move.targets.items()}
-    before = leave_member(row.member_id, claim, left, targets, why)
+    before = hand_over_ports(row.member_id, claim, left, targets, why)
     if before is None:
         return False
     if row.queue:

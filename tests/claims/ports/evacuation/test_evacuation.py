@@ -4,6 +4,7 @@ import pytest
 
 from claims.allocation.selectors import view_claim
 from claims.ports.backends import BackendRequest, set_backend
+from claims.ports.evacuation import evacuation_sql
 from claims.ports.evacuation.mover import undo_evacuation
 from claims.ports.evacuation.orders import evacuate_member
 from claims.ports.evacuation.plan import READY_WITHIN
@@ -120,6 +121,25 @@ def test_a_claim_whose_new_port_fails_goes_back_to_the_old_one() -> None:
     assert not Slot.objects.filter(member=member("lb0"), is_open=True).exists()
     assert is_sound()
     assert step(found) == "stuck"  # it is not tried again at once
+
+
+def test_step_reads_the_slots_that_a_claim_has_left_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red while judging, locking and handing over each read them."""
+    make_quay(members=2)
+    claim_routed()
+    found = evacuate("lb0")
+    step(found)
+    QuayProvider.world.problems[30000] = "the certificate is missing"
+    work()
+    read, generations = evacuation_sql.left_slots, []
+
+    def count(*, generation: int) -> str | None:
+        generations.append(generation)
+        return read(generation=generation)
+
+    monkeypatch.setattr(evacuation_sql, "left_slots", count)
+    assert step(found) == "taken_back"
+    assert len(generations) == 1
 
 
 def test_old_ports_serve_on_while_a_paused_pool_hands_them_back_to_no_claim() -> None:
