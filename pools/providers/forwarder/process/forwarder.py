@@ -221,6 +221,7 @@ class Forwarder:
             if listener.plan.place in ended:
                 listener.end_leaving()
         self._problems = {place: each for place, each in self._problems.items() if place in wanted}
+        self._siblings.read()
         await self._open_missing()
         for listener in self._listeners.values():
             listener.align()
@@ -232,8 +233,8 @@ class Forwarder:
             self._leaving.append(listener)
 
     async def _open_missing(self) -> None:
+        """The caller has read the ports of the other forwarders."""
         plan = self._plan
-        self._siblings.read()
         loops = find_loops(plan, self._siblings.ports)
         wanted = [each for each in plan.listeners if not each.fault]
         for each in wanted:
