@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pools.config.layout import Layout, Ports
 from pools.lifecycle.selectors import LIVE, layout_of, member_spec_of
 from pools.models import Member, Pool
+from project.kernel.ui import formatting
 from slots.models import Evacuation
 from slots.pages import dashboard_queries_sql
 from slots.pages.dashboard_queries_sql import ListPortsRow
@@ -85,11 +86,16 @@ class PortMember:
     name: str
     css: str
     is_evacuating: bool = False
-    used: int = 0  # listeners, with foreign ones
+    used: int = 0  # listeners, also those that drain, orphans and foreign ones
     quota: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     foreign: frozenset[int] = frozenset()  # ports that the configuration lists as foreign
     lines: list[PortLine] = field(default_factory=list)
+
+    @property
+    def used_title(self) -> str:
+        text = formatting.plural(self.used, "listener")
+        return f"{text} of a quota of {self.quota}: held, draining, orphaned and foreign ones"
 
     @property
     def word(self) -> str:

@@ -101,7 +101,9 @@ def test_used_part_of_the_quota_counts_claims_orphans_and_foreign_listeners() ->
     drift_ports(pool)
     text = get(browser_of(chief()), TAB)
     # 3 of claims, an orphan, a foreign listener in the place of a slot, two of the configuration.
-    assert "7/12" in text
+    title = "7 listeners of a quota of 12: held, draining, orphaned and foreign ones"
+    assert re.search(rf'title="{title}">\s*7/12', text)
+    assert ">Listeners</span>" in text
     assert 'title="30007 is configured as foreign, and uses the quota"' in text
 
 

@@ -187,6 +187,13 @@ def test_the_rooms_of_the_arcade_have_the_ports_behind_its_listeners() -> None:
     assert spec_of(Pool.objects.get(name=ARCADE)).backends.networks == ("127.0.0.1/32",)
 
 
+def test_quota_of_the_arcade_is_the_number_of_its_ports() -> None:
+    """Two numbers beside each other puzzle readers of the tab Ports: 17/24, and 15 of 20 ports."""
+    sample.load_sample()
+    ports = spec_of(Pool.objects.get(name=ARCADE)).layout.ports
+    assert ports is not None and ports.quota == 2 * ROOMS  # in TCP and in UDP
+
+
 @contextmanager
 def taken(port: int, kind: socket.SocketKind) -> Iterator[None]:
     with socket.socket(socket.AF_INET, kind) as other:
