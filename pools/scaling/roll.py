@@ -166,8 +166,9 @@ def wait(code: str, words: str, *checks: ScalingCheck) -> ScalingDecision:
 
 
 def unseen(s: Snapshot, old: Sequence[ScaledMember]) -> ScalingDecision:
+    fault = "began before this controller started" if s.is_seen_earlier else "is too old"
     words = (
-        f"{outdated(old)}, the last provider check is too old"
+        f"{outdated(old)}, the last provider check {fault}"
         if old
         else "the roll waits for a provider check"
     )

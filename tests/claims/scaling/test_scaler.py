@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
+from threading import Event as Gate
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pools.lifecycle.selectors import config_of, get_pool
 from pools.lifecycle.services import create_pool, update_pool
 from pools.models import Decision, Member, Pool
 from pools.pages.forms import preserve_unshown
+from pools.providers.base import Observation, PoolSnapshot
 from pools.scaling import ScalingPace, ScalingTarget, Snapshot
 from project.kernel.errors import Conflict, Invalid
 from project.kernel.models import Event, Operation
@@ -25,7 +27,7 @@ from project.kernel.outbox.operations import ProviderError, perform_due
 from slots.doctor.checks import find_too_many
 from slots.members.services import cordon_member, edit_member, pause_pool
 from slots.models import Slot
-from slots.sync.watcher import observe_pool
+from slots.sync.watcher import LOOK_EVERY, Watcher, observe_pool
 from tests.claims.helpers import again, ask, let_go, make_pool, serve
 from tests.pools.providers.fake_providers import ALL, CraneProvider, fresh
 from tests.slots.helpers import is_consistent, open_slots
@@ -300,6 +302,46 @@ def test_a_controller_removes_no_member_before_a_look_that_began_after_its_start
     scaler.round_due = 0.0
     scaler.step()
     assert Member.objects.get(name="lab-2").state == "deleting"
+
+
+def test_a_look_that_began_before_the_controller_started_removes_no_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watcher records when a look began, although the look ends after the scaler's start."""
+    pool, gate, crane_look = fixed(2), Gate(), CraneProvider.look
+    Pool.objects.filter(pk=pool.pk).update(observed_at=None)
+
+    def look(self: CraneProvider, before: PoolSnapshot) -> Observation:
+        assert gate.wait(60)
+        return crane_look(self, before)
+
+    monkeypatch.setattr(CraneProvider, "look", look)
+    monkeypatch.setattr(CraneProvider, "place_of", lambda options: "yard")
+    watcher, scaler = Watcher(), Scaler()
+    with monkeypatch.context() as patch:
+        patch.setattr("slots.sync.watcher.WAIT", 0.0)
+        assert watcher.step(), "the look runs"
+    scaler.step()
+    gate.set()
+    finish_looks(watcher)
+    scaler.round_due = 0.0
+    scaler.step()
+    decision = Decision.objects.filter(pool=pool).order_by("-id")[0]
+    assert (decision.delta, names(pool)) == (0, ["lab-1", "lab-2"])
+    assert decision.reason.endswith(", before this controller started")
+    Pool.objects.filter(pk=pool.pk).update(
+        observed_at=timezone.now() - timedelta(seconds=LOOK_EVERY)
+    )
+    finish_looks(watcher)
+    scaler.round_due = 0.0
+    scaler.step()
+    watcher.close()
+    assert Member.objects.get(name="lab-2").state == "deleting"
+
+
+def finish_looks(watcher: Watcher) -> None:
+    while watcher.step():
+        pass
 
 
 def test_the_member_with_the_lowest_deletion_cost_is_removed_first() -> None:

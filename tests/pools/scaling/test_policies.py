@@ -282,6 +282,22 @@ def test_freeze_removes_idle_members_and_keeps_the_others():
     assert verdict(busy) == ("frozen", 0, "freeze")
 
 
+@pytest.mark.parametrize(
+    ("look", "delta"),
+    [
+        ({"seen": 60.0}, -2),
+        ({"seen": 60.1}, 0),
+        ({"seen": None}, 0),
+        ({"seen": 3.0, "runs_for": 3.0}, -2),
+        ({"seen": 3.0, "runs_for": 2.9}, 0),
+    ],
+)
+@pytest.mark.parametrize("frozen", ["", "night"], ids=["policy", "freeze"])
+def test_members_go_after_a_recent_look_that_began_since_the_start_only(look, delta, frozen):
+    found = decide(snapshot(*fleet(0, 0), frozen=frozen, **look), Fixed(0))
+    assert (found.delta, len(found.chosen)) == (delta, -delta)
+
+
 def test_maximum_overrides_a_pin():
     assert verdict(decide(snapshot(*fleet(0, 0, 0), high=3, pin=Pin(5)), S8)) == ("hold", 0, "pin")
     assert verdict(decide(snapshot(*fleet(0, 0, 0), high=2, pin=Pin(5)), S8)) == (

@@ -201,6 +201,36 @@ def test_outdated_member_that_never_worked_is_rebuilt_without_surge() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("s", "step"),
+    [
+        (snapshot(old(1), old(2), low=1, high=2), (0, "rebuild", [2])),
+        (snapshot(old(1), old(2, state="creating"), high=5), (0, "rebuild", [2])),
+        (snapshot(old(1), old(2), new(3), high=3, surge=3), (-1, "swap", [2])),
+        (snapshot(new(1), new(2), high=3, surge=2), (-1, "over", [2])),
+    ],
+    ids=["rebuild", "rebuild of an unready member", "swap", "end of the surge"],
+)
+@pytest.mark.parametrize(
+    ("look", "why"),
+    [
+        ({"seen": 60.0}, ""),
+        ({"seen": 60.1}, "is too old"),
+        ({"seen": 3.0, "runs_for": 3.0}, ""),
+        ({"seen": 3.0, "runs_for": 2.9}, "began before this controller started"),
+    ],
+)
+def test_roll_ends_a_member_after_a_recent_look_that_began_since_the_start_only(
+    s: Snapshot, step: tuple[int, str, list[int]], look: dict[str, Any], why: str
+) -> None:
+    found = decide_roll(replace(s, **look))
+    assert found is not None
+    assert told(found) == ((0, "", []) if why else step)
+    if why:
+        ends = f"last provider check {why}" if step[1] != "over" else "for a provider check"
+        assert found.reason.endswith(ends)
+
+
 def test_new_member_that_is_not_ready_in_time_stops_the_roll() -> None:
     coming = snapshot(old(1), member(2, state="creating", state_for=899.0), high=5, surge=2)
     assert told(decide(coming, KEEP)) == (0, "", [])
