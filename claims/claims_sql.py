@@ -222,6 +222,75 @@ def create_and_bind_here(
     )
 
 
+class CreateAndBindSeveralRow(NamedTuple):
+    id: int
+    state: str
+    generation: int
+    created_at: datetime
+    bound_at: datetime | None
+    slot_id: int | None
+    member_id: int | None
+    lane: str | None
+    number: int | None
+    member: str | None
+    labels: str | None
+    addresses: str | None
+
+
+def create_and_bind_several(
+    n: int,
+    *,
+    pool_name: str,
+    rank: int,
+    pool: int | None,
+    revision: int,
+    shape: int,
+    line: bytes,
+    lanes: list[str],
+    ordinals: list[int],
+    counts: list[int],
+    owner: str,
+    requested_by: str,
+    key: str | None,
+    digest: bytes | None,
+    spec: str,
+    size: int,
+    step: str,
+    parts: str,
+    actor: str,
+    queue: str,
+) -> list[CreateAndBindSeveralRow]:
+    """Create_and_bind for a claim that any free slots of some lanes of one pool serve,
+    `counts` of each lane.
+    """
+    return statements.fetch_rows(
+        "create_and_bind_several",
+        CreateAndBindSeveralRow,
+        {
+            "pool_name": pool_name,
+            "rank": rank,
+            "pool": pool,
+            "revision": revision,
+            "shape": shape,
+            "line": line,
+            "lanes": lanes,
+            "ordinals": ordinals,
+            "counts": counts,
+            "owner": owner,
+            "requested_by": requested_by,
+            "key": key,
+            "digest": digest,
+            "spec": spec,
+            "size": size,
+            "step": step,
+            "parts": parts,
+            "actor": actor,
+            "queue": queue,
+        },
+        n=n,
+    )
+
+
 class CreateBatchRow(NamedTuple):
     id: int
     state: str
@@ -348,6 +417,7 @@ def create(
     is_serial: bool,
     step: str,
     state: str,
+    parts: str,
     actor: str,
     reason: str,
 ) -> CreateRow | None:
@@ -369,6 +439,7 @@ def create(
             "is_serial": is_serial,
             "step": step,
             "state": state,
+            "parts": parts,
             "actor": actor,
             "reason": reason,
         },

@@ -36,7 +36,20 @@ class WantedPart(Protocol):
     @property
     def same_number(self) -> bool: ...
     @property
+    def options(self) -> Mapping[str, object]: ...  # stored with the part
+    @property
     def where(self) -> str: ...  # its field in the body
+
+
+class StoredPart(TypedDict):
+    """A row of `ClaimPart`."""
+
+    index: int
+    kind: str
+    pools: tuple[str, ...]
+    count: int
+    first: int
+    options: Mapping[str, object]
 
 
 class NewClaim(Protocol):
@@ -178,7 +191,9 @@ class ClaimKind(ABC):
         return False
 
     def list_parts(self, work: Work | None) -> Sequence[WantedPart]:
-        """The parts that the work asks for, which replace kind and size of the claim."""
+        """The parts that the work asks for, which replace kind and size of the claim. They are
+        stored with the claim.
+        """
         return ()
 
     @abstractmethod
@@ -202,7 +217,11 @@ class ClaimKind(ABC):
         """Completes the shown claims of this kind."""
 
     def display_new(
-        self, claim: ShownClaim, new: NewClaim, pools: Sequence[ClaimPool | None]
+        self,
+        claim: ShownClaim,
+        new: NewClaim,
+        parts: Sequence[StoredPart],
+        pools: Sequence[ClaimPool | None],
     ) -> None:
         """Completes a claim that was just created in these pools, like `display`. A kind that knows
         the claim's rows from its request need not read them.
@@ -243,6 +262,11 @@ def complete_views(claims: Sequence[ShownClaim]) -> None:
         kind.display(claims)
 
 
-def complete_new_view(claim: ShownClaim, new: NewClaim, pools: Sequence[ClaimPool | None]) -> None:
+def complete_new_view(
+    claim: ShownClaim,
+    new: NewClaim,
+    parts: Sequence[StoredPart],
+    pools: Sequence[ClaimPool | None],
+) -> None:
     for kind in _kinds:
-        kind.display_new(claim, new, pools)
+        kind.display_new(claim, new, parts, pools)

@@ -161,6 +161,50 @@ o AS (
 {_create_one}
 {_created_one}
 
+-- create_and_bind_several: create_and_bind for a claim that any free slots of some lanes of one pool serve, `counts` of each lane. The
+-- claim gets all of them, or it waits. `ordinals`: their ordinals, lane after lane. One row for each slot in the order of the ordinals; a
+-- claim that waits has one row. {n} is at least the number of slots, so that the planner expects few.
+WITH q AS MATERIALIZED (
+  SELECT id, %(pool_name)s::varchar AS name, %(rank)s::smallint AS rank, paused_until IS NULL AND frozen_until IS NULL AS is_willing FROM pools_pool WHERE id = %(pool)s AND revision = %(revision)s AND state IN ('pending', 'active')
+    AND EXISTS (SELECT FROM claims_shape WHERE id = %(shape)s AND digest = %(line)s AND lanes = %(lanes)s::varchar[]) FOR KEY SHARE),
+{_rivals},
+free AS MATERIALIZED (
+  SELECT *, (%(ordinals)s::smallint[])[row_number() OVER ()] AS ordinal FROM (
+    SELECT f.id, f.member_id, f.number, l.lane FROM q, unnest(%(lanes)s::text[], %(counts)s::int[]) AS l(lane, count), LATERAL (
+      SELECT id, member_id, number FROM slots_slot WHERE pool_id = q.id AND lane = l.lane AND state = 'idle' AND is_open AND q.is_willing AND {_unclaimed}
+      ORDER BY rank, number LIMIT l.count FOR NO KEY UPDATE SKIP LOCKED) f
+    LIMIT {n}) x),
+c AS (
+  INSERT INTO claims_claim (shape_id, pool_id, owner, requested_by, key, body_digest, rank, spec, size, step, state, generation, bound_at, due_at)
+  SELECT %(shape)s, q.id, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(size)s, %(step)s,
+    CASE WHEN f.is_whole THEN 'bound' ELSE 'waiting' END, CASE WHEN f.is_whole THEN nextval('generation') ELSE 0 END,
+    CASE WHEN f.is_whole THEN statement_timestamp() END,
+    CASE WHEN f.is_whole THEN statement_timestamp() + make_interval(secs => (%(spec)s::jsonb->>'due_in')::float8) END
+  FROM q, (SELECT count(*) = %(size)s AS is_whole FROM free) f
+  ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at, bound_at),
+held AS MATERIALIZED (
+  SELECT c.id AS claim_id, generation, free.* FROM c JOIN free ON c.state = 'bound'),
+s AS (
+  UPDATE slots_slot SET state = 'held', claim_id = held.claim_id, ordinal = held.ordinal, generation = held.generation, changed_at = now()
+  FROM held WHERE slots_slot.id = held.id),
+{_add_parts},
+e AS (
+  INSERT INTO kernel_event (verb, pool_id, member_id, slot_id, claim_id, generation, before, after, actor)
+  SELECT 'create', %(pool)s, NULL::bigint, NULL::bigint, id, 0, '', 'waiting', %(actor)s FROM c
+  UNION ALL SELECT 'bind', %(pool)s, member_id, id, claim_id, generation, 'waiting', 'bound', %(actor)s FROM held),
+o AS (
+  INSERT INTO kernel_operation (queue, lane, kind, pool_id, member_id, claim_id, generation)
+  SELECT DISTINCT %(queue)s::varchar, 'member:' || member_id, 'sync', %(pool)s, member_id, claim_id, generation FROM held WHERE %(queue)s::varchar <> '')
+SELECT c.id, c.state, c.generation, c.created_at, c.bound_at, held.id AS slot_id, held.member_id, held.lane, held.number,
+  m.name AS member, m.labels::text AS labels, m.addresses::text AS addresses
+FROM c LEFT JOIN held ON true LEFT JOIN pools_member m ON m.id = held.member_id ORDER BY held.ordinal
+
+-- _add_parts: the parts of the new claim c, if it has any.
+p AS (
+  INSERT INTO claims_claimpart (claim_id, index, kind, pools, count, first, options)
+  SELECT c.id, t.* FROM c, jsonb_to_recordset(%(parts)s::jsonb)
+    AS t(index smallint, kind varchar, pools varchar[], count smallint, first smallint, options jsonb))
+
 -- create_batch: POST of many simple claims of one queue and rank, by the rules of create_and_bind. Ids are drawn first, so that a claim
 -- whose key exists (no row) leaves its slot free.
 -- @null_items keys, digests
@@ -270,6 +314,7 @@ WITH c AS (
   VALUES (%(shape)s, %(pool)s, %(owner)s, %(requested_by)s, %(key)s, %(digest)s, %(rank)s, %(spec)s::jsonb, %(size)s, %(workspace)s, %(is_serial)s,
     %(step)s, %(state)s)
   ON CONFLICT (requested_by, key) DO NOTHING RETURNING id, state, generation, created_at),
+{_add_parts},
 e AS (
   INSERT INTO kernel_event (verb, pool_id, claim_id, generation, after, actor, reason)
   SELECT 'create', %(pool)s, id, generation, state, %(actor)s, %(reason)s FROM c)

@@ -1,10 +1,12 @@
 """Creates a claim: bound at once, or waiting with its reason.
 
 A simple claim (one slot, one pool, no terms, no workspace) takes one statement outside any
-transaction block: it decides, binds, and writes the event and the operation. Other claims take a
+transaction block: it decides, binds, and writes the event and the operation. So does a claim of
+several slots, or of ports, that any free slots of some lanes of one pool serve. Other claims take a
 few statements in one transaction, which locks pools, workspace, claim and slots in this order.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,16 +27,19 @@ from claims.allocation.new_claim import (
     check_same,
     claim_made,
     columns,
+    create_several,
     create_single,
     explain_made,
     notify_made,
     set_bound,
+    several_made,
 )
 from claims.allocation.requests.claim_request import ClaimRequest
+from claims.allocation.requests.demands import stored_parts
 from claims.allocation.requests.pool_facts import find_pools
 from claims.allocation.requests.resolve import Route, find_route
 from claims.allocation.selectors import view_claim
-from claims.kinds import Attach, complete_new_view, is_work_missing, prepare_work
+from claims.kinds import Attach, StoredPart, complete_new_view, is_work_missing, prepare_work
 from claims.statements import TAKEN, constraint, repeat, sqlstate
 from claims.workspaces.services import WorkspaceEntry, enter_workspace
 from pools.config.layout import default_kind
@@ -97,9 +102,13 @@ def _create(request: ClaimRequest) -> ClaimView:
         if request.is_plain and route.is_simple and route.is_whole:
             claim = _create_simple(request, route)
         else:
-            claim = _create_in_transaction(request, route, work)
+            parts = stored_parts(request.parts, route.widths) if request.parts else []
+            if route.lane_runs and not request.workspace and not work:
+                claim = _create_several(request, route, parts)
+            else:
+                claim = _create_in_transaction(request, route, work, parts)
             if claim is not None:
-                complete_new_view(claim, request, route.pools)
+                complete_new_view(claim, request, parts, route.pools)
         if claim is not None:
             return claim
         if (earlier := find_by_key(request)) is not None:
@@ -126,20 +135,33 @@ def _create_simple(
     return claim_made(request, route, row, values["spec"], place)
 
 
+def _create_several(
+    request: ClaimRequest, route: Route, parts: Sequence[StoredPart]
+) -> ClaimView | None:
+    values = columns(request, route)
+    rows = create_several(route, values, parts)
+    if not rows:
+        return None
+    claim = several_made(request, route, rows, values["spec"])
+    is_bound = claim.state == "bound"
+    notify_made(route.found, any_bound=is_bound, any_waiting=not is_bound)
+    return claim
+
+
 def _create_in_transaction(
-    request: ClaimRequest, route: Route, work: Sequence[Attach]
+    request: ClaimRequest, route: Route, work: Sequence[Attach], parts: Sequence[StoredPart]
 ) -> ClaimView | None:
     with transaction.atomic():
         if not _lock_route(route):
             return None
         place = _enter_workspace(request, route)
-        if route.is_simple and route.is_whole:
+        if route.is_simple and route.is_whole and not parts:
             claim = _create_simple(request, route, place)
             if claim is not None:
                 attach_work(claim.id, work)
             return claim
         values = columns(request, route, place)
-        row = claims_sql.create(size=route.total, **values)
+        row = claims_sql.create(size=route.total, parts=json.dumps(parts), **values)
         if row is None:
             return None
         attach_work(row.id, work)
@@ -191,7 +213,7 @@ def _create_named(slot_id: int, request: ClaimRequest) -> ClaimView:
                     code="workspace_busy",
                     way_out="Claim it later.",
                 )
-            row = claims_sql.create(size=1, **columns(request, route, place))
+            row = claims_sql.create(size=1, parts="[]", **columns(request, route, place))
             if row is None:
                 raise Unavailable(
                     "The same key is in use at this moment.", way_out="Send the same call again."

@@ -4,7 +4,9 @@ new claim, and its notifications.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TypedDict
 
 from django.db import connection
@@ -17,6 +19,7 @@ from claims.allocation.requests.pool_facts import PoolFacts
 from claims.allocation.requests.resolve import Route
 from claims.allocation.scale_request import request_scaling
 from claims.allocation.wait_reason import explain_claims
+from claims.kinds import StoredPart
 from claims.statements import TAKEN, is_transient, sqlstate
 from claims.workspaces.services import WorkspaceEntry
 from pools.access.tokens import CachedToken
@@ -32,6 +35,7 @@ CreatedRow = (
     claims_sql.CreateAndBindRow
     | claims_sql.CreateGatheredRow
     | claims_sql.CreateBatchRow
+    | claims_sql.CreateAndBindSeveralRow
     | claims_sql.CreateRow
 )
 
@@ -98,6 +102,30 @@ def create_single(
     )  # fmt: skip
 
 
+def create_several(
+    route: Route, values: ClaimColumns, parts: Sequence[StoredPart]
+) -> list[claims_sql.CreateAndBindSeveralRow]:
+    """Creates a claim of several slots, or of ports, that needs no search. No row: its key exists,
+    or the cached facts about its pool are outdated.
+    """
+    pool = route.pools[0]
+    assert pool is not None
+    ordinals, first = defaultdict[str, list[int]](list), 0
+    for lane, size in route.lane_runs:
+        ordinals[lane] += range(first, first + size)
+        first += size
+    most = 1 << (route.total - 1).bit_length()  # rounded up: each number is a statement of its own
+    return claims_sql.create_and_bind_several(
+        most, shape=route.shape, pool=pool.id, revision=pool.revision, pool_name=pool.name,
+        queue=pool.queue, line=route.digest, lanes=route.lanes,
+        counts=[len(ordinals[lane]) for lane in route.lanes],
+        ordinals=list(chain.from_iterable(ordinals[lane] for lane in route.lanes)),
+        size=route.total, parts=json.dumps(parts), owner=values["owner"],
+        requested_by=values["requested_by"], key=values["key"], digest=values["digest"],
+        rank=values["rank"], spec=values["spec"], step=values["step"], actor=values["actor"],
+    )  # fmt: skip
+
+
 def claim_made(
     request: ClaimRequest,
     route: Route,
@@ -117,18 +145,46 @@ def claim_made(
         is_serial=request.is_serial, terms=request.terms,
         spec=json.loads(spec) if len(spec) > 2 else {},
     )  # fmt: skip
-    if isinstance(row, claims_sql.CreateRow) or row.state != "bound":
+    if row.state != "bound" or isinstance(
+        row, claims_sql.CreateRow | claims_sql.CreateAndBindSeveralRow
+    ):
         return claim
     # The statement returns all columns of the slot of a bound claim.
     assert row.slot_id is not None and row.member_id is not None and row.member is not None
     assert row.lane is not None and row.number is not None and row.labels is not None
-    labels = json.loads(row.labels) if row.labels != "{}" else {}
     claim.bound_at = row.bound_at
     claim.slots = [
         HeldSlot(
-            row.slot_id, route.names[0], row.member_id, row.member, row.lane, row.number, labels
+            row.slot_id, route.names[0], row.member_id, row.member, row.lane, row.number,
+            _read_labels(row.labels),
         )
-    ]
+    ]  # fmt: skip
+    set_deadlines(claim)
+    return claim
+
+
+def several_made(
+    request: ClaimRequest,
+    route: Route,
+    rows: Sequence[claims_sql.CreateAndBindSeveralRow],
+    spec: str,
+) -> ClaimView:
+    """The view of a new claim that `create_several` has created."""
+    claim = claim_made(request, route, rows[0], spec)
+    if claim.state != "bound":
+        return claim
+    claim.bound_at = rows[0].bound_at
+    for row in rows:
+        # The statement returns all columns of the slots of a bound claim.
+        assert row.slot_id is not None and row.member_id is not None and row.member is not None
+        assert row.lane is not None and row.number is not None and row.labels is not None
+        assert row.addresses is not None
+        claim.slots.append(
+            HeldSlot(
+                row.slot_id, route.names[0], row.member_id, row.member, row.lane, row.number,
+                _read_labels(row.labels), addresses=row.addresses,
+            )
+        )  # fmt: skip
     set_deadlines(claim)
     return claim
 
@@ -145,11 +201,15 @@ def set_bound(
     claim.slots = [
         HeldSlot(
             row.id, names[row.pool_id], row.member_id, row.member, row.lane, row.number,
-            json.loads(row.labels) if row.labels != "{}" else {}, addresses=row.addresses,
+            _read_labels(row.labels), addresses=row.addresses,
         )
         for row in rows
     ]  # fmt: skip
     set_deadlines(claim)
+
+
+def _read_labels(labels: str) -> Mapping[str, str]:
+    return json.loads(labels) if labels != "{}" else {}
 
 
 def may_repeat(request: ClaimRequest, error: BaseException) -> bool:

@@ -2,15 +2,12 @@
 number on a load balancer for each.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 
 from claims.allocation.requests.certificates import (
     certificate_option,
     find_pool_without_certificate,
 )
-from claims.allocation.requests.demands import slots_of_parts
-from claims.allocation.requests.policy import SlotDemand
 from claims.allocation.requests.pool_facts import PoolFacts, find_pools
 from claims.kinds import (
     Attach,
@@ -18,21 +15,20 @@ from claims.kinds import (
     ClaimPool,
     NewClaim,
     ShownClaim,
+    StoredPart,
     WantedPart,
     Work,
     register_kind,
 )
 from claims.models import ClaimPart
-from claims.ports import ports_sql
 from claims.ports.port_list import (
     PORTS_SCHEMA,
     PortList,
     PortRequest,
-    list_parts,
     names_all_pools,
     read_ports,
 )
-from claims.ports.port_view import show_new_ports, show_ports
+from claims.ports.port_view import is_of_ports, show_new_ports, show_ports
 from pools.config.parsing import Faults, show_value
 from project.kernel.errors import FieldError, Invalid
 
@@ -52,22 +48,15 @@ class PortKind(ClaimKind):
         return names_all_pools(value)
 
     def list_parts(self, work: Work | None) -> Sequence[WantedPart]:
-        return [port.as_part() for port in work.ports] if isinstance(work, PortList) else ()
+        return work.ports if isinstance(work, PortList) else ()
 
     def is_missing(self, claim: NewClaim, pool: ClaimPool | None) -> bool:
         return False
 
     def prepare(self, claim: NewClaim, pool: ClaimPool | None) -> Attach | None:
-        ports = claim.work
-        if not isinstance(ports, PortList):
-            return None
-        _check_certificates(ports)
-        parts = list_parts(ports, _count_slots(ports, claim.pools))
-
-        def attach(claim_id: int) -> None:
-            ports_sql.add_parts(claim=claim_id, parts=json.dumps(parts))
-
-        return attach
+        if isinstance(claim.work, PortList):
+            _check_certificates(claim.work)
+        return None
 
     def owns(self, claim_id: int) -> bool:
         return ClaimPart.objects.filter(claim_id=claim_id).exists()
@@ -76,13 +65,14 @@ class PortKind(ClaimKind):
         show_ports(claims)
 
     def display_new(
-        self, claim: ShownClaim, new: NewClaim, pools: Sequence[ClaimPool | None]
+        self,
+        claim: ShownClaim,
+        new: NewClaim,
+        parts: Sequence[StoredPart],
+        pools: Sequence[ClaimPool | None],
     ) -> None:
-        ports = new.work
-        if isinstance(ports, PortList):
-            show_new_ports(claim, list_parts(ports, _count_slots(ports, new.pools)), pools)
-        else:
-            show_ports([claim])
+        if is_of_ports(claim) and (claim.slots or parts):
+            show_new_ports(claim, parts, pools)
 
 
 register_kind(PortKind())
@@ -127,15 +117,6 @@ def _find_missing_certificate(
         f"Write {{port: {port.port}, protocol: {port.protocol}, certificate: ...}} with its "
         f"ARN or id{f', or set provider.{option} of {name}' if option else ''}.",
     )
-
-
-def _count_slots(ports: PortList, names: Sequence[str]) -> list[int]:
-    """The slots of each port. Only a port for TCP and UDP may take two in a pool."""
-    if not ports.is_paired:
-        return [len(port.pools) for port in ports.ports]
-    known = find_pools(names)
-    demand = SlotDemand(parts=tuple(port.as_part() for port in ports.ports))
-    return slots_of_parts(demand, [known.get(name) for name in names], names)
 
 
 def _check_claim(claim: NewClaim, faults: Faults) -> None:

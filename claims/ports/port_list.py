@@ -8,13 +8,10 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TypedDict
 
 from claims.allocation.requests.claim_request import MOST_POOLS, POOL_NAME
-from claims.allocation.requests.policy import PartDemand
 from pools.config.fields import Fields, Option
-from pools.config.layout import LAST_PORT, PAIRED
+from pools.config.layout import LAST_PORT
 from pools.config.parsing import (
     Described,
     Faults,
@@ -86,6 +83,10 @@ class PortRequest:
         return PROTOCOLS[self.protocol][0]
 
     @property
+    def size(self) -> int:
+        return 1
+
+    @property
     def options(self) -> dict[str, object]:
         """The stored options of its part."""
         options: dict[str, object] = {"port": self.port, "protocol": self.protocol}
@@ -100,44 +101,13 @@ class PortRequest:
         """Whether the port can only be served with a certificate of its pools."""
         return self.protocol in WITH_CERTIFICATE and not self.certificate
 
-    def as_part(self) -> PartDemand:
-        return PartDemand(self.kind, self.pools, same_number=self.same_number, where=self.where)
-
 
 @dataclass(frozen=True, slots=True)
 class PortList:
     ports: tuple[PortRequest, ...]
 
-    @property
-    def is_paired(self) -> bool:
-        """Whether a port may take two slots of a pool, one for TCP and one for UDP."""
-        return any(port.kind in PAIRED for port in self.ports)
-
     def digest(self) -> str:
         return hashlib.blake2b(repr(self.ports).encode(), digest_size=16).hexdigest()
-
-
-class PortPart(TypedDict):
-    """A row of `ClaimPart`."""
-
-    index: int
-    kind: str
-    pools: tuple[str, ...]
-    count: int
-    first: int
-    options: Mapping[str, object]
-
-
-def list_parts(ports: PortList, counts: Sequence[int]) -> list[PortPart]:
-    """`counts`: the slots of each port."""
-    firsts = [0, *accumulate(counts)][:-1]
-    return [
-        PortPart(
-            index=i, kind=port.kind, pools=port.pools, count=count, first=first,
-            options=port.options,
-        )
-        for i, (port, count, first) in enumerate(zip(ports.ports, counts, firsts, strict=True))
-    ]  # fmt: skip
 
 
 def names_all_pools(value: object) -> bool:

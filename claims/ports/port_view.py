@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from claims.allocation.requests.claim_request import PARTS
 from claims.allocation.requests.pool_facts import find_pools
-from claims.kinds import ClaimPool, ShownClaim, ShownCondition, ShownPort
+from claims.kinds import ClaimPool, ShownClaim, ShownCondition, ShownPort, StoredPart
 from claims.ports import ports_sql
 from claims.ports.conditions import (
     Condition,
@@ -18,7 +18,6 @@ from claims.ports.conditions import (
     join_conditions,
     judge_port,
 )
-from claims.ports.port_list import PortPart
 from claims.ports.targets import protocol_of, write_target
 from claims.ports.use_reader import explain_withheld
 from pools.config.layout import ANY_PROTOCOL, SHARED, step_of
@@ -34,7 +33,7 @@ def show_ports(claims: Sequence[ShownClaim]) -> None:
     shown = [claim for claim in claims if is_of_ports(claim)]
     if not shown:
         return
-    parts: dict[int, list[PortPart]] = defaultdict(list)
+    parts: dict[int, list[StoredPart]] = defaultdict(list)
     backends: dict[int, Backend] = {}
     for row in ports_sql.shown_parts(claims=[claim.id for claim in shown]):
         if row.backend is not None:
@@ -71,7 +70,7 @@ def show_ports(claims: Sequence[ShownClaim]) -> None:
 
 
 def show_new_ports(
-    claim: ShownClaim, parts: Sequence[PortPart], pools: Sequence[ClaimPool | None]
+    claim: ShownClaim, parts: Sequence[StoredPart], pools: Sequence[ClaimPool | None]
 ) -> None:
     """Completes a claim that was just created: it has no backend, and no listener of it was
     observed yet.
@@ -114,8 +113,8 @@ class HeldPort:
     facts: PortFacts
 
 
-def _part_of_row(row: ports_sql.ShownPartsRow) -> PortPart:
-    return PortPart(
+def _part_of_row(row: ports_sql.ShownPartsRow) -> StoredPart:
+    return StoredPart(
         index=row.part or 0,
         kind=row.kind or "",
         pools=tuple(row.pools or ()),
@@ -125,14 +124,14 @@ def _part_of_row(row: ports_sql.ShownPartsRow) -> PortPart:
     )
 
 
-def _parts_by_ordinal(parts: Iterable[PortPart]) -> dict[int, PortPart]:
+def _parts_by_ordinal(parts: Iterable[StoredPart]) -> dict[int, StoredPart]:
     return {part["first"] + i: part for part in parts for i in range(part["count"])}
 
 
 def _held_port(
     claim: ShownClaim,
     row: ports_sql.ShownPortsRow,
-    part: PortPart | None,
+    part: StoredPart | None,
     pool: ClaimPool | None,
     backend: Backend | None = None,
     other: int | None = None,
@@ -161,7 +160,7 @@ def _held_port(
     )
 
 
-def _number_of(part: PortPart) -> int | None:
+def _number_of(part: StoredPart) -> int | None:
     """The port of the program, if the claim names it."""
     port = part["options"].get("port")
     return port if isinstance(port, int) else None
@@ -188,14 +187,14 @@ def _show_held(claim: ShownClaim, held: Sequence[HeldPort]) -> None:
     ]
 
 
-def _show_waiting(claim: ShownClaim, parts: Sequence[PortPart]) -> None:
+def _show_waiting(claim: ShownClaim, parts: Sequence[StoredPart]) -> None:
     unmet = Condition(False, claim.created_at, "The claim holds no ports yet")
     none = [_condition(name, unmet) for name in ("programmed", "ready")]
     claim.ports = [_waiting_port(part, pool, none) for part in parts for pool in part["pools"]]
     claim.conditions = [_condition("allocated", unmet), *none]
 
 
-def _waiting_port(part: PortPart, pool: str, conditions: list[ShownCondition]) -> ShownPort:
+def _waiting_port(part: StoredPart, pool: str, conditions: list[ShownCondition]) -> ShownPort:
     return {
         "port": _number_of(part),
         "protocol": str(part["options"].get("protocol", "")),

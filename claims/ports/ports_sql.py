@@ -11,11 +11,6 @@ from project.kernel.db.sql import Statements
 statements = Statements(Path(__file__).with_name("statements.sql"))
 
 
-def add_parts(*, claim: int, parts: str) -> None:
-    """Writes the parts of a new claim, in the order of its slots."""
-    statements.execute("add_parts", {"claim": claim, "parts": parts})
-
-
 class PortUsesRow(NamedTuple):
     id: int
     pool_id: int

@@ -1,10 +1,5 @@
 -- Statements about the ports of claims. Only claims with the field `ports`, or with slots of port pools, reach them.
 
--- add_parts: writes the parts of a new claim, in the order of its slots.
-INSERT INTO claims_claimpart (claim_id, index, kind, pools, count, first, options)
-SELECT %(claim)s, index, kind, pools, count, first, options
-FROM jsonb_to_recordset(%(parts)s::jsonb) AS t(index smallint, kind varchar, pools varchar[], count smallint, first smallint, options jsonb)
-
 -- _part: the part to which the slot s of the claim c belongs, if the claim has parts.
 LEFT JOIN LATERAL (
   SELECT index, kind, options FROM claims_claimpart WHERE claim_id = c.id AND s.ordinal >= first AND s.ordinal < first + count LIMIT 1) part ON true

@@ -303,7 +303,7 @@ def _with_parts(
     if not wanted:
         return request
     parts = [
-        PartDemand(part.kind, part.pools, part.size, part.same_number, part.where)
+        PartDemand(part.kind, part.pools, part.size, part.same_number, part.where, part.options)
         for part in wanted
     ]
     pools = tuple(dict.fromkeys(pool for part in parts for pool in part.pools))

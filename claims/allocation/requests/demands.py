@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 
 from claims.allocation.requests.policy import (
     PartDemand,
@@ -12,6 +13,7 @@ from claims.allocation.requests.policy import (
     find_refusal,
 )
 from claims.allocation.requests.pool_facts import OfferCache, PoolFacts
+from claims.kinds import StoredPart
 from pools.config.layout import NODE, default_kind
 
 
@@ -98,6 +100,23 @@ def is_simple_demand(wanted: SlotDemand, names: Sequence[str], lanes: Sequence[s
     )
 
 
+def lane_runs_in(
+    wanted: SlotDemand, pools: Sequence[PoolFacts | None], kind: str
+) -> list[tuple[str, int]]:
+    """The lane of each number, as runs in their order, if any free slot of these lanes serves the
+    demand, so that one statement finds the slots. Empty: the demand needs a search.
+    """
+    pool = pools[0] if len(pools) == 1 else None
+    needs_search = wanted.selector or wanted.is_paired or wanted.contiguous or wanted.on_one_member
+    if pool is None or needs_search:
+        return []
+    sizes = [(part.kind, part.size) for part in wanted.parts] or [(kind, wanted.size)]
+    runs = [(pool.lanes_for(each), size) for each, size in sizes]
+    if any(len(lanes) != 1 or NODE in lanes for lanes, _ in runs):
+        return []
+    return [(lane, size) for (lane,), size in runs]
+
+
 def kind_in(pools: Sequence[PoolFacts | None], kind: str) -> str:
     """The kind of a claim: as named, or else the only kind of its first pool. Empty while that pool
     does not exist.
@@ -157,3 +176,16 @@ def slots_of_parts(
         width = sum(1 if pool is None else pool.width_of(part.kind) for pool in of)
         found += [width] * part.size
     return found
+
+
+def stored_parts(parts: Sequence[PartDemand], widths: Sequence[int]) -> list[StoredPart]:
+    """The rows of the parts of a claim. `widths`: the slots of each number."""
+    each = iter(widths)
+    counts = [sum(islice(each, part.size)) for part in parts]
+    return [
+        StoredPart(
+            index=i, kind=part.kind, pools=part.pools, count=count, first=end - count,
+            options=part.options,
+        )
+        for i, (part, count, end) in enumerate(zip(parts, counts, accumulate(counts), strict=True))
+    ]  # fmt: skip

@@ -71,6 +71,7 @@ class PartDemand:
     size: int = 1  # numbers in each pool
     same_number: bool = False
     where: str = field(default="", compare=False)  # the field of the request
+    options: Mapping[str, object] = field(default_factory=dict, compare=False)  # as stored
 
 
 @dataclass(frozen=True, slots=True)

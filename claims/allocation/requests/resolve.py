@@ -17,6 +17,7 @@ from claims.allocation.requests.demands import (
     is_simple_demand,
     joint_refusal_in,
     kind_in,
+    lane_runs_in,
     lanes_in,
     refusal_in,
     slot_demand_in,
@@ -48,6 +49,8 @@ class Route:
     is_simple: bool  # one slot of one pool, no terms: served in batches
     # Slots that a claim takes in all pools. A missing pool counts one slot for each number.
     total: int
+    # The lane of each number, as runs, if any free slot of these lanes of one pool serves.
+    lane_runs: Sequence[tuple[str, int]]
 
     @property
     def is_whole(self) -> bool:
@@ -56,6 +59,13 @@ class Route:
     @property
     def found(self) -> list[PoolFacts]:
         return [pool for pool in self.pools if pool is not None]
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """The slots of each number in all pools."""
+        if self.wanted.parts:
+            return slots_of_parts(self.wanted, self.pools, self.names)
+        return [self.total // self.wanted.size] * self.wanted.size
 
 
 _routes: dict[tuple[object, ...], Route] = {}
@@ -126,7 +136,10 @@ def _find_route(request: ClaimRequest) -> Route:
         total = sum(slots_of_parts(wanted, pools, request.pools))
     else:
         total = wanted.size * sum(1 if pool is None else pool.width_of(kind) for pool in pools)
-    route = Route(shape, digest, kind, lanes, pools, request.pools, wanted, is_simple, total)
+    route = Route(
+        shape, digest, kind, lanes, pools, request.pools, wanted, is_simple, total,
+        lane_runs_in(wanted, pools, kind),
+    )  # fmt: skip
     if route.total > MOST_SLOTS:
         text = f"{request.size} numbers in TCP and UDP take {route.total} slots."
         raise wrong_field("size", text, f"Use {MOST_SLOTS} slots at most in all.")

@@ -21,14 +21,22 @@ def make_clb(members: int, quota: int) -> None:
     )
 
 
-def test_parallel_claims_of_ports_take_every_slot_once() -> None:
-    """Red without the lock of find_any: claims found the same slots, and the database refused one
-    of them (BR002: it has 2 of 4 slots).
+@pytest.mark.parametrize(
+    "ports",
+    [
+        pytest.param(THREE, id="searched"),
+        pytest.param("80/TCP,9999/UDP,81/TCP,53/UDP", id="in one statement"),
+    ],
+)
+def test_parallel_claims_of_ports_take_every_slot_once(ports: str) -> None:
+    """Searched: red without the lock of find_any: claims found the same slots, and the database
+    refused one of them (BR002: it has 2 of 4 slots). In one statement: red without the lock in
+    `free` of create_and_bind_several (BR001: the slot is held by another claim).
     """
     make_clb(members=8, quota=50)
 
     def claim(k: int) -> list[tuple[str, int]]:
-        made = [ask("clb", ports=THREE, owner=f"pod:{k}:{i}") for i in range(15)]
+        made = [ask("clb", ports=ports, owner=f"pod:{k}:{i}") for i in range(15)]
         return [(each.state, len(each.slots)) for each in made]
 
     found = [row for rows in together(*[claim] * 6) for row in rows]

@@ -17,6 +17,7 @@ from claims.lifecycle.update import resize_claim
 from claims.models import Claim, ClaimPart, Shape
 from pools.lifecycle.services import create_pool
 from pools.models import Pool
+from project.kernel.db import sql as sql_module
 from project.kernel.errors import Conflict, Refused
 from slots.members.liveness import lose_member
 from slots.members.services import add_members
@@ -106,6 +107,55 @@ def test_a_shared_listener_serves_every_port_with_one_number() -> None:
     claim = ask("nlb", ports=THREE)
     assert places(claim) == [("m0", "port", n) for n in (30000, 30001, 30002)]
     assert parts_of(claim) == [("tcp", 0, 1), ("udp", 1, 1), ("tcp_udp", 2, 1)]
+
+
+def test_ports_in_two_lanes_keep_the_order_of_the_request() -> None:
+    make_clb()
+    claim = ask("clb", ports="80/TCP,53/UDP,81/TCP")
+    assert (
+        places(claim)
+        == places(again(claim))
+        == [
+            ("m0", "tcp", 30000),
+            ("m0", "udp", 30000),
+            ("m0", "tcp", 30001),
+        ]
+    )
+    assert parts_of(claim) == [("tcp", 0, 1), ("udp", 1, 1), ("tcp", 2, 1)]
+    assert is_sound()
+
+
+def test_a_claim_holds_nothing_if_one_of_its_lanes_has_too_few_slots() -> None:
+    make_clb(quota=4)
+    assert ask("clb", kind="udp").state == "bound"
+    late = ask("clb", ports="80/TCP,53/UDP,54/UDP")
+    assert (late.state, late.slots, held()) == ("waiting", [], 1)
+    assert parts_of(late) == [("tcp", 0, 1), ("udp", 1, 1), ("udp", 2, 1)]
+    assert verbs(late) == ["create"]
+    assert ask("clb", kind="tcp").state == "waiting", "no later claim takes its slots"
+    assert is_sound()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({"ports": "80/TCP,53/UDP,81/TCP"}, id="several ports"),
+        pytest.param({"ports": "80/TCP"}, id="one port"),
+        pytest.param({"kind": "tcp", "size": 3}, id="several slots"),
+    ],
+)
+def test_one_statement_creates_and_binds_a_claim_that_needs_no_search(
+    wanted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_clb()
+    ask("clb", **wanted)  # the route is known from now on
+    calls: list[str] = []
+    execute = sql_module.execute
+    monkeypatch.setattr(
+        sql_module, "execute", lambda *args: calls.append(args[1]) or execute(*args)
+    )
+    claim = ask("clb", **wanted)
+    assert (claim.state, len(calls)) == ("bound", 1), calls
 
 
 def test_two_ports_never_share_a_slot() -> None:
