@@ -2,6 +2,8 @@
 one works, and their connections end in peace.
 """
 
+import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,31 +66,62 @@ def open_door(target: TcpTarget) -> tuple[Pool, ClaimView]:
     return pool, claim
 
 
+@dataclass
+class Player:
+    """A player of a claim, connected at the address that the claim has on member a."""
+
+    pool: Pool
+    claim: ClaimView
+    address: str
+    connection: socket.socket
+
+    @property
+    def place(self) -> tuple[str, int]:
+        host, port = self.address.split(":")
+        return host, int(port)
+
+    def check_back(self) -> None:
+        """The claim is reached at its former address, and the player has stayed connected."""
+        host, port = self.place
+        after = again(self.claim).ports[0]
+        assert after["address"] == self.address and after["ready"]
+        assert exchange(self.connection, b"still here").endswith(b"still here")
+        assert ask_tcp(port, b"ahoy", host).endswith(b"ahoy")
+        self.connection.close()
+
+
+def join_game(target: TcpTarget) -> Player:
+    pool, claim = open_door(target)
+    address = again(claim).ports[0]["address"]
+    assert address is not None
+    host, port = address.split(":")
+    return Player(pool, claim, address, call(host, int(port)))
+
+
 def test_players_keep_their_connections_and_find_the_new_address(
     settings: Any, tmp_path: Path
 ) -> None:
     with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
-        pool, claim = open_door(target)
-        old = again(claim).ports[0]["address"]
-        assert old is not None and again(claim).ports[0]["ready"]
-        old_host, old_port = old.split(":")
-        player = call(old_host, int(old_port))
+        player = join_game(target)
+        pool, claim, old = player.pool, player.claim, player.address
+        assert again(claim).ports[0]["ready"]
+        old_host, old_port = player.place
         found = evacuate("a", stays=True)
         assert step(found) == "moved"
         # The workers of the old load balancer come first: it serves on.
         assert step(found) == "waits"
-        assert ask_tcp(int(old_port), b"ahoy", old_host).endswith(b"ahoy")
+        assert ask_tcp(old_port, b"ahoy", old_host).endswith(b"ahoy")
         work(pool)
         new = again(claim).ports[0]["address"]
         assert new is not None and new != old and again(claim).ports[0]["ready"]
         new_host, new_port = new.split(":")
         assert ask_tcp(int(new_port), b"ahoy", new_host).endswith(b"ahoy")
-        assert ask_tcp(int(old_port), b"ahoy", old_host).endswith(b"ahoy")
+        assert ask_tcp(old_port, b"ahoy", old_host).endswith(b"ahoy")
         assert step(found) == "arrived"
         work(pool)
-        assert is_refused(int(old_port), old_host)
-        assert exchange(player, b"still here").endswith(b"still here")
-        player.close()
+        assert is_refused(old_port, old_host)
+        assert exchange(player.connection, b"still here").endswith(b"still here")
+        player.connection.close()
 
         def is_over() -> bool:
             work(pool)
@@ -103,41 +136,26 @@ def test_an_undo_before_the_new_address_works_interrupts_no_player(
     settings: Any, tmp_path: Path
 ) -> None:
     with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
-        pool, claim = open_door(target)
-        before = again(claim).ports[0]["address"]
-        assert before is not None
-        host, number = before.split(":")
-        player = call(host, int(number))
+        player = join_game(target)
         found = evacuate("a")
         step(found)
         undo_evacuation(member_id=found)
-        work(pool)
-        after = again(claim).ports[0]
-        assert after["address"] == before and after["ready"]
-        assert exchange(player, b"still here").endswith(b"still here")
-        assert ask_tcp(int(number), b"ahoy", host).endswith(b"ahoy")
-        player.close()
+        work(player.pool)
+        player.check_back()
 
 
 def test_claim_that_goes_back_is_reached_at_its_old_address_again(
     settings: Any, tmp_path: Path
 ) -> None:
     with own_home(settings, tmp_path, "127.77.0.0/24"), TcpTarget() as target:
-        pool, claim = open_door(target)
-        before = again(claim).ports[0]["address"]
-        assert before is not None
-        host, number = before.split(":")
-        player = call(host, int(number))
+        player = join_game(target)
         found = evacuate("a")
         step(found)
-        work(pool)
+        work(player.pool)
         assert step(found) == "arrived"
-        work(pool)
-        assert is_refused(int(number), host), "the old listener drains while the player stays"
-        return_claim(member_id=found, claim_id=claim.id, reason="the attack moved along")
-        work(pool)
-        after = again(claim).ports[0]
-        assert after["address"] == before and after["ready"]
-        assert exchange(player, b"still here").endswith(b"still here")
-        assert ask_tcp(int(number), b"ahoy", host).endswith(b"ahoy")
-        player.close()
+        work(player.pool)
+        host, port = player.place
+        assert is_refused(port, host), "the old listener drains while the player stays"
+        return_claim(member_id=found, claim_id=player.claim.id, reason="the attack moved along")
+        work(player.pool)
+        player.check_back()

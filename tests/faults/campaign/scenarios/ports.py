@@ -6,9 +6,8 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, ClassVar
 
 from claims.benches.ports.clouds import CREDENTIALS
@@ -41,9 +40,19 @@ class PortFaults(SiteScenario):
     counts_from = "the new backend"
     outside: Outside
     slots: ClassVar[Mapping[str, object]]
+    kills: ClassVar[Mapping[str, str]] = {
+        f"kill -9 of {victim}": victim
+        for victim in ("worker", "allocate", "finalize", "relay", "web", "postgres")
+    }
+    failures: ClassVar[tuple[str, ...]] = (
+        "refused",
+        "throttled",
+        "unanswered before",
+        "unanswered after",
+    )
 
     def serve(self) -> Any:
-        """An empty cloud answers; yields the options that lead to it."""
+        """An empty cloud (`outside`) answers; yields the options that lead to it."""
         raise NotImplementedError
 
     def count_calls(self) -> int:
@@ -102,10 +111,14 @@ class PortFaults(SiteScenario):
 
     # -- rounds -----------------------------------------------------------------------------------
     def round(self, chance: random.Random, number: int) -> Outcome:
-        way = self.pick(tuple(self.ways), number)
+        way = self.pick((*self.kills, *self.failures), number)
         step = chance.randint(0, FARTHEST)
         before = self.count_calls()
-        with self.ways[way](self, before + step, chance):
+        with (
+            self.kill_at_call(self.kills[way], before + step, chance)
+            if way in self.kills
+            else self.fail_call(way, before + step)
+        ):
             began = time.monotonic()
             while len(self.held) > MOST_HELD:
                 self.release(self.held.pop(0))
@@ -147,30 +160,13 @@ class PortFaults(SiteScenario):
             thread.join()
 
     @contextmanager
-    def fail_call(self, fault: str, call: int, chance: random.Random) -> Iterator[None]:
-        step = call - self.count_calls()
-        self.outside.fail(fault, step)
+    def fail_call(self, fault: str, call: int) -> Iterator[None]:
+        self.outside.fail(fault, call - self.count_calls())
         yield
         try:
             wait_until(lambda: self.count_calls() > call, "too few calls came", within=WITHIN)
         except AssertionError as error:
             raise NotInjectedError("the call that fails did not come") from error
-
-    ways: ClassVar[Mapping[str, Callable[..., Any]]] = {
-        **{
-            f"kill -9 of {victim}": partial(
-                lambda self, call, chance, victim: self.kill_at_call(victim, call, chance),
-                victim=victim,
-            )
-            for victim in ("worker", "allocate", "finalize", "relay", "web", "postgres")
-        },
-        **{
-            fault: partial(
-                lambda self, call, chance, fault: self.fail_call(fault, call, chance), fault=fault
-            )
-            for fault in ("refused", "throttled", "unanswered before", "unanswered after")
-        },
-    }
 
     # -- audit ------------------------------------------------------------------------------------
     def compare(self) -> list[str]:
@@ -215,18 +211,16 @@ class PortFaults(SiteScenario):
 class AwsPorts(PortFaults):
     name = "ports-aws"
     breaks = "processes that call AWS for listeners die, or their calls fail"
+    outside: AwsOutside
     slots: ClassVar[Mapping[str, object]] = {"shared": True}
 
     @contextmanager
     def serve(self) -> Iterator[Mapping[str, object]]:
+        self.outside = AwsOutside()
+        self.outside.begin()
         with serve(self.outside.cloud) as address:
-            self.outside.begin()
             self.outside.cloud.latency = LATENCY
             yield {**name_endpoints(address), "deregistration_delay": "0s"}
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.outside: AwsOutside = AwsOutside()
 
     def count_calls(self) -> int:
         return len(self.outside.cloud.log)
@@ -236,10 +230,12 @@ class AwsPorts(PortFaults):
 class TencentPorts(PortFaults):
     name = "ports-tencent"
     breaks = "the same with Tencent Cloud"
+    outside: TencentOutside
     slots: ClassVar[Mapping[str, object]] = {"protocols": ["tcp", "udp"]}
 
     @contextmanager
     def serve(self) -> Iterator[Mapping[str, object]]:
+        self.outside = TencentOutside()
         self.outside.begin()
         self.outside.world.latency, self.outside.world.write_seconds = LATENCY, 0.3
         server = ClbServer(self.outside.world)
@@ -247,10 +243,6 @@ class TencentPorts(PortFaults):
             yield {"endpoint": server.endpoint}
         finally:
             server.close()
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.outside: TencentOutside = TencentOutside()
 
     def count_calls(self) -> int:
         return len(self.outside.world.log)
