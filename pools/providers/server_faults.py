@@ -1,7 +1,7 @@
 """Tells a server error of one port from an outage of the cloud, within one sync.
 
 A server error (5xx) blames the cloud and names no cause. While other calls about ports succeed in
-the same sync, it is the fault of its port, which is set apart: the sync goes on with the others.
+the same sync, it is the fault of its port, which is set apart: the sync goes on with the next port.
 A sync in which none succeeds is an outage, and blames no port.
 
 A call that fails for three ports and succeeds for none is not made again in this sync. Ports that
@@ -21,7 +21,7 @@ _faulty: dict[str, frozenset[Hashable]] = {}  # ports by load balancer, of its l
 
 
 def forget_faults() -> None:
-    """For tests, whose clouds use the same ids."""
+    """For tests: their clouds use the same ids."""
     _faulty.clear()
 
 

@@ -245,9 +245,14 @@ def describe_force_drain(pool: Pool, card: MemberCard) -> str:
     held = {cell.claim_id: cell.state for cell in card.held}
     found = []
     if running := sum(state == "held" for state in held.values()):
-        tasks = ": running plans return to the queue; the outcome of running applies is unknown"
-        told = tasks if has_agents(spec_of(pool)) else ""
-        found.append(f"Ends {formatting.plural(running, 'claim')} here{told}.")
+        effect = ""
+        if has_agents(spec_of(pool)):
+            effect = (
+                ": running plans return to the queue; the outcome of running applies is unknown"
+            )
+        elif layout_of(pool).ports is not None:
+            effect = ": their ports drain"
+        found.append(f"Ends {formatting.plural(running, 'claim')} here{effect}.")
     if waiting := sum(state == "reserved" for state in held.values()):
         loses = "reserved plan loses its slot", "reserved plans lose their slots"
         found.append(f"{formatting.plural(waiting, *loses)}.")

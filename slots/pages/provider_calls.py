@@ -31,6 +31,10 @@ class BudgetView:
     use: BudgetUse
 
     @property
+    def rate(self) -> str:
+        return f"{self.budget.rate:g}"
+
+    @property
     def percent_left(self) -> int:
         return max(0, min(100, round(100 * self.use.available / self.budget.burst)))
 
@@ -42,8 +46,9 @@ class ProviderCalls:
 
     @property
     def tightest(self) -> BudgetView | None:
-        """The budget that lets the next call wait first."""
-        return min(self.budgets, key=lambda each: each.percent_left, default=None)
+        """The budget that lets the next call wait first; of equals the one with most calls."""
+        found = self.used or self.budgets
+        return min(found, key=lambda each: (each.percent_left, -each.use.spent_today), default=None)
 
     @property
     def used(self) -> list[BudgetView]:

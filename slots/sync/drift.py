@@ -165,9 +165,8 @@ def describe_found(kind: str, claim_id: int | None, observed: Mapping[str, objec
         text = FOREIGN_AND_HELD
     elif kind == "missing" and claim_id is None:
         text = EXPECTED
-    return text.format(
-        claim=claim_id, problem=observed.get("problem"), changed=observed.get("changed")
-    )
+    problem = str(observed.get("problem", "")).rstrip(".")
+    return text.format(claim=claim_id, problem=problem, changed=observed.get("changed"))
 
 
 def describe_stray(pool: Pool, stray: Stray) -> DriftFinding:

@@ -58,6 +58,8 @@ def test_operator_previews_follows_and_undoes_an_evacuation(
     take_step(member)
     expect(page.get_by_text("The old listeners serve until the new ones are ready")).to_be_visible()
     expect(page.get_by_text("It asked for exactly this port")).to_be_visible()
+    expect(page.get_by_text("0 of 4 claims moved, 2 to move.")).to_be_visible()
+    expect(page.get_by_text("Ends 3 claims here: their ports drain.")).to_be_visible()
     expect_not_reloaded(page)
     assert not find_faults(page)
     shoot_all(page, "evacuate-member")

@@ -16,7 +16,7 @@ from project.kernel.outbox.operations import Throttled, perform_due
 from slots.doctor.checks import find_slot_drift
 from slots.models import Slot
 from slots.pages import port_map
-from slots.sync.drift import list_drift
+from slots.sync.drift import describe_found, list_drift
 from tests.dashboard.helpers import chief, claim, make_pool, person
 from tests.dashboard.plain_browser import browser_as, browser_of, get, off, post
 from tests.dashboard.ports_world import (
@@ -85,6 +85,11 @@ def test_cell_shows_state_claim_and_health() -> None:
     assert cell(text, found["orphan"]) == "orphan: 30019 orphan: a listener without a claim"
     assert cell(text, found["foreign"]) == "foreign: 30018 foreign listener in this place"
     assert cell(text, port(pool, 1, 30010)) == "idle: 30010 open"
+
+
+def test_problem_that_ends_with_a_full_stop_gets_no_second_one() -> None:
+    found = describe_found("problem", 4, {"problem": "AWS fails at CreateListener. It is tired."})
+    assert found.endswith("cannot serve it: AWS fails at CreateListener. It is tired")
 
 
 def test_healthy_port_is_running_and_names_its_claim() -> None:

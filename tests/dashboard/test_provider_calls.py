@@ -86,6 +86,10 @@ def test_all_used_budgets_are_shown_with_what_is_left_and_throttled(site: Site) 
         assert 0 <= left <= burst
     if site.kind == "aws":
         assert set(rows) == set(RATES)
+    rate = "19.5" if site.kind == "tencent" else r"(3|4|10)"
+    said = re.search(rf"Tightest budget: (\w+), \d+ of \d+ calls left, {rate} per second", text)
+    assert said is not None and said[1] in rows, "a budget of the table, not of no call"
+    assert "“" not in text.split("Calls to the provider")[1], "no internal key"
     assert f"{waiting} waiting after a throttled call" in text
     assert "Throttled today: 1, last" in text
     assert "no call budget" not in text

@@ -29,7 +29,7 @@ def require_certificates(
     kind: str, names: Sequence[str], known: Mapping[str, PoolFacts | None]
 ) -> None:
     """Raises Invalid for a claim of an encrypted kind, which names no certificate, if one of its
-    pools has none. Providers without such an option encrypt nothing.
+    pools has none. Providers without such an option have no encrypted listeners.
     """
     if kind not in ENCRYPTED:
         return

@@ -178,7 +178,7 @@ class LoadBalancerWriter:
             text = f"Another change of {self._id} runs; Berth {what} after that."
             raise StillRunning(text) from error
         except NoAnswer:
-            self._open = None  # its end says nothing about this write, which the journal keeps
+            self._open = None  # its end does not confirm this write, which the journal keeps
             raise
         except (ProviderError, Postponed):
             self._restore(self._open.id if self._open else earlier)
