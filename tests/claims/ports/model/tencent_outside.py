@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from pools.providers.server_faults import forget_faults
 from pools.providers.tencent import provider, writes
 from pools.providers.tencent.errors import NoAnswer, error_of
 from pools.providers.tencent.provider import TencentProvider
@@ -111,6 +112,7 @@ class TencentOutside(Outside):
     def restart(self) -> None:
         self.heal()
         writes._task_times.clear()
+        forget_faults()
 
     def pass_time(self) -> None:
         self.world.release_tasks()
