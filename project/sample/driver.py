@@ -43,6 +43,7 @@ from project.settings import environment as env
 READ_INTERVAL = 20.0  # seconds between two reads of all claims of the driver
 READ_INTERVAL_QUEUE = 4.0  # the same while a claim waits
 RUSH = 15.0  # seconds in which the first claims of a team come
+SETTLE = 1.0  # seconds after the start: holds that have ended meanwhile are released by then
 TOKEN_FILE, APPROVER_FILE = "sample-token", "sample-approver-token"  # in BERTH_HOME
 RELEASER_FILE = "sample-releaser-token"
 STATES = "waiting,blocked,bound,reserved,parked"
@@ -62,6 +63,7 @@ class Driver:
         self.client = client
         self.chance = chance or Random()
         self.teams = teams
+        self.started = time.monotonic()
         self.user = ""
         self.known: dict[int, str] = {}  # claims that hold or wait: the last known state
         self.generations: dict[int, int] = {}
@@ -90,9 +92,7 @@ class Driver:
             "claims of its own"
         )
         for team in self.teams:
-            if team.pool not in self.pool_of.values():
-                for _ in range(count_opening_claims(team)):
-                    self.after(self.chance.uniform(0.0, RUSH), partial(self.create_claim, team))
+            self.after(SETTLE, partial(self.open_team, team))
             self.after(self.chance.uniform(0.1, 2.0), partial(self.arrive, team))
         if self.planner:
             self.planner.begin()
@@ -155,6 +155,12 @@ class Driver:
         self.rooms.end_game(claim)
 
     # -- one claim ------------------------------------------------------------
+    def open_team(self, team: SampleTeam) -> None:
+        """The first peak. Claims that an earlier driver left count."""
+        left = sum(pool == team.pool for pool in self.pool_of.values())
+        for _ in range(count_opening_claims(team) - left):
+            self.after(self.chance.uniform(0.0, RUSH), partial(self.create_claim, team))
+
     def arrive(self, team: SampleTeam) -> None:
         queue = sum(
             pool == team.pool and self.known[claim] != "bound"
@@ -162,9 +168,9 @@ class Driver:
         )
         if queue < team.longest_queue:  # a long pause of the pool must not collect thousands
             self.create_claim(team)
-        self.after(
-            pause_before_next(team, time.time(), self.chance.random()), lambda: self.arrive(team)
-        )
+        elapsed = time.monotonic() - self.started
+        pause = pause_before_next(team, elapsed, self.chance.random())
+        self.after(pause, lambda: self.arrive(team))
 
     def create_claim(self, team: SampleTeam) -> None:
         key = key_of(team.pool, secrets.token_hex(6))

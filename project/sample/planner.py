@@ -37,6 +37,7 @@ class Planner:
         self, client: SampleClient, ben: SampleClient, after: After, chance: Random
     ) -> None:
         self.client, self.ben, self.after, self.chance = client, ben, after, chance
+        self.started = time.monotonic()
         self.program = PROGRAM.read_text()
         self.known: dict[int, str] = {}
         self.places: dict[int, str] = {}  # claim -> workspace
@@ -48,7 +49,7 @@ class Planner:
         self.after(self.chance.uniform(*PAUSE), self.arrive)
 
     def arrive(self) -> None:
-        if len(self.known) < count_tasks_at(time.time()):
+        if len(self.known) < count_tasks_at(time.monotonic() - self.started):
             self.create_claim()
         self.after(self.chance.uniform(*PAUSE), self.arrive)
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from urllib.parse import urlencode
 
 from project.sample.client import SampleClient, log_line
-from project.sample.scenario import RUNNERS
+from project.sample.scenario import BY_POOL, RUNNERS
 
-FIRST = 45.0  # seconds after the start: members of the present toolchain then exist
-EVERY = 1800.0  # seconds between two rollouts
+# Seconds after the start: the pool has grown to its maximum by then, so that the roll rebuilds
+# members in their places while demand falls.
+FIRST = 45.0
+EVERY = BY_POOL[RUNNERS].period  # so that each later wave shows a roll too
 LABEL = "toolchain"
 
 After = Callable[[float, Callable[[], None]], None]

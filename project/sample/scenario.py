@@ -113,16 +113,17 @@ TEAMS = (
     SampleTeam(
         pool=RUNNERS,
         capacity=8,
-        period=720.0,
-        low=0.1,
-        high=1.25,
-        hold=(60.0, 150.0),
+        period=300.0,
+        low=0.05,
+        high=1.1,
+        hold=(10.0, 25.0),  # the opening claims end before the first low
         owners=("build:api-{n}", "build:web-{n}", "build:mobile-{n}"),
         requests=(
             {"kind": "build"},
             {"kind": "build"},
             {"kind": "build", "size": 2, "on_one_member": True},
         ),
+        phase=0.5,  # falls at first: the opening claims are the first peak
         patience=150.0,
         long_share=0.0,
     ),
@@ -156,8 +157,8 @@ def size_of(request: Mapping[str, Any]) -> int:
 
 
 def count_opening_claims(team: SampleTeam) -> int:
-    """Claims at the start of a team without claims: more than the capacity, so that some claims
-    wait, with their reasons, from the first minute on.
+    """Claims of a team soon after the start: more than the capacity, so that some claims wait,
+    with their reasons, from the first minute on.
     """
     return round(team.capacity * team.high / team.mean_size)
 
@@ -303,18 +304,18 @@ def task_of(key: str) -> TaskWork | None:
     )
 
 
-def demand_at(team: SampleTeam, now: float) -> float:
-    """Wanted slots at a moment of wall-clock time, so that a restarted driver continues the same
-    wave.
+def demand_at(team: SampleTeam, elapsed: float) -> float:
+    """Wanted slots so many seconds after the start of the driver, so that the first minutes show
+    the same at any time of day.
     """
-    wave = wave_at(now / team.period + team.phase)
+    wave = wave_at(elapsed / team.period + team.phase)
     return team.capacity * (team.low + (team.high - team.low) * wave)
 
 
-def count_tasks_at(now: float) -> int:
-    """How many tasks may be live at a moment of wall-clock time."""
+def count_tasks_at(elapsed: float) -> int:
+    """How many tasks may be live so many seconds after the start: as many as then begin at 0."""
     low, high = TASKS
-    return round(low + (high - low) * wave_at(now / TASK_PERIOD))
+    return round(low + (high - low) * wave_at(elapsed / TASK_PERIOD + 0.25))
 
 
 def wave_at(periods: float) -> float:
@@ -322,9 +323,9 @@ def wave_at(periods: float) -> float:
     return (1 + math.sin(2 * math.pi * periods)) / 2
 
 
-def pause_before_next(team: SampleTeam, now: float, draw: float) -> float:
+def pause_before_next(team: SampleTeam, elapsed: float, draw: float) -> float:
     """Seconds to the next arrival, such that arrivals x hold x size equals the demand on average.
     `draw` in [0, 1).
     """
-    rate = demand_at(team, now) / team.mean_hold / team.mean_size
+    rate = demand_at(team, elapsed) / team.mean_hold / team.mean_size
     return min(-math.log(1 - draw) / rate, team.period / 4)

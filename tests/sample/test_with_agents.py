@@ -17,7 +17,8 @@ from project.kernel.embedded import detached
 from project.kernel.embedded.process import free_port
 from project.sample.client import SampleClient
 from project.sample.driver import RELEASER_FILE, TOKEN_FILE
-from project.sample.scenario import ARCADE, HARBOUR, RUNNERS, VISITORS
+from project.sample.rollouts import Rollouts
+from project.sample.scenario import ARCADE, BY_POOL, HARBOUR, RUNNERS, VISITORS
 from tests.end_to_end.stack import Stack, wait_gone
 from tests.sample.visitor import CONTENT, visit
 from tests.waiting import slack, wait_until
@@ -158,6 +159,30 @@ def test_some_plans_are_left_for_the_visitor_to_approve(stack: Stack) -> None:
     wait_for(stack, "select count(*) from claims_claim where state = 'reserved'", VISITORS)
 
 
+def wait_for_wave(stack: Stack, source: str, condition: str) -> None:
+    """The rows of this table that belong to the runners, in the first wave of their demand."""
+    query = (
+        f"select count(*) from {source} x join pools_pool p on p.id = x.pool_id "
+        f"where p.name = '{RUNNERS}' and {condition}"
+    )
+    wait_for(stack, query, within=BY_POOL[RUNNERS].period)
+
+
+def test_runners_grow_roll_and_shrink_by_themselves(stack: Stack) -> None:
+    """The test neither stops the driver nor changes the pool."""
+    of_policy = "x.inputs->>'step' = ''"
+    wait_for_wave(stack, "pools_decision", f"x.delta > 0 and {of_policy}")
+    wait_for_wave(stack, "pools_decision", "x.inputs->>'verdict' = 'blocked'")
+    rebuilt = "x.verb = 'restart' and x.reason like 'Roll: %is rebuilt in its place'"
+    wait_for_wave(stack, "kernel_event", rebuilt)
+    wait_for_wave(stack, "pools_decision", f"x.delta < 0 and {of_policy}")
+    wait_for_wave(stack, "pools_member", "x.state = 'gone'")
+    assert stack.execute(
+        "select count(*) > 0, bool_and(actor = 'vera/driver') from kernel_event e "
+        f"join pools_pool p on p.id = e.pool_id where p.name = '{RUNNERS}' and verb = 'configure'"
+    ) == [(True, True)]
+
+
 def count_ports(condition: str) -> str:
     return (
         "select count(*) from slots_slot s join pools_pool p on p.id = s.pool_id "
@@ -197,47 +222,35 @@ def wait_for_decision(stack: Stack, pool: str, condition: str) -> None:
     wait_for(stack, query, within=SOON)
 
 
-def test_runners_follow_the_demand_up_to_their_maximum(stack: Stack) -> None:
-    wait_for_decision(stack, RUNNERS, "delta > 0 and inputs->>'step' = ''")
-    ready = (
-        "select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where "
-        f"p.name = '{RUNNERS}' and m.state = 'ready'"
-    )
-    wait_for(stack, ready, 3, SOON)  # at weekends 3 is the maximum
-    wait_for_decision(stack, RUNNERS, "inputs->>'verdict' = 'blocked'")
+def test_the_pool_of_tasks_grows(stack: Stack) -> None:
     wait_for_decision(stack, HARBOUR, "delta > 0")
 
 
+def occupy_runners(stack: Stack, count: int) -> None:
+    """Each claim takes all slots of a member."""
+    build = {"kind": "build", "size": 2, "on_one_member": True}
+    with closing(client_of(stack, TOKEN_FILE)) as client:
+        for n in range(count):
+            body = {"pools": [RUNNERS], "owner": f"build:own-{n}", **build}
+            claim = client.call("POST", "claims/", body, f"own-{n}").body["id"]
+            query = f"select generation from claims_claim where id = {claim} and state = 'bound'"
+            [(generation,)] = stack.wait_rows(query, bool, within=SOON)
+            path = f"claims/{claim}/acknowledge/"
+            assert client.call("POST", path, {"generation": generation}).is_success
+
+
 def test_a_rollout_renews_idle_runners_and_leaves_occupied_ones(stack: Stack) -> None:
-    wait_for_decision(stack, RUNNERS, "d.reason like '%outdated%'")
-    assert stack.execute(
-        "select count(*) > 0, bool_and(actor = 'vera/driver') from kernel_event e "
-        f"join pools_pool p on p.id = e.pool_id where p.name = '{RUNNERS}' and verb = 'configure'"
-    ) == [(True, True)]
-    stack.wait_rows(OCCUPIED, lambda rows: len(rows) > 1, within=SOON)
-    with driver_stopped(stack):
+    with driver_stopped(stack), closing(client_of(stack, RELEASER_FILE)) as vera:
+        end_claims(stack, "waiting")
+        end_claims(stack, "bound")
+        occupy_runners(stack, 2)
+        Rollouts(vera, lambda seconds, call: None).change()
         idle, *occupied = stack.execute(OCCUPIED)
         assert occupied
-        end_claims(stack, "waiting")
         end_claims(stack, "bound", member=idle[0])
         wait_for(stack, RENEWED, within=SOON)
         assert set(occupied) <= set(stack.execute(OCCUPIED))
-
-
-def test_runners_leave_when_demand_falls(stack: Stack) -> None:
-    cooldown = {"scaling": {"cooldown": {"up": "1s", "down": "1s"}}}
-    with closing(client_of(stack, RELEASER_FILE)) as vera:
-        pool = vera.call("GET", f"pools/{RUNNERS}/")
-        assert vera.call("PATCH", f"pools/{RUNNERS}/", cooldown, etag=pool.etag).is_success
-    with driver_stopped(stack):
-        end_claims(stack, "waiting")
         end_claims(stack, "bound")
-        wait_for_decision(stack, RUNNERS, "delta < 0 and inputs->>'step' = ''")
-        left = (
-            "select count(*) from pools_member m join pools_pool p on p.id = m.pool_id where "
-            f"p.name = '{RUNNERS}' and m.state <> 'gone'"
-        )
-        stack.wait_rows(left, lambda rows: rows == [(1,)], within=SOON)
 
 
 def test_no_run_fails_and_the_api_refuses_no_request(stack: Stack) -> None:
