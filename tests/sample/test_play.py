@@ -102,6 +102,13 @@ def test_demand_for_runners_needs_from_one_member_to_more_than_the_maximum() -> 
     assert min(wanted) < config["members"]["min"] < config["members"]["max"] < max(wanted)
 
 
+def test_demand_for_runners_first_falls_below_one_member_within_two_minutes() -> None:
+    team, config = BY_POOL[RUNNERS], configs()[RUNNERS]
+    wanted = [demand_at(team, t) for t in range(120)]
+    assert wanted[0] > wanted[30] > min(wanted)
+    assert min(wanted) < team.capacity / config["members"]["max"]
+
+
 def test_the_number_of_live_tasks_rises_and_falls_above_the_visitors() -> None:
     counts = {count_tasks_at(t) for t in range(int(TASK_PERIOD))}
     assert (min(counts), max(counts)) == TASKS and min(counts) > VISITORS
