@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,22 @@ from tests.waiting import PATIENCE, load
 
 from .fake_berth import TOKEN, Server
 
-PYTHON = os.environ.get("BERTH_AGENT_PYTHON", sys.executable)  # to try all of this on an older one
+
+def read_version(python: Path) -> tuple[int, ...]:
+    """Such as (3, 8, 18), of a Python in a folder of pyenv."""
+    return tuple(int(part) for part in re.findall(r"\d+", python.parts[-3]))
+
+
+OLDEST = (3, 8)  # the oldest version that the agent supports
+OTHER_PYTHONS = [
+    path
+    for path in Path.home().glob(".pyenv/versions/3.*/bin/python3")
+    if read_version(path) >= OLDEST
+]
+CHOSEN = os.environ.get("BERTH_AGENT_PYTHON")  # to try all of this on one Python
+PYTHON = CHOSEN or sys.executable
+# Tests marked `oldest_python` run the agent on this one.
+OLD_PYTHON = CHOSEN or str(min(OTHER_PYTHONS, key=read_version, default=sys.executable))
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -28,14 +44,14 @@ class Agent:
         folder: Path,
         *options: str,
         token: str = TOKEN,
-        program: tuple[str, ...] = (),
+        program: tuple[str, ...] = (PYTHON, "-m", "slots.agent"),
         env: dict[str, str] | None = None,
     ) -> None:
         self.folder, self.url, self.options, self.program = (
             folder,
             url,
             options,
-            program or (PYTHON, "-m", "slots.agent"),
+            program,
         )
         self.env = {**os.environ, **(env or {})}
         self.token = folder / "token"
@@ -94,10 +110,15 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def start_agent(server: Server, tmp_path: Path) -> Iterator[Callable[..., Agent]]:
+def start_agent(
+    request: pytest.FixtureRequest, server: Server, tmp_path: Path
+) -> Iterator[Callable[..., Agent]]:
     agents: list[Agent] = []
+    is_old = request.node.get_closest_marker("oldest_python") is not None
+    usual = (OLD_PYTHON if is_old else PYTHON, "-m", "slots.agent")
 
     def start(*options: str, folder: Path = tmp_path, url: str = "", **more: Any) -> Agent:
+        more.setdefault("program", usual)
         agent = Agent(url or server.url, folder, "--task-user", "same", *options, **more)
         agents.append(agent)
         return agent

@@ -14,11 +14,8 @@ from django.test import Client
 from slots.agent.version import MODULES, name_version
 from slots.agent_build import SOURCE, build_agent, main
 
-from .conftest import Agent
+from .conftest import OLDEST, OTHER_PYTHONS, Agent, read_version
 from .fake_berth import Server
-
-OLDEST = (3, 8)
-FOUND = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def test_agent_file_plans_on_a_bare_python(
 
 @pytest.mark.parametrize(
     "python",
-    [path for path in FOUND if tuple(map(int, path.parts[-3].split(".")[:2])) >= OLDEST] or [None],
+    sorted(OTHER_PYTHONS, key=read_version) or [None],
     ids=str,
 )
 def test_agent_file_plans_and_applies_on_other_python_versions(

@@ -21,6 +21,8 @@ from tests.slots.agent.fake_berth import Server
 
 from .git_history import make_history
 
+pytestmark = pytest.mark.oldest_python
+
 HOSTS = ("git.example", "*.corp.example")
 
 

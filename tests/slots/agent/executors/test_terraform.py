@@ -16,6 +16,8 @@ from tests.waiting import wait_until
 
 from .test_tofu import pack
 
+pytestmark = pytest.mark.oldest_python
+
 FAKE = """#!/bin/sh
 echo "$TF_IN_AUTOMATION $*" >> "%(calls)s"
 case "$1" in

@@ -17,6 +17,8 @@ from tests.slots.agent.conftest import Agent
 from tests.slots.agent.fake_berth import Exchange, Server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.oldest_python
+
 
 def hold(server: Server, what: str) -> None:
     """The server does not answer these calls any more."""
