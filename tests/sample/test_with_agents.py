@@ -44,8 +44,9 @@ provider: forwarder
 slots: {ports: "20000-20001", protocols: [tcp]}
 members: {list: [{name: gate-1}]}
 """
-WITHIN = 60.0  # seconds: the first minute counts
-SOON = 120.0  # seconds: scaling follows demand in the first two minutes
+# Seconds of each wait on an idle machine; a busy one gets up to twice as long.
+WITHIN = 60.0
+SOON = 120.0  # for scaling, which follows the demand
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def pages_of(stack: Stack) -> Path:
     return Path(stack.execute(query)[0][0])
 
 
-def test_every_page_shows_content_in_the_first_two_minutes(stack: Stack) -> None:
+def test_every_page_shows_content_soon_after_the_start(stack: Stack) -> None:
     with visit(stack) as visitor:
         pages = visitor.list_pages(POOLS)
         assert [

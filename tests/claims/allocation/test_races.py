@@ -66,7 +66,9 @@ def test_eight_processes_create_1000_claims_without_a_double() -> None:
 
 def test_four_allocators_bind_every_claim_that_fits_once() -> None:
     """All at once: no slot is bound twice and no claim that fits is left over. Each lock by
-    itself is seen red in tests/model: "batch, batch" and "two allocators, three slots each"."""
+    itself is seen red in tests/database/test_races_without_guard.py: "batch, batch" and "two
+    allocators, three slots each".
+    """
     make_pool("a", slots=10, members=10)
     make_pool("b", slots=10, members=10)
     for name in ("a", "b"):
@@ -288,7 +290,7 @@ def test_a_deleted_pool_has_no_claim_from_a_racing_create() -> None:
 
 
 def test_a_strict_claim_is_served_under_constant_new_claims() -> None:
-    """A claim for three slots together is served although small claims come and go all the time.
+    """A claim for four slots together is served although small claims come and go all the time.
     Red with is_strict always false: it starved."""
     make_pool(slots=4, members=1)
     first = [ask() for _ in range(4)]
