@@ -30,6 +30,7 @@ class Proxy:
         self.refusal = ""  # the answer to every call, such as "403 Forbidden"
         self.wants = ""  # user:password
         self.trickles = self.is_mute = self.hangs_up = False
+        self.has_given_up = False  # no client ended the call before LASTS
         self.stopped = threading.Event()
         self.tunnels = set[socket.socket]()
         self.threads = [threading.Thread(target=self.listen)]
@@ -57,13 +58,15 @@ class Proxy:
             if self.hangs_up:
                 return
             if self.is_mute:
-                self.stopped.wait(LASTS)
+                self.has_given_up = not self.stopped.wait(LASTS)
                 return
             if self.trickles:
-                for _ in range(10_000):
+                for _ in range(int(LASTS / PACE)):
                     client.sendall(b"H")
                     if self.stopped.wait(PACE):
                         return
+                self.has_given_up = True
+                return
             if self.wants and f"Basic {base64.b64encode(self.wants.encode()).decode()}" not in head:
                 client.sendall(
                     b"HTTP/1.1 407 Proxy Authentication Required\r\n"

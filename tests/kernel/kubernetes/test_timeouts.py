@@ -31,13 +31,12 @@ def test_endless_answer_times_out(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, answer: Answer, is_secure: bool
 ) -> None:
     monkeypatch.setattr(request, "TOTAL", LIMIT)
-    begin(answer, is_secure=is_secure)
-    begun = time.monotonic()
+    slow = begin(answer, is_secure=is_secure)
     with pytest.raises(ProviderError, match="not complete after 0.5 s") as caught:
         api().list_pods("a=b")
     assert type(caught.value) is ProviderError, "asked again, and nothing is believed of what came"
     assert "Berth tries again" in str(caught.value)
-    assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
+    assert not slow.has_given_up
 
 
 def test_endless_handshake_times_out(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,10 +45,9 @@ def test_endless_handshake_times_out(begin: Begin, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(request, "CONNECT", LASTS)
     slow = begin(at_once, is_secure=True)
     slow.before = b"\x16\x03\x03\x3f\xff" + b"\x02" * 10_000
-    begun = time.monotonic()
     with pytest.raises(ProviderError, match="not complete after 0.5 s"):
         api().list_pods("a=b")
-    assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
+    assert not slow.has_given_up
 
 
 def test_write_call_times_out_and_is_sent_once(
@@ -138,13 +136,12 @@ def test_trickling_identity_provider_times_out(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(oidc, "PATIENCE", LIMIT)
-    begin(identity(GOOD, where), is_secure=True, user=by_oidc)
-    begun = time.monotonic()
+    slow = begin(identity(GOOD, where), is_secure=True, user=by_oidc)
     with pytest.raises(
         ProviderError, match=r"does not answer within 0.5 s. Berth tries again"
     ) as caught:
         api()
-    assert time.monotonic() - begun < min(8.0 * load(), LASTS - 3)
+    assert not slow.has_given_up
     assert not isinstance(caught.value, Misconfigured)
 
 
