@@ -96,6 +96,36 @@ def test_left_out_tests_are_grouped_last_and_fail_ci(
     ]
 
 
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        (CHROMIUM, 1),
+        (OPENTOFU, 1),
+        (KUBE, 1),
+        ("only root becomes another", 0),
+        ("no other Python on this machine", 0),
+    ],
+)
+def test_each_required_part_alone_fails_ci_and_an_optional_part_does_not(
+    tmp_path: Path, reason: str, status: int
+) -> None:
+    (tmp_path / "test_it.py").write_text(
+        f"import pytest\n\ndef test_part(): pytest.skip({reason!r})\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.left_out", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py")],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **FEW_PLUGINS, "CI": "true"},
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "1 tests were LEFT OUT" in done.stdout
+    assert ("RED" in done.stdout.splitlines()[-1]) is bool(status)
+
+
 def test_run_without_left_out_tests_prints_no_summary(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_pass(): pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
