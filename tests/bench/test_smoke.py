@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,3 +68,18 @@ def test_a_bench_reports_exactly_the_fields_of_its_goals(name: str, run: BenchRu
 def test_every_bench_has_its_goals_in_the_table_above() -> None:
     assert {bench.name for bench in list_benches()} == set(GOALS)
     assert os.environ["DATABASE_URL"] and connections["default"]
+
+
+def test_docs_describe_every_bench_and_the_figure_of_every_goal() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
+    described, figures = (
+        [
+            [cell.strip() for cell in line.split("|")[1:3]]
+            for line in part.splitlines()
+            if "|" in line
+        ]
+        for part in text.split("## What they measure")[1].split("## Figures")
+    )
+    assert {name for name, _ in described[2:]} == set(GOALS)
+    found = {(name, field) for name, fields in figures[2:] for field in fields.split(", ")}
+    assert found == {(name, field) for name, fields in GOALS.items() for field in fields}

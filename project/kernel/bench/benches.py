@@ -16,7 +16,7 @@ SELECT 'bench', g % 100, g, g, g, 'waiting', 'bound', 'bench' FROM generate_seri
 
 @bench(
     "events",
-    "events read in the order of commits while two processes write them",
+    "events read in the order of commits, and written by two processes",
     [Goal("read_per_second", 1000.0)],
 )
 def measure_events(run: BenchRun) -> Mapping[str, object]:
