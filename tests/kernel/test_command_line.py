@@ -71,3 +71,11 @@ def test_garbage_is_collected_again_once_a_command_is_loaded() -> None:
         assert gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("name", "checks"), [("doctor", []), ("token", []), ("sendtestemail", "__all__")]
+)
+def test_command_of_berth_starts_without_checks_of_the_code(name: str, checks: object) -> None:
+    command = CommandLine(["manage.py", name]).fetch_command(name)
+    assert command.requires_system_checks == checks
