@@ -21,6 +21,7 @@ from .problems import EncodedBody, PreconditionFailed, PreconditionRequired
 
 LONGEST_KEY = 120
 DEEPEST = 32  # levels of nesting in a body
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # in a text of PostgreSQL
 BIGINT = (1 << 63) - 1  # the largest id
 MOST_UNKNOWN = 20  # unknown fields that an error names: finding a similar name takes time
 
@@ -208,7 +209,7 @@ def _check_texts(value: object, levels: int) -> None:
     if levels == 0:
         raise ParseError(f"The body is nested deeper than {DEEPEST} levels.")
     if isinstance(value, str):
-        if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        if UNSTORABLE.search(value):
             raise ParseError(
                 "A text in the body contains a NUL character or half of a surrogate pair."
             )
