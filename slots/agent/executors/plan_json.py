@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..common.errors import TaskFailed
 from ..common.json_types import Json
 from ..processes.process_table import MARK, children
+from ..processes.program import python
 from ..server.protocol import UploadLimits
 from .plan_summary import count_drift, has_changes, summarize_plan
 from .redaction import redact_plan
@@ -89,7 +90,7 @@ def save_plan_json(job: Job, raw: Path, kept: Path) -> PlanJson:
 def run_beside(job: Job, order: bytes) -> tuple[bytes, int]:
     root = Path(__file__).resolve().parents[__name__.count(".")]  # a folder, or the one-file agent
     process = children.start(
-        [sys.executable, "-I", "-S", "-B", "-c", START, str(root)],
+        [*python(), "-c", START, str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
