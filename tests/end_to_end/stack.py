@@ -19,7 +19,7 @@ import psycopg
 
 from project.kernel.events.notify import CHANNEL
 from tests.database_copy import copy_for_stack
-from tests.waiting import LOOK_AGAIN, PATIENCE, slack, stretch, wait_until
+from tests.waiting import LOOK_AGAIN, PATIENCE, next_pause, slack, stretch, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {
@@ -162,7 +162,8 @@ class Stack:
         of a change, and twice a second for changes without a notification. A test that asserts a
         bound gives `within` instead of `patience`.
         """
-        end = time.monotonic() + stretch(patience, within)
+        begin = time.monotonic()
+        end = begin + stretch(patience, within)
         while True:
             try:
                 with self.connect() as connection:
@@ -171,7 +172,8 @@ class Stack:
                     while not is_wanted(rows := connection.execute(query).fetchall()):
                         assert time.monotonic() < end, (query, rows, self.heard[-3000:], describe())
                         for _ in connection.notifies(timeout=0.5, stop_after=1):
-                            time.sleep(LOOK_AGAIN)  # several notifications are one reason to look
+                            # Several notifications are one reason to look.
+                            time.sleep(next_pause(time.monotonic() - begin))
                     return rows
             except psycopg.OperationalError:  # the server restarts
                 if time.monotonic() > end:
