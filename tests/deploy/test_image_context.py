@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.stack import COMPILED
+
 ROOT = Path(__file__).resolve().parents[2]
 SECRETS = (
     ".env",
@@ -73,6 +75,8 @@ def test_build_context_is_enough_to_start_berth(tmp_path: Path) -> None:
         "DJANGO_SETTINGS_MODULE": "project.settings.production",
         "SECRET_KEY": "only-to-collect-files",
         "BERTH_HOME": str(tmp_path / "home"),
+        # Compiled modules of packages; those of Berth are compiled here, and not kept.
+        "PYTHONPYCACHEPREFIX": COMPILED,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     for command in (["collectstatic", "--noinput", "--verbosity", "0"], ["check"]):

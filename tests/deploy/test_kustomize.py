@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from tests.end_to_end.stack import COMPILED
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROCESSES = ("web", "controllers", "worker")
 Thing = dict[str, Any]
@@ -61,7 +63,7 @@ def ask(url: str) -> str:
         "PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "project.settings.production",
         "SECRET_KEY": "x" * 50, "BERTH_HOME": os.environ["BERTH_HOME"],
         "DATABASE_URL": os.environ["DATABASE_URL"], "REDIS_URL": os.environ["REDIS_URL"],
-        **literals("kustomize"),
+        "PYTHONPYCACHEPREFIX": COMPILED, **literals("kustomize"),
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", ASK_AS_AN_AGENT, url],

@@ -118,16 +118,14 @@ def berth(tmp_path: Path) -> Iterator[Installation]:
 def test_dump_is_restored_with_files_and_keys_and_the_sweep_waits(
     berth: Installation, tmp_path: Path
 ) -> None:
-    old = berth.shell(KEEP.format(text="in the dump"))
-    berth.shell(SWEEP)
+    old = berth.shell(KEEP.format(text="in the dump") + SWEEP)
     berth.execute(A_DAY_LATER)
     dump = tmp_path / "berth.dump"
     said = berth.backup("dump", str(dump))
     assert "1 sealed file" in said and f"{dump}.keys" in said and "secret-key" in said
     assert {stat.S_IMODE(path.stat().st_mode) for path in (dump, Path(f"{dump}.keys"))} == {0o600}
 
-    berth.shell(FORGET.format(name=old))
-    new = berth.shell(KEEP.format(text="newer than the dump"))
+    new = berth.shell(FORGET.format(name=old) + KEEP.format(text="newer than the dump"))
     berth.run("manage.py", "reseal", "--new-key")
     key = berth.home.path / "sealing-key"
     os.utime(key, (key.stat().st_mtime - 120,) * 2)
@@ -141,8 +139,7 @@ def test_dump_is_restored_with_files_and_keys_and_the_sweep_waits(
     said = berth.backup("restore", str(dump))
     assert "Added 1 sealed file to" in said and "For a day" in said, said
     berth.start()
-    assert berth.shell(READ.format(name=old)) == "in the dump"
-    berth.shell(SWEEP)
+    assert berth.shell(READ.format(name=old) + SWEEP) == "in the dump"
     assert berth.files() == {old, new}, "the newer data, which lies aside, needs its files"
     assert berth.shell(READ.format(name=new)) == "newer than the dump"
     berth.execute(A_DAY_LATER)
