@@ -8,28 +8,26 @@ from functools import lru_cache
 
 from claims.allocation.api.long_poll import register_ready_check
 from claims.allocation.requests.pool_facts import PoolFacts
+from claims.ports.ports_sql import statements
 from claims.ports.use_reader import explain_withheld
 from pools.lifecycle.selectors import read_stored
 from project.kernel.http.long_poll import Connection
 
-# `_other` and `_part` in statements.sql have the same rules.
 BACKENDS = """
 SELECT DISTINCT c.id, p.id, p.name, p.revision, p.spec::text, c.backend->>'ip',
-  (c.backend->'ports'->>s.ordinal::int)::int,
-  EXISTS (SELECT FROM jsonb_array_elements_text(c.backend->'keys'->s.ordinal::int) AS k(target)
-    JOIN claims_backendtarget b
-      ON b.pool_id = s.pool_id AND b.target = k.target AND b.claim_id <> c.id
-    JOIN claims_claim o ON o.id = b.claim_id AND o.state IN ('bound', 'reserved')),
-  coalesce((SELECT options->>'certificate' FROM claims_claimpart
-    WHERE claim_id = c.id AND s.ordinal >= first AND s.ordinal < first + count LIMIT 1), '')
+  (c.backend->'ports'->>s.ordinal::int)::int, other.id IS NOT NULL,
+  coalesce(part.options->>'certificate', '')
 FROM claims_claim c JOIN slots_slot s ON s.claim_id = c.id JOIN pools_pool p ON p.id = s.pool_id
+{_part}
+{_other}
 WHERE c.id = ANY (%s::bigint[])"""
+QUERY = statements.insert_fragments(BACKENDS)
 
 
 @register_ready_check
 async def find_withheld(connection: Connection, claims: Collection[int]) -> Collection[int]:
     """Those of the claims that have a withheld backend."""
-    cursor = await connection.execute(BACKENDS, [list(claims)], prepare=True)
+    cursor = await connection.execute(QUERY, [list(claims)], prepare=True)
     return {
         claim
         for claim, *facts, ip, port, is_of_other, certificate in await cursor.fetchall()
