@@ -267,24 +267,24 @@ def main() -> int:
     if not read_token(file):
         log_line(f"No sample is loaded ({file} is missing). Load it: manage.py sample load")
         return 1
-    rooms = Rooms()
-    while token := read_token(file):
-        try:
-            with (
-                closing(SampleClient(url, token)) as client,
-                closing(SampleClient(url, read_token(approver))) as ben,
-                closing(SampleClient(url, read_token(releaser))) as vera,
-            ):
-                Driver(
-                    client,
-                    ben if ben.token else None,
-                    vera if vera.token else None,
-                    rooms=rooms,
-                ).run()
-        except SampleUnauthorised:
-            log_line(f"{url} rejects the token of the sample; trying again in {pause:g} s")
-            time.sleep(pause)
-            pause = min(pause * 2, 30.0)
+    with closing(Rooms()) as rooms:
+        while token := read_token(file):
+            try:
+                with (
+                    closing(SampleClient(url, token)) as client,
+                    closing(SampleClient(url, read_token(approver))) as ben,
+                    closing(SampleClient(url, read_token(releaser))) as vera,
+                ):
+                    Driver(
+                        client,
+                        ben if ben.token else None,
+                        vera if vera.token else None,
+                        rooms=rooms,
+                    ).run()
+            except SampleUnauthorised:
+                log_line(f"{url} rejects the token of the sample; trying again in {pause:g} s")
+                time.sleep(pause)
+                pause = min(pause * 2, 30.0)
     log_line("the sample was removed; the driver ends")
     return 0
 

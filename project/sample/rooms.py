@@ -53,7 +53,10 @@ class Rooms:
         """Open the rooms of a claim and send players. A repeated call has no effect."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="rooms", daemon=True).start()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="rooms", daemon=True
+            )
+            self._thread.start()
         self._loop.call_soon_threadsafe(self._start, game)
 
     def end_game(self, claim: int) -> None:
@@ -62,6 +65,16 @@ class Rooms:
     def end_others(self, claims: Collection[int]) -> None:
         """End the games of all other claims."""
         self._call(partial(self._end_others, frozenset(claims)))
+
+    def close(self) -> None:
+        """Close all rooms, and the connections of all players."""
+        if self._loop is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = None
 
     def _call(self, call: Callable[[], None]) -> None:
         if self._loop is not None:
@@ -80,6 +93,12 @@ class Rooms:
     def _end_others(self, claims: frozenset[int]) -> None:
         for claim in self._ended.keys() - claims:
             self._end(claim)
+
+    async def _cancel_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

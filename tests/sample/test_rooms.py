@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Coroutine
 from typing import Any
 
@@ -119,3 +120,22 @@ def test_games_of_other_claims_end() -> None:
     assert is_open(ports[1])
     rooms.end_game(1)
     wait_until(lambda: not is_open(ports[1]))
+    rooms.close()
+
+
+def test_closed_rooms_leave_no_server_no_player_and_no_thread() -> None:
+    rooms, port = Rooms(), free_port()
+    with socket.create_server((HOST, 0)) as door:
+        door.settimeout(20)
+        address = f"{HOST}:{door.getsockname()[1]}"
+        rooms.start_game(make_game(Door("TCP", (address,), port), players=2))
+        players = [door.accept()[0] for _ in range(2)]
+        rooms.close()
+        for player in players:
+            while player.recv(100):
+                pass
+            player.close()
+    with socket.socket() as later:
+        assert later.connect_ex((HOST, port)) != 0
+    assert "rooms" not in {thread.name for thread in threading.enumerate()}
+    rooms.close()  # has no effect
