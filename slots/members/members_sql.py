@@ -35,10 +35,20 @@ class FindRunRow(NamedTuple):
     number: int
 
 
-def find_run(n: int, *, lane: str, step: int, pool: int, labels: str) -> FindRunRow | None:
+def find_run(n: int, *, pool: int, labels: str, lane: str, step: int) -> FindRunRow | None:
     """N free numbers, `step` apart, on one member; the first member in the pool's order wins."""
     return statements.fetch_one(
-        "find_run", FindRunRow, {"lane": lane, "step": step, "pool": pool, "labels": labels}, n=n
+        "find_run", FindRunRow, {"pool": pool, "labels": labels, "lane": lane, "step": step}, n=n
+    )
+
+
+def find_long_run(n: int, *, pool: int, labels: str, lane: str, step: int) -> FindRunRow | None:
+    """Find_run for large n, which does not read every free number."""
+    return statements.fetch_one(
+        "find_long_run",
+        FindRunRow,
+        {"pool": pool, "labels": labels, "lane": lane, "step": step},
+        n=n,
     )
 
 

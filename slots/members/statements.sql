@@ -10,14 +10,41 @@ SELECT slot.id, slot.member_id, slot.number FROM slots_slot slot JOIN pools_memb
 WHERE slot.pool_id = %(pool)s AND slot.lane = %(lane)s AND slot.state = 'idle' AND slot.is_open AND selects(%(labels)s::jsonb, member.labels)
 ORDER BY slot.rank, slot.number LIMIT {n} FOR NO KEY UPDATE OF slot SKIP LOCKED
 
+-- _willing_members: the members with the labels that take claims, in the order of the pool. A nested loop keeps this order, so a search in
+-- each of them ends with the first member that has what is wanted.
+(SELECT id FROM pools_member
+  WHERE pool_id = %(pool)s AND state = 'ready' AND NOT is_cordoned AND selects(%(labels)s::jsonb, labels) ORDER BY position, id OFFSET 0)
+
 -- find_run^: n free numbers, `step` apart, on one member; the first member in the pool's order wins. The window
 -- function streams and stops at the first run.
-SELECT m.id AS member_id, r.number FROM pools_member m CROSS JOIN LATERAL (
+SELECT m.id AS member_id, r.number FROM {_willing_members} m CROSS JOIN LATERAL (
   SELECT number FROM (
     SELECT number, lead(number, {n} - 1) OVER (ORDER BY number) AS last
     FROM slots_slot WHERE member_id = m.id AND lane = %(lane)s AND state = 'idle' AND is_open) w
   WHERE last = number + ({n} - 1) * %(step)s::int LIMIT 1) r
-WHERE m.pool_id = %(pool)s AND m.state = 'ready' AND NOT m.is_cordoned AND selects(%(labels)s::jsonb, m.labels) ORDER BY m.position, m.id LIMIT 1
+LIMIT 1
+
+-- find_long_run^: find_run for large n, which does not read every free number. It looks at the n numbers from a free number and reads them
+-- from the end to the first that is not free: a run can only begin after that.
+-- @not_null number
+SELECT m.id AS member_id, r.number FROM {_willing_members} m CROSS JOIN LATERAL (
+  WITH RECURSIVE w (number, free) AS (
+    (SELECT number, 0::bigint FROM slots_slot WHERE member_id = m.id AND lane = %(lane)s AND state = 'idle' AND is_open ORDER BY number LIMIT 1)
+    UNION ALL
+    SELECT CASE WHEN last.free > 0 THEN w.number + ({n} - last.free)::int * %(step)s::int ELSE later.number END, last.free
+    FROM w CROSS JOIN LATERAL (
+      SELECT coalesce((
+        SELECT n - 1 FROM (
+          SELECT number, row_number() OVER (ORDER BY number DESC) AS n FROM slots_slot
+          WHERE member_id = m.id AND lane = %(lane)s AND state = 'idle' AND is_open
+            AND number BETWEEN w.number AND w.number + ({n} - 1) * %(step)s::int) x
+        WHERE number <> w.number + ({n} - n) * %(step)s::int LIMIT 1), {n}) AS free OFFSET 0) last
+    LEFT JOIN LATERAL (
+      SELECT number FROM slots_slot WHERE last.free = 0 AND member_id = m.id AND lane = %(lane)s AND state = 'idle' AND is_open
+        AND number > w.number + ({n} - 1) * %(step)s::int ORDER BY number LIMIT 1) later ON true
+    WHERE w.free < {n} AND w.number IS NOT NULL)
+  SELECT number FROM w WHERE free = {n}) r
+LIMIT 1
 
 -- lock_run: locks the slots of a run that find_run returned. Fewer than n rows: another claim took a slot, and the
 -- caller searches again.

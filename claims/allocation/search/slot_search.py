@@ -21,6 +21,7 @@ from pools.config.layout import NODE
 from slots.members import members_sql
 
 TRIES = 3  # another transaction may take a slot between search and lock
+LONG_RUN = 50  # numbers from which find_long_run is faster
 
 
 def find_slots(
@@ -93,9 +94,10 @@ def _in_one_pool(wanted: SlotDemand, pool: PoolFacts, kind: str, claim: int) -> 
 
 
 def _run(pool: PoolFacts, lanes: list[str], size: int, labels: str) -> list[int] | None:
+    find = members_sql.find_long_run if size >= LONG_RUN else members_sql.find_run
     for lane in lanes:
         for _ in range(TRIES):
-            at = members_sql.find_run(size, pool=pool.id, lane=lane, step=pool.step, labels=labels)
+            at = find(size, pool=pool.id, lane=lane, step=pool.step, labels=labels)
             if at is None:
                 break
             rows = members_sql.lock_run(
