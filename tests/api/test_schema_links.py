@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -31,6 +32,7 @@ ACCEPTED: dict[str, Callable[[int], dict[str, Any]]] = {
         "members": [{"name": f"m-{number}"}]
     },
 }
+SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 # Each step: what is called by a link of an answer before it, and its body.
 CHAINS = {
     "claim": [
@@ -68,10 +70,29 @@ CHAINS = {
         ("delete_grant", None),
     ],
     "slot": [("list_slots", None), ("get_slot_holder", None)],
+    "member that drains": [
+        ("create_pool", {"name": "linked", "slots": 1}),
+        ("add_members", {"members": [{"name": "m"}]}),
+        ("edit_member", {"deletion_cost": 3}),
+        ("drain_member", {"reason": "A test."}),
+        ("get_drain", None),
+    ],
+    "slot in quarantine": [
+        ("list_slots", None),
+        ("quarantine_slot", {"reason": "A test."}),
+        ("end_quarantine", {"reason": "A test."}),
+    ],
+    "pool that is paused": [
+        ("create_pool", {"name": "linked", "slots": 1}),
+        ("pause_pool", {"until": SOON, "reason": "A test."}),
+        ("resume_pool", {}),
+    ],
     "workspace": [
         ("list_workspaces", None),
         ("get_workspace", None),
         ("lock_workspace", {"reason": "A test."}),
+        ("unlock_workspace", {"reason": "A test."}),
+        ("list_workspace_runs", None),
     ],
 }
 
