@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 LOOK_AGAIN = 0.02  # seconds; a loop without a pause takes a core away from what it waits for
-LONGEST_PAUSE = 0.1  # seconds; so a long wait looks ten times in a second, not fifty times
 PATIENCE = 60.0  # seconds on an idle machine; only a test that fails waits that long
 MOST_SLACK = 2.0
 
@@ -32,13 +31,6 @@ def stretch(patience: float, within: float | None) -> float:
     return patience * load() if within is None else within * slack()
 
 
-def next_pause(waited: float, pause: float = LOOK_AGAIN) -> float:
-    """Seconds until the next look: a twentieth of the wait so far, within limits. So a wait ends at
-    most a twentieth later than its state, and a long wait leaves the core to what it waits for.
-    """
-    return max(pause, min(waited / 20, LONGEST_PAUSE))
-
-
 def wait_until(
     read: Callable[[], Found | None],
     what: str | Callable[[], object] = "the state is not reached",
@@ -53,7 +45,7 @@ def wait_until(
     """
     begin = time.monotonic()
     while not (found := read()):
-        if (waited := time.monotonic() - begin) > stretch(patience, within):
+        if time.monotonic() - begin > stretch(patience, within):
             raise AssertionError(what() if callable(what) else what)
-        time.sleep(next_pause(waited, pause))
+        time.sleep(pause)
     return found

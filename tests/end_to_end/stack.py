@@ -19,7 +19,7 @@ import psycopg
 
 from project.kernel.events.notify import CHANNEL
 from tests.database_copy import copy_for_stack
-from tests.waiting import LOOK_AGAIN, PATIENCE, next_pause, slack, stretch, wait_until
+from tests.waiting import LOOK_AGAIN, PATIENCE, slack, stretch, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {
@@ -162,8 +162,7 @@ class Stack:
         of a change, and twice a second for changes without a notification. A test that asserts a
         bound gives `within` instead of `patience`.
         """
-        begin = time.monotonic()
-        end = begin + stretch(patience, within)
+        end = time.monotonic() + stretch(patience, within)
         while True:
             try:
                 with self.connect() as connection:
@@ -172,8 +171,7 @@ class Stack:
                     while not is_wanted(rows := connection.execute(query).fetchall()):
                         assert time.monotonic() < end, (query, rows, self.heard[-3000:], describe())
                         for _ in connection.notifies(timeout=0.5, stop_after=1):
-                            # Several notifications are one reason to look.
-                            time.sleep(next_pause(time.monotonic() - begin))
+                            time.sleep(LOOK_AGAIN)  # several notifications are one reason to look
                     return rows
             except psycopg.OperationalError:  # the server restarts
                 if time.monotonic() > end:

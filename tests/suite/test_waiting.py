@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.waiting import LONGEST_PAUSE, LOOK_AGAIN, MOST_SLACK, next_pause, stretch, wait_until
+from tests.waiting import MOST_SLACK, stretch, wait_until
 
 
 @pytest.fixture
@@ -25,9 +25,3 @@ def test_wait_with_a_bound_fails_after_the_bound_and_its_slack() -> None:
     with pytest.raises(AssertionError, match="no seat"):
         wait_until(lambda: looks.append(1), "no seat", patience=3600.0, within=0.1)
     assert looks
-
-
-def test_pause_is_a_twentieth_of_the_wait_between_its_limits() -> None:
-    waited = (0.0, 1.0, 60.0)
-    assert [next_pause(each) for each in waited] == [LOOK_AGAIN, 0.05, LONGEST_PAUSE]
-    assert next_pause(60.0, 1.0) == 1.0
