@@ -11,6 +11,7 @@ from tests.faults.campaign import __main__ as command
 from tests.faults.campaign.report import PAGE
 from tests.faults.campaign.runner import ENOUGH, Runner
 from tests.faults.campaign.scenario import (
+    FAKE,
     FEWER_ROUNDS,
     KNOWN,
     MOST_ROUNDS,
@@ -159,6 +160,18 @@ def test_scenario_that_cannot_start_is_a_finding(
     run(state, 3)
     assert (state.rounds, state.count_findings()) == ([], 1)
     assert "the scenario failed: ValueError: no port" in state.verifications[0].findings[0]
+
+
+@pytest.mark.parametrize("server", ["kube-apiserver", FAKE])
+def test_campaign_warns_of_a_fake_api_server(
+    state: State, monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    monkeypatch.setattr(Drill, "prepare", lambda self: setattr(self, "api_server", server))
+    said: list[str] = []
+    Runner(state, SEED, most=1, say=said.append).run([Drill])
+    assert [done.api_server for done in state.rounds] == [server]
+    warnings = [text for text in said if text.startswith("WARNING drill: FakeKube serves")]
+    assert len(warnings) == (server == FAKE)
 
 
 def test_rounds_that_ctrl_c_left_without_an_audit_are_known(state: State, tmp_path: Path) -> None:

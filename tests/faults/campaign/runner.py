@@ -9,12 +9,19 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.faults.campaign.scenario import NotInjectedError, Outcome, Scenario, choose_rounds
+from tests.faults.campaign.scenario import (
+    FAKE,
+    NotInjectedError,
+    Outcome,
+    Scenario,
+    choose_rounds,
+)
 from tests.faults.campaign.state import Round, State, Verification
 
 ENOUGH = 5  # rounds after which the median decides on the number of rounds
 ATTEMPTS = 3  # of a round whose fault has no effect
 LONGEST = 6_000  # characters of a finding
+WEAKER = "WARNING {name}: {server} serves, not a real API server. `make kube` builds one."
 
 
 class Runner:
@@ -85,7 +92,7 @@ class Runner:
         usual = self.state.median_seconds(kind.name)
         if usual is None or len(done) < ENOUGH:
             return ENOUGH
-        return choose_rounds(usual)
+        return max(choose_rounds(usual), len(kind.list_pairs()))
 
     def run_one(self, kind: type[Scenario], before: Scenario | None = None) -> Scenario | None:
         """Returns the scenario if its stack runs on."""
@@ -99,6 +106,8 @@ class Runner:
                 scenario.folder.chmod(0o711)
                 scenario.prepare()
             self.say(f"{kind.name}: prepared in {time.monotonic() - began:.1f} s")
+            if FAKE in scenario.api_server:
+                self.say(WEAKER.format(name=kind.name, server=scenario.api_server))
             while time.monotonic() < self.until:
                 number = self.next_round(kind) if self.only is None else self.only
                 if number is None or (self.only is not None and rounds):
@@ -166,6 +175,8 @@ class Runner:
             round(seconds, 2),
             outcome.findings,
             round(os.getloadavg()[0], 1),
+            outcome.pair,
+            scenario.api_server,
         )
 
 
