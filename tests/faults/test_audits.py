@@ -151,13 +151,22 @@ def test_claim_that_is_applied_twice_is_found(tmp_path: Path) -> None:
     assert checks.applied_twice(write_applied(tmp_path, 1, 2, 1)) == {1: 2}
 
 
-@pytest.mark.parametrize("row", [(1, "bound", None), (1, "ended", "lost"), (2, "ended", "applied")])
-def test_claim_that_did_not_end_as_it_was_told_is_found(row: Row) -> None:
-    diary = Diary(asked_at={1: 0.0}, outcomes={1: "applied"})
-    end = (1, "ended", "applied")
-    checks.check_ends(make_stack(lambda query: [end]), diary)
-    with pytest.raises(AssertionError):
-        checks.check_ends(make_stack(lambda query: [end, row]), diary)
+APPLIED, RESERVED = (1, "ended", "applied"), (2, "reserved", None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([APPLIED, (2, "bound", None)], "have not ended: {2"),
+        ([(1, "ended", "lost"), RESERVED], "not end as their authors were told: {1"),
+        ([APPLIED, (3, "ended", "applied")], r"rows without an author: \[2, 3\]"),
+    ],
+)
+def test_claim_that_did_not_end_as_it_was_told_is_found(rows: list[Row], text: str) -> None:
+    diary = Diary(asked_at={1: 0.0, 2: 0.0}, outcomes={1: "applied"})
+    checks.check_ends(make_stack(lambda query: [APPLIED, RESERVED]), diary)
+    with pytest.raises(AssertionError, match=text):
+        checks.check_ends(make_stack(lambda query: rows), diary)
 
 
 @pytest.mark.parametrize(
