@@ -21,7 +21,6 @@ from tests.faults.campaign.state import Round, State, Verification
 ENOUGH = 5  # rounds after which the median decides on the number of rounds
 ATTEMPTS = 3  # of a round whose fault has no effect
 LONGEST = 6_000  # characters of a finding
-WEAKER = "WARNING {name}: {server} serves, not a real API server. `make kube` builds one."
 
 
 class Runner:
@@ -106,8 +105,8 @@ class Runner:
                 scenario.folder.chmod(0o711)
                 scenario.prepare()
             self.say(f"{kind.name}: prepared in {time.monotonic() - began:.1f} s")
-            if FAKE in scenario.api_server:
-                self.say(WEAKER.format(name=kind.name, server=scenario.api_server))
+            if scenario.api_server == FAKE:
+                self.say(f"WARNING {kind.name}: {FAKE} serves, not a real API server")
             while time.monotonic() < self.until:
                 number = self.next_round(kind) if self.only is None else self.only
                 if number is None or (self.only is not None and rounds):
