@@ -181,7 +181,7 @@ def test_wrong_clock_that_no_process_reads_is_no_fault() -> None:
             count_faults(name, 0)
 
 
-def test_processes_that_read_no_clock_have_one_round_each() -> None:
+def test_processes_that_rarely_read_their_clock_have_one_round_each() -> None:
     made = ClockOff(Path(), SEED)
     first = len(SILENT)
     assert [made.choose_process(number) for number in range(first)] == list(SILENT)

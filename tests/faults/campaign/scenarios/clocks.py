@@ -18,8 +18,8 @@ from tests.faults.victims import ALL
 from tests.waiting import LOOK_AGAIN, slack
 
 SOURCE = Path(campaign.__file__).with_name("wall_clock.c")
-# The controllers ask the database for the time. One round for each proves that its process does not
-# read the wall clock, and counts as no fault. Then the others take turns.
+# The controllers ask the database for the time, and libraries rarely read the clock there. Each has
+# one round, which counts as no fault without a reading. Then the others take turns.
 SILENT = ("allocate", "finalize", "scale", "watch")
 READERS = ("web", "relay", "worker")
 HOUR = 3600
