@@ -41,7 +41,7 @@ def check_promises(stack: Stack, ledger: Ledger) -> None:
         for key, promise in ledger.promises.items()
         if not is_true(key, promise)
     }
-    assert broken == {}
+    assert not broken, f"broken promises, and the rows of their claims: {broken}"
 
 
 def check_world(stack: Stack) -> None:
@@ -84,28 +84,34 @@ def applied_twice(target: Path) -> dict[int, int]:
 def check_ends(stack: Stack, diary: Diary) -> None:
     """Every claim has ended as it was told, or waits for a person."""
     rows = {row[0]: row[1:] for row in stack.execute("select id, state, outcome from claims_claim")}
-    assert {
+    open_rows = {
         claim: row for claim, row in rows.items() if row[0] not in ("ended", "reserved", "parked")
-    } == {}
-    assert {
+    }
+    assert not open_rows, f"claims have not ended: {open_rows}"
+    others = {
         claim: (outcome, rows[claim])
         for claim, outcome in diary.outcomes.items()
         if rows[claim] != ("ended", outcome)
-    } == {}
-    assert len(rows) == len(diary.asked_at)
+    }
+    assert not others, f"claims did not end as their authors were told: {others}"
+    wrong = set(rows) ^ set(diary.asked_at)
+    assert not wrong, f"claims without a row, or rows without an author: {sorted(wrong)}"
 
 
 def check_pages(stack: Stack, diary: Diary, target: Path) -> None:
     """What was applied was written once; what began was approved; what failed says why."""
     begun = lines_of(target)
     applied = {claim for claim, outcome in diary.outcomes.items() if outcome == "applied"}
-    assert {claim: begun[claim] for claim in applied if begun[claim] != 1} == {}
-    assert applied_twice(target) == {}
-    unapproved = (
+    wrong = {claim: begun[claim] for claim in applied if begun[claim] != 1}
+    assert not wrong, f"applied claims were not written once: {wrong}"
+    twice = applied_twice(target)
+    assert not twice, f"claims were applied twice: {twice}"
+    approved = (
         "select claim_id from claims_plan p where exists (select from claims_approval a where "
         "a.plan_id = p.id and a.is_yes)"
     )
-    assert set(begun) <= {row[0] for row in stack.execute(unapproved)}
-    failed = "select claim_id, code, reason from claims_run where outcome = 'failed'"
-    wrong = [row for row in stack.execute(failed) if "changed since the plan" not in row[2]]
-    assert wrong == []
+    unapproved = set(begun) - {row[0] for row in stack.execute(approved)}
+    assert not unapproved, f"claims were applied without an approval: {sorted(unapproved)}"
+    query = "select claim_id, code, reason from claims_run where outcome = 'failed'"
+    failed = [row for row in stack.execute(query) if "changed since the plan" not in row[2]]
+    assert not failed, f"runs failed for other reasons than a change: {failed}"

@@ -11,6 +11,7 @@ from tests.faults.campaign import __main__ as command
 from tests.faults.campaign.report import PAGE
 from tests.faults.campaign.runner import ENOUGH, Runner
 from tests.faults.campaign.scenario import (
+    FAKE,
     FEWER_ROUNDS,
     KNOWN,
     MOST_ROUNDS,
@@ -18,7 +19,7 @@ from tests.faults.campaign.scenario import (
     Outcome,
     Scenario,
 )
-from tests.faults.campaign.scenarios import load_all
+from tests.faults.campaign.scenarios import cluster, load_all
 from tests.faults.campaign.scenarios.ports import HELD, AwsPorts
 from tests.faults.campaign.state import LOGS, Round, State
 from tests.pools.providers.aws.harness import put_balancer, put_foreign_listener
@@ -159,6 +160,44 @@ def test_scenario_that_cannot_start_is_a_finding(
     run(state, 3)
     assert (state.rounds, state.count_findings()) == ([], 1)
     assert "the scenario failed: ValueError: no port" in state.verifications[0].findings[0]
+
+
+@pytest.mark.parametrize("server", ["kube-apiserver", FAKE])
+def test_campaign_warns_of_a_fake_api_server_at_its_begin_and_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], server: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["make faults", "drill", "--rounds", "1", "--name", "mine"])
+    monkeypatch.setitem(KNOWN, "drill", Drill)
+    monkeypatch.setattr(Drill, "prepare", lambda self: setattr(self, "api_server", server))
+    command.run(command.read_arguments())
+    state = State(tmp_path / "berth" / "faults" / "mine")
+    assert [done.api_server for done in state.rounds] == [server]
+    said = capsys.readouterr()
+    for text, output in [
+        ("WARNING drill: FakeKube serves", said.out),
+        ("WARNING FakeKube served drill, not a real API server.", said.err),
+    ]:
+        assert (text in output) == (server == FAKE)
+
+
+@pytest.mark.parametrize(("programs", "server"), [(Path("/built"), "kube-apiserver"), (None, FAKE)])
+def test_scenario_of_the_kubernetes_api_knows_which_server_serves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, programs: Path | None, server: str
+) -> None:
+    nothing = lambda *given, **more: SimpleNamespace(  # noqa: E731
+        __enter__=list, __exit__=list, close=list
+    )
+    for name in ("RealKube", "FakeKube", "Standing", "Counting"):
+        monkeypatch.setattr(cluster, name, nothing)
+    monkeypatch.setattr(cluster, "find_programs", lambda: programs)
+    made, later = cluster.Api403(tmp_path, SEED), cluster.Api409(tmp_path, SEED)
+    try:
+        made.prepare()
+        assert later.adopt(made)
+        assert (made.api_server, later.api_server) == (server, server)
+    finally:
+        made.close()
 
 
 def test_rounds_that_ctrl_c_left_without_an_audit_are_known(state: State, tmp_path: Path) -> None:

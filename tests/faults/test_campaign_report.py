@@ -17,8 +17,9 @@ from tests.faults.campaign.rows import (
     read_rows,
     write_rows,
 )
-from tests.faults.campaign.scenario import FEWER_ROUNDS, KNOWN, QUICK
+from tests.faults.campaign.scenario import FAKE, FEWER_ROUNDS, KNOWN, QUICK
 from tests.faults.campaign.scenarios import load_all
+from tests.faults.campaign.scenarios.cluster import Api403
 from tests.faults.campaign.scenarios.kills_claims import KillAtBind
 from tests.faults.campaign.scenarios.twins import FrozenControllers
 from tests.faults.campaign.state import Round, State, Verification
@@ -46,6 +47,10 @@ def add_rounds(state: State, name: str, count: int, *findings: str) -> None:
     state.write_verification(Verification(name, SEED, count, 2.5))
 
 
+def add_kill(state: State, number: int, pair: str) -> None:
+    state.write_round(Round(BIND, number, SEED, "fault", 1, 0.5, QUICK, pair=pair))
+
+
 def report_of(kept: list[MeasuredRow], state: State) -> str:
     return write_report(merge_rows(kept, state, BOTH), BOTH, state.skipped)
 
@@ -54,8 +59,8 @@ def test_report_is_made_from_the_state_file(state: State, tmp_path: Path) -> Non
     add_rounds(state, BIND, 2, "slot 3 has two holders")
     state.write_skipped(FROZEN, "no compiler")
     text = report_of([], State(tmp_path))
-    assert "- abc, seed 7: 2 rounds, 2 faults, 2 findings." in text
-    assert f"| `{BIND}` | {KillAtBind.breaks} | abc | 2/20 | 2 | 0.5/0.5 | 0.2 |" in text
+    assert "- abc, seed 7: 0 minutes, 2 rounds, 2 faults, 2 findings." in text
+    assert f"| `{BIND}` | {KillAtBind.breaks} | abc | 2/20 | 2 (0/11) | 0.5/0.5 |" in text
     assert f"- `{FROZEN}`: {FrozenControllers.breaks} (skipped: no compiler)" in text
     assert f"- `{BIND}`, commit abc, round 1, seed 7: fault: slot 3 has two holders" in text
 
@@ -64,10 +69,8 @@ def test_scenario_without_a_round_keeps_its_row_and_findings(state: State) -> No
     add_rounds(state, BIND, 2)
     state.write_skipped(FROZEN, "no compiler")
     text = report_of([OLD], state)
-    assert "- 0ld, seed 5: 20 rounds, 114 faults, 1 findings." in text
-    assert (
-        f"| `{FROZEN}` | {FrozenControllers.breaks} | 0ld | 20/20 | 114 | 0.2/5.3 | 21.9 |" in text
-    )
+    assert "- 0ld, seed 5: 22 minutes, 20 rounds, 114 faults, 1 findings." in text
+    assert f"| `{FROZEN}` | {FrozenControllers.breaks} | 0ld | 20/20 | 114 | 0.2/5.3 |" in text
     assert f"- `{FROZEN}`, commit 0ld, round 12: no claim served" in text
     assert "Not run" not in text
 
@@ -98,15 +101,15 @@ def test_written_report_is_the_same_after_the_next_one(state: State) -> None:
 def test_report_names_the_load_of_the_machine(state: State) -> None:
     for number, (name, load) in enumerate([(BIND, 3.0), (BIND, 8.0), (BIND, 4.0), (FROZEN, 22.6)]):
         state.write_round(Round(name, number, SEED, "fault", 1, 0.5, QUICK, load=load))
-    assert "seed 7, load 4 to 23: 4 rounds" in report_of([], state)
-    assert "seed 5, load 9: 20 rounds" in report_of([replace(OLD, load=9.2)], state)
+    assert "seed 7, load 4 to 23: 0 minutes, 4 rounds" in report_of([], state)
+    assert "seed 5, load 9: 22 minutes, 20 rounds" in report_of([replace(OLD, load=9.2)], state)
 
 
 def test_rows_return_from_their_file(state: State, tmp_path: Path) -> None:
     add_rounds(state, BIND, 2, "a finding\nof two lines")
-    row = make_row(state, BIND)
+    row = make_row(state, KillAtBind)
     assert row is not None
-    made = [row, OLD, replace(OLD, again=None)]
+    made = [row, OLD, replace(OLD, again=None, pairs=(3, 27), api_server=FAKE)]
     write_rows(tmp_path / "rows", made)
     assert read_rows(tmp_path / "rows") == made
     assert len((tmp_path / "rows").read_text().splitlines()) == 3
@@ -129,7 +132,7 @@ def test_report_on_a_machine_without_the_state_loses_nothing(
 def test_page_shows_the_begin_of_a_long_finding_and_the_row_keeps_all(state: State) -> None:
     text = "no claim was served: " + "a line of a log\n" * 100
     add_rounds(state, BIND, 1, text)
-    row = make_row(state, BIND)
+    row = make_row(state, KillAtBind)
     assert row is not None and row.findings[0][1] == text
     shown = report_of([], state).splitlines()[-1]
     assert "fault: no claim was served: a line of a log a line" in shown
@@ -141,6 +144,32 @@ def test_report_names_rounds_without_an_audit(state: State) -> None:
     assert "without an audit" not in report_of([], state)
     state.write_round(Round(BIND, 2, SEED, "fault", 1, 0.5, QUICK))
     assert f"Rounds without an audit: `{BIND}` 2." in report_of([], state)
+
+
+def test_row_counts_pairs_of_step_and_process_once(state: State) -> None:
+    for number, pair in enumerate(["bind/web", "bind/web", "after bind/web", "", "other/web"]):
+        add_kill(state, number, pair)
+    row = make_row(state, KillAtBind)
+    assert row is not None and row.pairs == (2, 11)
+    assert "| 5 (2/11) |" in write_row(row, KillAtBind)
+
+
+def test_row_is_not_finished_with_fewer_rounds_than_pairs() -> None:
+    row = replace(OLD, pairs=(FEWER_ROUNDS, FEWER_ROUNDS + 7))
+    assert (row.rounds, row.goal) == (FEWER_ROUNDS, FEWER_ROUNDS + 7)
+
+
+@pytest.mark.parametrize(
+    ("server", "shown"),
+    [("kube-apiserver", "kube-apiserver"), (FAKE, FAKE), ("", "server unknown")],
+)
+def test_row_names_the_api_server(state: State, server: str, shown: str) -> None:
+    state.write_round(Round(Api403.name, 0, SEED, "fault", 1, 0.5, QUICK, api_server=server))
+    known = {Api403.name: Api403}
+    text = write_report(merge_rows([], state, known), known, {})
+    assert f"| `api-403` | {Api403.breaks} ({shown}) |" in text
+    warning = "**FakeKube, not a real API server, served `api-403`.**"
+    assert (warning in text) == (server == FAKE)
 
 
 @pytest.mark.parametrize(

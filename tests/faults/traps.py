@@ -13,6 +13,7 @@ class Trap:
     table: str
     when: str  # BEFORE or AFTER, and INSERT or UPDATE
     condition: str = "true"
+    performers: tuple[str, ...] = ()  # processes that take this step, by their names as victims
 
 
 def install(cursor: Any, traps: Iterable[Trap]) -> None:
@@ -50,3 +51,12 @@ def list_trapped(cursor: Any, number: int) -> list[int]:
         [LOCK, number],
     )
     return [row[0] for row in cursor.fetchall()]
+
+
+def list_clients(cursor: Any, number: int) -> list[int]:
+    """TCP ports from which the processes in this trap speak to the database."""
+    cursor.execute(
+        "SELECT client_port FROM pg_stat_activity WHERE pid = ANY(%s)",
+        [list_trapped(cursor, number)],
+    )
+    return [row[0] for row in cursor.fetchall() if row[0] is not None]

@@ -4,8 +4,10 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pools.providers.local import agent_folder
 from project.kernel.embedded import detached
@@ -27,6 +29,8 @@ VICTIMS = {
     "valkey": "valkey-server",
 }
 SCALERS = {"scale": "manage.py scale", "watch": "manage.py watch"}
+ALL = VICTIMS | SCALERS
+ESTABLISHED = "01"  # in /proc/net/tcp
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Draw:
     """
 
     chance: random.Random
-    victims: Mapping[str, str] = field(default_factory=lambda: VICTIMS)
+    victims: Mapping[str, str] = field(default_factory=lambda: ALL)
     deaths: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -58,11 +62,15 @@ class Draw:
         return victim
 
 
+@dataclass
 class DrawWithAgents(Draw):
-    """An agent is as likely as all other victims together."""
+    """Every fourth victim is an agent."""
+
+    drawn: int = 0
 
     def next(self) -> str:
-        return AGENT if self.chance.random() < 0.5 else super().next()
+        self.drawn += 1
+        return super().next() if self.drawn % 4 else AGENT
 
 
 def kill_process(pid: int) -> None:
@@ -74,13 +82,12 @@ def kill_process(pid: int) -> None:
 def kill(stack: Stack, victim: str, chance: random.Random) -> str:
     """Kills the victim; describes which process it was."""
     if victim != AGENT:
-        kill_process(stack.wait_for_process((VICTIMS | SCALERS)[victim]))
+        kill_process(stack.wait_for_process(ALL[victim]))
         return victim
     # As if ten good minutes had passed: what is tried here is not the back-off of restarts.
     stack.execute("update pools_member set restarts = 0, gave_up_at = null where state = 'ready'")
     running = list_agents(stack)
-    if not running:
-        return "an agent, but none was up"
+    assert running, "no agent is up that could be killed"
     name, process = chance.choice(running)
     kill_process(process.pid)
     return name
@@ -94,3 +101,29 @@ def list_agents(stack: Stack) -> list[tuple[str, Process]]:
         for folder in folders
         if (process := detached.read(folder)) and detached.is_alive(process)
     ]
+
+
+def list_owners(stack: Stack, ports: Iterable[int]) -> set[str]:
+    """Names of the processes of the stack whose connections leave from these TCP ports."""
+    wanted = set(ports)
+    sockets = {
+        f"socket:[{words[9]}]"
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if (words := line.split())[3] == ESTABLISHED
+        and int(words[1].rpartition(":")[2], 16) in wanted
+    }
+    found = set()
+    for pid, command in stack.list_processes().items():
+        if any(target in sockets for target in list_targets(pid)):
+            found.add(next((name for name, part in ALL.items() if part in command), command))
+    return found
+
+
+def list_targets(pid: int) -> list[str]:
+    """What the file descriptors of a process lead to; nothing if it has ended."""
+    found = []
+    with suppress(OSError):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed since
+                found.append(str(file.readlink()))
+    return found

@@ -62,7 +62,7 @@ def run(given: argparse.Namespace) -> int:
     from tests.faults.campaign.report import PAGE, write_report  # noqa: PLC0415
     from tests.faults.campaign.rows import KEPT, merge_rows, read_rows, write_rows  # noqa: PLC0415
     from tests.faults.campaign.runner import Runner  # noqa: PLC0415
-    from tests.faults.campaign.scenario import KNOWN  # noqa: PLC0415
+    from tests.faults.campaign.scenario import FAKE, KNOWN  # noqa: PLC0415
     from tests.faults.campaign.scenarios import load_all  # noqa: PLC0415
     from tests.faults.campaign.state import OtherCommitError, State  # noqa: PLC0415
 
@@ -100,6 +100,11 @@ def run(given: argparse.Namespace) -> int:
     say = lambda text: print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)  # noqa: E731
     Runner(state, seed, most=given.rounds, only=given.round, say=say, until=until).run(chosen)
     found = state.count_findings()
+    if faked := dict.fromkeys(done.scenario for done in state.rounds if done.api_server == FAKE):
+        sys.stderr.write(
+            f"WARNING {FAKE} served {', '.join(faked)}, not a real API server. `make kube` builds "
+            "one; then run them under another NAME.\n"
+        )
     print(f"{len(state.rounds)} rounds, {found} findings. make faults REPORT=1 writes the report")
     return 1 if found else 0
 

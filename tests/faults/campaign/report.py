@@ -5,14 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.faults.campaign.rows import MeasuredRow
-from tests.faults.campaign.scenario import Scenario
+from tests.faults.campaign.scenario import FAKE, Scenario
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "faults.md"
 HEAD = Path(__file__).with_name("report_head.md")
 TABLE = (
-    "| scenario | what it breaks | commit | rounds | faults | again, p50/max (s) | minutes |",
-    "|---|---|---|---|---|---|---|",
+    "| scenario | what it breaks | commit | rounds | faults (pairs) | again, p50/max (s) |",
+    "|---|---|---|---|---|---|",
 )
+UNRECORDED = "server unknown"
 SHOWN = 300  # characters of a finding on the page; the kept row has all
 
 
@@ -27,6 +28,9 @@ def write_report(
         machines = "; ".join(dict.fromkeys(row.machine for row in rows))
         told = map(write_campaign, campaigns.values())
         parts.append("\n".join(["## Campaigns\n", f"Machine: {machines}.\n", *told]))
+        faked = [f"`{row.scenario}`" for row in rows if FAKE in row.api_server]
+        if faked:
+            parts.append(f"**{FAKE}, not a real API server, served {', '.join(faked)}.**")
         parts.append("\n".join([*TABLE, *(write_row(row, known[row.scenario]) for row in rows)]))
     measured = {row.scenario for row in rows}
     left = [
@@ -48,13 +52,25 @@ def write_report(
 
 def describe_starts(kinds: Iterable[type[Scenario]]) -> str:
     """From where the scenarios measure."""
-    names: dict[str, list[str]] = {}
+    kinds, names = list(kinds), dict[str, list[str]]()
+    starts: dict[str, list[str]] = {}  # of each family, the first word of its names
     for kind in kinds:
-        names.setdefault(kind.counts_from, []).append(f"`{kind.name}`")
+        starts.setdefault(family_of(kind), []).append(kind.counts_from)
+    for kind in kinds:
+        its_starts = starts[family_of(kind)]
+        is_one = len(its_starts) > 1 and len(set(its_starts)) == 1
+        name = f"{family_of(kind)}-*" if is_one else kind.name
+        its = names.setdefault(kind.counts_from, [])
+        if f"`{name}`" not in its:
+            its.append(f"`{name}`")
     usual = names.pop(Scenario.counts_from, [])
     others = [f"in {', '.join(its)} from {start}" for start, its in names.items()]
     text = f"*Again* counts from {'; '.join([Scenario.counts_from] * bool(usual) + others)}."
     return textwrap.fill(text, 120, break_on_hyphens=False)
+
+
+def family_of(kind: type[Scenario]) -> str:
+    return kind.name.partition("-")[0]
 
 
 def write_campaign(rows: Sequence[MeasuredRow]) -> str:
@@ -66,6 +82,7 @@ def write_campaign(rows: Sequence[MeasuredRow]) -> str:
     unaudited = [f"`{row.scenario}` {row.unaudited}" for row in rows if row.unaudited]
     return (
         f"- {first.commit}, seed {first.seed}{load}: "
+        f"{sum(row.minutes for row in rows):.0f} minutes, "
         f"{sum(row.rounds for row in rows)} rounds, {sum(row.faults for row in rows)} faults, "
         f"{sum(len(row.findings) for row in rows)} findings."
         + (f" Rounds without an audit: {', '.join(unaudited)}." if unaudited else "")
@@ -75,12 +92,11 @@ def write_campaign(rows: Sequence[MeasuredRow]) -> str:
 def write_row(row: MeasuredRow, kind: type[Scenario]) -> str:
     cells = [
         f"`{row.scenario}`",
-        kind.breaks,
+        kind.breaks + (f" ({row.api_server or UNRECORDED})" if kind.has_api_server else ""),
         row.commit,
         f"{row.rounds}/{row.goal}",
-        row.faults,
+        f"{row.faults} ({'/'.join(map(str, row.pairs))})" if row.pairs else row.faults,
         f"{row.again[0]:.1f}/{row.again[1]:.1f}" if row.again else "–",
-        f"{row.minutes:.1f}",
     ]
     return f"| {' | '.join(map(str, cells))} |"
 

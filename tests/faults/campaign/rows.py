@@ -5,12 +5,12 @@ its machine. A row has rounds of one commit only.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from tests.faults.campaign.scenario import choose_rounds
+from tests.faults.campaign.scenario import Scenario, choose_rounds
 from tests.faults.campaign.state import State
 
 KEPT = Path(__file__).resolve().parents[3] / "docs" / "faults.jsonl"
@@ -30,18 +30,22 @@ class MeasuredRow:
     unaudited: str = ""  # numbers of rounds
     findings: Sequence[tuple[str, str]] = field(default=())  # place and text in full
     load: float | None = None  # median of the rounds
+    # Pairs of a step and a victim that kills hit, and all of the scenario; None: it has no pairs.
+    pairs: tuple[int, int] | None = None
+    api_server: str = ""  # of Kubernetes, that served the rounds; empty: none, or not recorded
 
     @property
     def goal(self) -> int:
-        return choose_rounds(self.median)
+        return max(choose_rounds(self.median), self.pairs[1] if self.pairs else 0)
 
     def replaces(self, older: "MeasuredRow") -> bool:
         """A few rounds say less than the many of an older row, which then stays beside them."""
         return self.rounds >= min(self.goal, older.rounds)
 
 
-def make_row(state: State, name: str) -> MeasuredRow | None:
+def make_row(state: State, kind: type[Scenario]) -> MeasuredRow | None:
     """None: this campaign has no round of the scenario."""
+    name, pairs = kind.name, set(kind.list_pairs())
     done = state.rounds_of(name)
     if not done:
         return None
@@ -61,16 +65,18 @@ def make_row(state: State, name: str) -> MeasuredRow | None:
         name_numbers(state.unaudited_rounds_of(name)),
         tuple(state.findings_of(name)),
         round(median(loads), 1) if loads else None,
+        (len(pairs & {each.pair for each in done}), len(pairs)) if pairs else None,
+        ", ".join(sorted({each.api_server for each in done if each.api_server})),
     )
 
 
 def merge_rows(
-    kept: Sequence[MeasuredRow], state: State, known: Iterable[str]
+    kept: Sequence[MeasuredRow], state: State, known: Mapping[str, type[Scenario]]
 ) -> list[MeasuredRow]:
     """By scenario: the row of this campaign, then the kept rows that it does not replace."""
     merged = []
-    for name in known:
-        made = make_row(state, name)
+    for name, kind in known.items():
+        made = make_row(state, kind)
         older = [row for row in kept if row.scenario == name]
         if made:
             merged += [made, *(row for row in older if not made.replaces(row))]
@@ -86,12 +92,14 @@ def read_rows(path: Path) -> list[MeasuredRow]:
 
 
 def _read(values: dict[str, object]) -> MeasuredRow:
-    again, findings = values["again"], values["findings"]
+    again, findings, pairs = values["again"], values["findings"], values.get("pairs")
     assert isinstance(again, list | None) and isinstance(findings, list), values
+    assert isinstance(pairs, list | None), values
     return MeasuredRow(
         **{  # type: ignore[arg-type]
             **values,
             "again": None if again is None else tuple(again),
+            "pairs": None if pairs is None else tuple(pairs),
             "findings": tuple((place, text) for place, text in findings),
         }
     )

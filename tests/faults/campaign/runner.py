@@ -9,7 +9,13 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.faults.campaign.scenario import NotInjectedError, Outcome, Scenario, choose_rounds
+from tests.faults.campaign.scenario import (
+    FAKE,
+    NotInjectedError,
+    Outcome,
+    Scenario,
+    choose_rounds,
+)
 from tests.faults.campaign.state import Round, State, Verification
 
 ENOUGH = 5  # rounds after which the median decides on the number of rounds
@@ -85,7 +91,7 @@ class Runner:
         usual = self.state.median_seconds(kind.name)
         if usual is None or len(done) < ENOUGH:
             return ENOUGH
-        return choose_rounds(usual)
+        return max(choose_rounds(usual), len(kind.list_pairs()))
 
     def run_one(self, kind: type[Scenario], before: Scenario | None = None) -> Scenario | None:
         """Returns the scenario if its stack runs on."""
@@ -99,6 +105,8 @@ class Runner:
                 scenario.folder.chmod(0o711)
                 scenario.prepare()
             self.say(f"{kind.name}: prepared in {time.monotonic() - began:.1f} s")
+            if scenario.api_server == FAKE:
+                self.say(f"WARNING {kind.name}: {FAKE} serves, not a real API server")
             while time.monotonic() < self.until:
                 number = self.next_round(kind) if self.only is None else self.only
                 if number is None or (self.only is not None and rounds):
@@ -166,6 +174,8 @@ class Runner:
             round(seconds, 2),
             outcome.findings,
             round(os.getloadavg()[0], 1),
+            outcome.pair,
+            scenario.api_server,
         )
 
 

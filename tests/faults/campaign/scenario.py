@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 MOST_ROUNDS, FEWER_ROUNDS = 100, 20
+FAKE = "FakeKube"
 QUICK = 5.0  # seconds: the median round of a scenario with MOST_ROUNDS takes less
 
 
@@ -26,6 +27,7 @@ class Outcome:
     again: float  # seconds until the system served again
     faults: int = 1  # how many faults were injected
     findings: list[str] = field(default_factory=list)
+    pair: str = ""  # of those that the scenario lists
 
 
 class Scenario(ABC):
@@ -33,9 +35,16 @@ class Scenario(ABC):
     breaks: ClassVar[str]  # what it breaks and when, for the report
     # Seconds of "time to serve again" start here.
     counts_from: ClassVar[str] = "the fault"
+    has_api_server: ClassVar[bool] = False  # of Kubernetes
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
+        self.api_server = ""  # of Kubernetes; set by `prepare` where the stack has one
+
+    @classmethod
+    def list_pairs(cls) -> Sequence[str]:
+        """Step and victim, for each of which a round is required. Empty: rounds have no steps."""
+        return ()
 
     @classmethod
     def why_skipped(cls) -> str:

@@ -1,7 +1,6 @@
 """The stack of a scenario: a real `up` with pools, callers under load, traps, and audits."""
 
 import os
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,12 +15,13 @@ from tests.end_to_end.stack import Stack
 from tests.faults.campaign.scenario import NotInjectedError, Scenario
 from tests.faults.checks import audit, check_doctor, check_promises, check_world
 from tests.faults.load import Caller, Keeper, Ledger
-from tests.faults.traps import Trap, close_trap, install, list_trapped, open_trap, remove
-from tests.faults.victims import kill
+from tests.faults.traps import Trap, close_trap, install, list_clients, open_trap, remove
+from tests.faults.victims import list_owners
 from tests.waiting import LOOK_AGAIN, slack
 
 WITHIN = 60.0  # seconds in which the system has to serve again; on a busy machine twice as many
 TRAPPED_WITHIN = 10.0
+OTHERS_FOR = 0.5  # seconds for which a trap holds others than the victim
 STATE = {
     "open claims": "select p.name, c.id, c.state, c.size from claims_claim c "
     "join pools_pool p on p.id = c.pool_id where c.state <> 'ended' order by 1, 2",
@@ -140,12 +140,14 @@ class Site:
 
     @contextmanager
     def trapped(
-        self, name: str, provoke: Callable[[], Any] = lambda: None
-    ) -> Iterator[Callable[[], None]]:
-        """A process stands in this trap, inside its transaction. Yields a function that opens
+        self, name: str, victim: str = "", provoke: Callable[[], Any] = lambda: None
+    ) -> Iterator[tuple[set[str], Callable[[], None]]]:
+        """A process stands in this trap, inside its transaction: the victim, if it performs the
+        step, otherwise any. Yields the names of all that stand there, and a function that opens
         the trap early. `provoke` makes a process walk into it.
         """
         number = [trap.name for trap in self.traps].index(name)
+        is_performer = victim in self.traps[number].performers
         connection = self.stack.connect()
         connection.autocommit = True
         cursor = connection.cursor()
@@ -158,35 +160,27 @@ class Site:
             close_trap(cursor, number)
             provoke()
             end = time.monotonic() + TRAPPED_WITHIN * slack()
-            while not list_trapped(cursor, number):
-                if time.monotonic() > end:
-                    raise NotInjectedError(f"no process comes to {name!r}")
+            next_at = 0.0
+            while True:
+                clients = list_clients(cursor, number)
+                standing = list_owners(self.stack, clients) if clients else set()
+                if standing and (not is_performer or victim in standing):
+                    break
+                now = time.monotonic()
+                if now > end:
+                    raise NotInjectedError(
+                        f"{victim if is_performer else 'no process'} does not come to {name!r}"
+                    )
+                if standing and now > next_at:  # another process holds what the victim needs
+                    if next_at:
+                        open_trap(cursor, number)
+                        close_trap(cursor, number)
+                    next_at = now + OTHERS_FOR
                 time.sleep(LOOK_AGAIN)
-            yield open_early
+            yield standing, open_early
         finally:
             with suppress(psycopg.Error):
                 connection.close()
-
-    def kill_at(
-        self,
-        chance: random.Random,
-        moment: str,
-        victim: str,
-        provoke: Callable[[], Any] = lambda: None,
-    ) -> tuple[str, float]:
-        """kill -9 of the victim while some process stands inside of the step, or a moment after
-        its commit. Returns the fault in words, and when it was.
-        """
-        is_inside = chance.random() < 0.7
-        delay = chance.uniform(0, 0.15)
-        with self.trapped(moment, provoke) as open_early:
-            if not is_inside:
-                open_early()
-                time.sleep(delay)  # a random moment after the step, not a synchronisation
-            who = kill(self.stack, victim, chance)
-            killed_at = time.monotonic()
-        where = f"in {moment}" if is_inside else f"{delay * 1000:.0f} ms after {moment}"
-        return f"kill -9 of {who} {where}", killed_at
 
     # -- audits -----------------------------------------------------------------------------------
     def find_broken(self) -> list[str]:

@@ -29,6 +29,8 @@ class Round:
     seconds: float
     findings: list[str] = field(default_factory=list)
     load: float | None = None  # of the machine at the end, processes; None: not measured
+    pair: str = ""  # step and victim; empty: the scenario has none, or the kill did not happen
+    api_server: str = ""  # of Kubernetes
 
 
 @dataclass

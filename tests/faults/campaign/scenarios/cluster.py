@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from tests.faults.campaign.scenario import NotInjectedError, Outcome, Scenario, scenario
+from tests.faults.campaign.scenario import FAKE, NotInjectedError, Outcome, Scenario, scenario
 from tests.faults.campaign.scenarios.networks import CUTS
 from tests.faults.campaign.site import collect
 from tests.faults.tcp_proxy import PASS, RESET, TcpProxy
@@ -29,12 +29,15 @@ PLANS = 3  # more than one pod can do at once
 class Cluster(Scenario):
     """A pool grows from no member for plans, and shrinks to none after them, in each round."""
 
+    has_api_server = True
+
     def prepare(self) -> None:
         # Tasks may run as other users, so all users may write there.
         self.target = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="berth-faults-"))
         self.target.chmod(0o777)
         programs = find_programs()
         self.world: KubeWorld = RealKube(programs) if programs else FakeKube()
+        self.api_server = "kube-apiserver" if programs else FAKE
         self.change_world()
         self.standing = Standing(self.world, self.folder, self.target, pools=(POOL,))
         self.counting = Counting(self.standing)
@@ -45,6 +48,7 @@ class Cluster(Scenario):
         if not isinstance(before, Refusals) or not isinstance(self, Refusals):
             return False
         self.target, self.world, self.standing = before.target, before.world, before.standing
+        self.api_server = before.api_server
         self.counting = Counting(self.standing)
         self.counting.__enter__()
         self.claims = []

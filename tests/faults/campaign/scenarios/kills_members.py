@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from tests.faults.campaign.scenario import Outcome, scenario
-from tests.faults.campaign.scenarios.kills_scaling import ALL
-from tests.faults.campaign.site import WITHIN, Site, SiteScenario
+from tests.faults.campaign.site import WITHIN, Site
+from tests.faults.campaign.steps import StepScenario, Strike
 from tests.faults.traps import Trap
 from tests.waiting import slack
 
@@ -30,10 +30,10 @@ lease: {acknowledge: 10m, heartbeat: 10m}
 """
 
 
-class KillMembers(SiteScenario):
-    def strike(
-        self, chance: random.Random, number: int, moment: str, method: str, path: str, body: Any
-    ) -> tuple[str, float]:
+class KillMembers(StepScenario):
+    def order(
+        self, chance: random.Random, number: int, method: str, path: str, body: Any
+    ) -> Strike:
         """kill -9 while the order is carried out. The order is repeated until it is answered."""
         caller = self.site.make_caller("operator", "")
         if method == "PATCH":
@@ -43,9 +43,7 @@ class KillMembers(SiteScenario):
             target=lambda: answers.append(caller.call(method, path, body)), daemon=True
         )
         try:
-            return self.site.kill_at(
-                chance, moment, self.pick(ALL, number), provoke=lambda: thread.start()
-            )
+            return self.strike(chance, number, thread.start)
         finally:
             thread.join(WITHIN * slack())
             caller.close()
@@ -62,18 +60,21 @@ class KillAtDrain(KillMembers):
             "pools_member",
             "AFTER UPDATE",
             "OLD.drain_until IS NULL AND NEW.drain_until IS NOT NULL",
+            ("web",),
         ),
         Trap(
             "evict",
             "claims_claim",
             "AFTER UPDATE",
             "OLD.state = 'bound' AND NEW.state IN ('waiting', 'blocked')",
+            ("web",),
         ),
         Trap(
             "end",
             "pools_member",
             "AFTER UPDATE",
             "OLD.drain_until IS NOT NULL AND NEW.drain_until IS NULL",
+            ("finalize",),
         ),
     )
 
@@ -91,13 +92,8 @@ class KillAtDrain(KillMembers):
             f"select member_id from slots_slot where claim_id = {claim['id']}"
         )
         order = {"reason": "campaign", "stays": True, "force": True}
-        fault, killed_at = self.strike(
-            chance,
-            number,
-            chance.choice(self.traps).name,
-            "POST",
-            f"members/{member}/drain/",
-            order,
+        pair, fault, killed_at = self.order(
+            chance, number, "POST", f"members/{member}/drain/", order
         )
         self.site.stack.wait_rows(
             "select c.state, s.member_id, m.drain_until is null, m.is_cordoned, (select count(*) "
@@ -122,7 +118,7 @@ class KillAtDrain(KillMembers):
             findings.append(f"a release with the old generation was answered {stale}: {answer}")
         self.site.call("POST", f"claims/{claim['id']}/release/", {"generation": now["generation"]})
         self.site.call("POST", f"members/{member}/uncordon/", {"reason": "campaign"})
-        return Outcome(fault, again, findings=findings)
+        return Outcome(fault, again, findings=findings, pair=pair)
 
 
 @scenario
@@ -135,13 +131,21 @@ class KillAtRoll(KillMembers):
             "pools_pool",
             "AFTER UPDATE",
             "OLD.member_digest IS DISTINCT FROM NEW.member_digest",
+            ("web",),
         ),
-        Trap("rebuild", "pools_member", "AFTER UPDATE", "NEW.incarnation > OLD.incarnation"),
+        Trap(
+            "rebuild",
+            "pools_member",
+            "AFTER UPDATE",
+            "NEW.incarnation > OLD.incarnation",
+            ("scale",),
+        ),
         Trap(
             "ready",
             "pools_member",
             "AFTER UPDATE",
             "OLD.state = 'creating' AND NEW.state = 'ready'",
+            ("worker",),
         ),
     )
 
@@ -161,9 +165,7 @@ class KillAtRoll(KillMembers):
     def round(self, chance: random.Random, number: int) -> Outcome:
         template = f"t-{number}-{time.monotonic_ns()}"
         patch = {"provider": {"kind": "yard", "template": template}}
-        fault, killed_at = self.strike(
-            chance, number, chance.choice(self.traps).name, "PATCH", "pools/yard/", patch
-        )
+        pair, fault, killed_at = self.order(chance, number, "PATCH", "pools/yard/", patch)
         self.site.stack.wait_rows(
             "select m.state from pools_member m join pools_pool p on p.id = m.pool_id "
             f"where m.state <> 'gone' and m.id <> {self.busy} "
@@ -186,4 +188,4 @@ class KillAtRoll(KillMembers):
             and made.read_text() != template
         ]
         findings += [f"{made} was made from {made.read_text()}, not {template}" for made in wrong]
-        return Outcome(fault, again, findings=findings)
+        return Outcome(fault, again, findings=findings, pair=pair)

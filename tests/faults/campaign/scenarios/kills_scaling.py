@@ -3,13 +3,13 @@
 import random
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from tests.faults.campaign.scenario import Outcome, scenario
-from tests.faults.campaign.site import WITHIN, Site, SiteScenario
+from tests.faults.campaign.site import WITHIN, Site
+from tests.faults.campaign.steps import StepScenario
 from tests.faults.shed import list_made
 from tests.faults.traps import Trap
-from tests.faults.victims import SCALERS, VICTIMS
 from tests.waiting import LOOK_AGAIN, slack
 
 MOST = 3
@@ -26,14 +26,11 @@ scaling:
   step: {{up: all, down: all}}
 lease: {{acknowledge: 10m, heartbeat: 10m}}
 """
-ALL = (*VICTIMS, *SCALERS)
 LIVE = "select id from pools_member where state <> 'gone' order by id"
 BUSY = "select distinct member_id from slots_slot where claim_id is not null order by 1"
 
 
-class KillScaling(SiteScenario):
-    traps: ClassVar[tuple[Trap, ...]]
-
+class KillScaling(StepScenario):
     def prepare(self) -> None:
         self.site = Site(self.folder, POOL)
         self.site.install_traps(self.traps)
@@ -105,31 +102,29 @@ class KillAtScaleOut(KillScaling):
     name = "kill-scale-out"
     breaks = "processes killed as the scaler decides to grow, or a member becomes ready"
     traps = (
-        Trap("decided", "pools_member", "AFTER INSERT"),
-        Trap("written", "pools_decision", "BEFORE INSERT", "NEW.delta > 0"),
+        Trap("decided", "pools_member", "AFTER INSERT", performers=("scale",)),
+        Trap("written", "pools_decision", "BEFORE INSERT", "NEW.delta > 0", ("scale",)),
         Trap(
             "ready",
             "pools_member",
             "AFTER UPDATE",
             "OLD.state = 'creating' AND NEW.state = 'ready'",
+            ("worker",),
         ),
     )
 
     def round(self, chance: random.Random, number: int) -> Outcome:
         claims: list[dict[str, Any]] = []
         count = chance.randint(2, 5)
-        fault, killed_at = self.site.kill_at(
-            chance,
-            chance.choice(self.traps).name,
-            self.pick(ALL, number),
-            lambda: claims.extend(self.ask(number, count)),
+        pair, fault, killed_at = self.strike(
+            chance, number, lambda: claims.extend(self.ask(number, count))
         )
         claims = self.wait_bound(claims)
         again = time.monotonic() - killed_at
         findings = self.find_broken()
         self.release(claims)
         self.wait_settled()
-        return Outcome(fault, again, findings=[*findings, *self.find_broken()])
+        return Outcome(fault, again, findings=[*findings, *self.find_broken()], pair=pair)
 
 
 @scenario
@@ -137,25 +132,29 @@ class KillAtScaleIn(KillScaling):
     name = "kill-scale-in"
     breaks = "processes killed as the scaler decides to shrink, or a member goes"
     traps = (
-        Trap("removing", "pools_decision", "BEFORE INSERT", "NEW.delta < 0"),
+        Trap("removing", "pools_decision", "BEFORE INSERT", "NEW.delta < 0", ("scale",)),
         Trap(
             "leaving",
             "pools_member",
             "AFTER UPDATE",
             "OLD.state <> 'deleting' AND NEW.state = 'deleting'",
+            ("scale",),
         ),
-        Trap("gone", "pools_member", "AFTER UPDATE", "NEW.state = 'gone' AND OLD.state <> 'gone'"),
+        Trap(
+            "gone",
+            "pools_member",
+            "AFTER UPDATE",
+            "NEW.state = 'gone' AND OLD.state <> 'gone'",
+            ("worker",),
+        ),
     )
 
     def round(self, chance: random.Random, number: int) -> Outcome:
         claims = self.wait_bound(self.ask(number, 5))
         # One claim may stay, so that the scaler chooses between members.
         busy = claims[: chance.randint(0, 1)]
-        fault, killed_at = self.site.kill_at(
-            chance,
-            chance.choice(self.traps).name,
-            self.pick(ALL, number),
-            lambda: self.release(claims[len(busy) :]),
+        pair, fault, killed_at = self.strike(
+            chance, number, lambda: self.release(claims[len(busy) :])
         )
         again = self.wait_settled(killed_at)
         findings = self.find_broken()
@@ -164,4 +163,4 @@ class KillAtScaleIn(KillScaling):
             if (now["state"], now["generation"]) != ("bound", claim["generation"]):
                 findings.append(f"the busy claim {claim['id']} lost its member: {now}")
         self.release(busy)
-        return Outcome(fault, again, findings=findings)
+        return Outcome(fault, again, findings=findings, pair=pair)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.faults.authors import Author, Diary
-from tests.faults.campaign.scenario import NotInjectedError, Outcome, scenario
-from tests.faults.campaign.site import Site, SiteScenario, collect
+from tests.faults.campaign.scenario import Outcome, scenario
+from tests.faults.campaign.site import Site, collect
+from tests.faults.campaign.steps import StepScenario
 from tests.faults.checks import (
     applied_twice,
     audit,
@@ -18,7 +19,7 @@ from tests.faults.checks import (
     check_pages,
 )
 from tests.faults.traps import Trap
-from tests.faults.victims import AGENT, VICTIMS, list_agents
+from tests.faults.victims import AGENT, ALL
 from tests.tofu import find_tofu, place_tofu
 from tests.waiting import slack
 
@@ -34,29 +35,30 @@ members: {{list: [{{name: one}}, {{name: two}}, {{name: three}}]}}
 liveness: {{heartbeat: 30s, lost: 1m}}
 task: {{{more}env: {{HELLO_TARGET: {target}, HELLO_PACE: "0.05"}}}}
 """
-ALL = (*VICTIMS, "scale", "watch", AGENT)
-BEGIN_PLAN = Trap("begin_plan", "claims_run", "AFTER INSERT", "NEW.step = 'plan'")
-END_PLAN = Trap("end_plan", "claims_plan", "AFTER INSERT")
-APPROVE = Trap("approve", "claims_approval", "AFTER INSERT")
+WEB = ("web",)  # it writes what agents and authors tell it
+BEGIN_PLAN = Trap("begin_plan", "claims_run", "AFTER INSERT", "NEW.step = 'plan'", WEB)
+END_PLAN = Trap("end_plan", "claims_plan", "AFTER INSERT", performers=WEB)
+APPROVE = Trap("approve", "claims_approval", "AFTER INSERT", performers=WEB)
 RESUME = Trap(
     "resume",
     "claims_claim",
     "AFTER UPDATE",
     "OLD.state IN ('reserved', 'parked') AND NEW.state IN ('bound', 'waiting')",
+    WEB,
 )
-BEGIN_APPLY = Trap("begin_apply", "claims_run", "AFTER INSERT", "NEW.step = 'apply'")
+BEGIN_APPLY = Trap("begin_apply", "claims_run", "AFTER INSERT", "NEW.step = 'apply'", WEB)
 END_APPLY = Trap(
     "end_apply",
     "claims_run",
     "AFTER UPDATE",
     "NEW.step = 'apply' AND OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL",
+    WEB,
 )
 
 
-class KillTasks(SiteScenario):
-    traps: ClassVar[tuple[Trap, ...]]
+class KillTasks(StepScenario):
     moment: ClassVar[str]  # of a claim that was made after the kill: the system serves again
-    victims: ClassVar[tuple[str, ...]] = ALL
+    victims = (*ALL, AGENT)
 
     def prepare(self) -> None:
         # Tasks may run as other users, so all users may write there.
@@ -80,10 +82,7 @@ class KillTasks(SiteScenario):
         return Author(name, self.site.stack.port, self.site.token, "harbour", self.diary)
 
     def round(self, chance: random.Random, number: int) -> Outcome:
-        victim = self.pick(self.victims, number)
-        if victim == AGENT and not list_agents(self.site.stack):
-            raise NotInjectedError("no agent runs")
-        fault, killed_at = self.site.kill_at(chance, chance.choice(self.traps).name, victim)
+        pair, fault, killed_at = self.strike(chance, number)
         limit = WITHIN * slack()
         if self.moment == "applied":
             is_served = self.diary.wait_whole(killed_at, limit)
@@ -93,7 +92,7 @@ class KillTasks(SiteScenario):
         findings = self.find_broken()
         if not is_served:
             findings.append(f"no claim {self.moment} in {limit:.0f} s")
-        return Outcome(fault, again, findings=findings)
+        return Outcome(fault, again, findings=findings, pair=pair)
 
     def find_broken(self) -> list[str]:
         with self.diary.change:
