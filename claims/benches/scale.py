@@ -102,7 +102,7 @@ def wait(run: BenchRun, ids: Sequence[int], few: Sequence[int]) -> list[float]:
         for is_waiting in ((True, False), (False, True))[turn % 2]:
             show(is_waiting)
             took[is_waiting] = statistics.median(
-                cycle(few) for _ in range(1 if run.is_quick else 7)
+                cycle(few) for _ in range(3 if run.is_quick else 7)
             )
         more.append(took[True] - took[False])
         run.log(
