@@ -26,14 +26,14 @@ class KillClaims(StepScenario):
 @scenario
 class KillAtClaim(KillClaims):
     name = "kill-claim"
-    breaks = "processes killed while a claim is written"
+    breaks = "kills while a claim is written"
     traps = (Trap("claim", "claims_claim", "AFTER INSERT", performers=("web",)),)
 
 
 @scenario
 class KillAtBind(KillClaims):
     name = "kill-bind"
-    breaks = "processes killed while a slot gets a holder"
+    breaks = "kills while a slot gets a holder"
     traps = (
         Trap(
             "bind",
@@ -48,7 +48,7 @@ class KillAtBind(KillClaims):
 @scenario
 class KillAtRelease(KillClaims):
     name = "kill-release"
-    breaks = "processes killed while a claim ends, or its slot becomes clean"
+    breaks = "kills while a claim ends, or its slot becomes clean"
     traps = (
         Trap(
             "release",

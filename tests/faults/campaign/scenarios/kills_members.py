@@ -53,7 +53,7 @@ class KillMembers(StepScenario):
 @scenario
 class KillAtDrain(KillMembers):
     name = "kill-drain"
-    breaks = "processes killed as a drain is ordered, evicts a claim, or ends"
+    breaks = "kills as a drain is ordered, evicts a claim, or ends"
     traps = (
         Trap(
             "order",
@@ -124,7 +124,7 @@ class KillAtDrain(KillMembers):
 @scenario
 class KillAtRoll(KillMembers):
     name = "kill-roll"
-    breaks = "processes killed as a roll is ordered, rebuilds a member, or makes it ready"
+    breaks = "kills as a roll is ordered, rebuilds a member, or makes it ready"
     traps = (
         Trap(
             "order",

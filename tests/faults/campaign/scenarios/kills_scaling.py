@@ -100,7 +100,7 @@ class KillScaling(StepScenario):
 @scenario
 class KillAtScaleOut(KillScaling):
     name = "kill-scale-out"
-    breaks = "processes killed as the scaler decides to grow, or a member becomes ready"
+    breaks = "kills as the scaler decides to grow, or a member becomes ready"
     traps = (
         Trap("decided", "pools_member", "AFTER INSERT", performers=("scale",)),
         Trap("written", "pools_decision", "BEFORE INSERT", "NEW.delta > 0", ("scale",)),
@@ -130,7 +130,7 @@ class KillAtScaleOut(KillScaling):
 @scenario
 class KillAtScaleIn(KillScaling):
     name = "kill-scale-in"
-    breaks = "processes killed as the scaler decides to shrink, or a member goes"
+    breaks = "kills as the scaler decides to shrink, or a member goes"
     traps = (
         Trap("removing", "pools_decision", "BEFORE INSERT", "NEW.delta < 0", ("scale",)),
         Trap(

@@ -133,7 +133,7 @@ class KillTasks(StepScenario):
 @scenario
 class KillAtPlan(KillTasks):
     name = "kill-plan"
-    breaks = "processes and agents killed as a plan begins, or is stored"
+    breaks = "kills as a plan begins, or is stored"
     traps = (BEGIN_PLAN, END_PLAN)
     moment = "planned"
 
@@ -141,7 +141,7 @@ class KillAtPlan(KillTasks):
 @scenario
 class KillAtApprove(KillTasks):
     name = "kill-approve"
-    breaks = "processes and agents killed while an approval is written"
+    breaks = "kills while an approval is written"
     traps = (APPROVE, RESUME)
     moment = "approved"
 
@@ -149,7 +149,7 @@ class KillAtApprove(KillTasks):
 @scenario
 class KillAtApply(KillTasks):
     name = "kill-apply"
-    breaks = "processes and agents killed as an apply begins, or ends"
+    breaks = "kills as an apply begins, or ends"
     traps = (BEGIN_APPLY, END_APPLY)
     moment = "applied"
 
@@ -188,7 +188,7 @@ class TofuAuthor(Author):
 @scenario
 class KillTofu(KillTasks):
     name = "kill-tofu"
-    breaks = "processes and agents killed while OpenTofu plans and applies"
+    breaks = "kills while OpenTofu plans and applies"
     traps = (BEGIN_PLAN, END_PLAN, BEGIN_APPLY, END_APPLY)
     moment = "applied"
 
