@@ -71,8 +71,17 @@ def start(
         )
     _children.append(child)
     process = Process(child.pid, start_time(child.pid), boot_id(), mark)
+    _wait_for_command_line(process)
     adopt(folder, process)
     return process
+
+
+def _wait_for_command_line(process: Process) -> None:
+    """/proc shows an empty one for a moment after the start, in which `find` would miss a process
+    whose record could not be written.
+    """
+    while PROC.joinpath("self").exists() and is_alive(process) and not command_line(process):
+        time.sleep(0.001)
 
 
 def read(folder: Path) -> Process | None:
