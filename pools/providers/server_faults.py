@@ -4,10 +4,12 @@ A server error (5xx) blames the cloud and names no cause. While other calls abou
 the same sync, it is the fault of its port, which is set apart: the sync goes on with the next port.
 A sync in which none succeeds is an outage, and blames no port.
 
-A call that fails for three ports and succeeds for none is not made again in this sync. Ports that
-met a server error come last in the next sync of this process, so that each port has its turn.
+A call that fails for three ports without a success is not made again in this sync. The next sync
+of this process begins with ports without a server error, then come the oldest errors, so that each
+port has its turn.
 """
 
+import threading
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
@@ -15,9 +17,13 @@ from project.kernel.outbox.operations import ProviderError
 
 MOST_IN_VAIN = 3  # ports for which a call fails while it succeeds for none
 
+MOST_MEMBERS = 1000  # whose ports are remembered; the longest unused are forgotten
+
 T = TypeVar("T")
 
-_faulty: dict[str, frozenset[Hashable]] = {}  # ports by load balancer, of its last sync
+# Ports with a server error, by pool and member; the oldest error is first.
+_faulty: dict[Hashable, dict[Hashable, None]] = {}
+_lock = threading.Lock()
 
 
 def forget_faults() -> None:
@@ -26,18 +32,21 @@ def forget_faults() -> None:
 
 
 class ServerFaults:
-    """The server errors of one sync. A port is a number, or a lane and a number."""
+    """The server errors of one sync of a member of a pool. A port is a number, or a lane and a
+    number.
+    """
 
-    def __init__(self, load_balancer: str) -> None:
-        self._key = load_balancer
-        self._before = _faulty.pop(load_balancer, frozenset())
+    def __init__(self, pool_id: int, member_id: int) -> None:
+        self._key = pool_id, member_id
+        with _lock:
+            self._before = {port: place for place, port in enumerate(_faulty.get(self._key, ()))}
         self._failed: dict[str, set[Hashable]] = {}  # ports by call
         self._succeeded: set[str] = set()
         self.first: ProviderError | None = None
 
     def order(self, items: Iterable[T], port_of: Callable[[T], Hashable]) -> list[T]:
-        """Ports that met a server error in the last sync come last."""
-        return sorted(items, key=lambda item: port_of(item) in self._before)
+        """Ports with a server error in an earlier sync come last, the oldest error first."""
+        return sorted(items, key=lambda item: self._before.get(port_of(item), -1))
 
     def record_success(self, call: str) -> None:
         self._succeeded.add(call)
@@ -45,7 +54,12 @@ class ServerFaults:
     def record(self, call: str, port: Hashable, error: ProviderError) -> None:
         self.first = self.first or error
         self._failed.setdefault(call, set()).add(port)
-        _faulty[self._key] = _faulty.get(self._key, frozenset()) | {port}
+        with _lock:
+            ports = _faulty.pop(self._key, {})
+            ports.pop(port, None)
+            _faulty[self._key] = {**ports, port: None}
+            while len(_faulty) > MOST_MEMBERS:
+                del _faulty[next(iter(_faulty))]
 
     def is_in_vain(self, call: str) -> bool:
         """Whether the call is not to be made again in this sync."""

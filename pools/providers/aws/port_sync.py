@@ -87,7 +87,7 @@ class PortSync:
         self.targets = PortTargets(account, self.plan, self.problems, self.untried, self._guard)
         self.failures: list[ProviderError] = []
         self.full: QuotaExceeded | None = None  # no more listeners fit
-        self.faults = account.faults = ServerFaults(balancer.arn)
+        self.faults = account.faults = ServerFaults(pool.id, member.id)
 
     def run(self) -> MemberReport:
         """Raises PartlySynced if the call budget ends it, and ServerFault in an outage."""

@@ -82,7 +82,7 @@ class ListenerSync:
         self._has_changed = False  # this pass achieved a change
         self._is_uncertain = False  # a write without an answer may still have its effect
         self._was_uncertain = False  # the same of a write of an earlier pass
-        self._faults = ServerFaults(load_balancer)
+        self._faults = ServerFaults(pool.id, member.id)
         self._faulty: set[Place] = set()  # places whose write met a server error in this pass
         self._waits = ""  # what the rest of the work waits for
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pools.providers.tencent.client import DONE, FAILED, ClbClient, CloudTask
 from pools.providers.tencent.errors import LoadBalancerBusy, NoAnswer, RequestRejected
 from project.kernel.outbox.operations import Postponed, ProviderError, Throttled
+from project.kernel.outbox.turns import wait
 
 logger = logging.getLogger(__name__)
 
@@ -243,10 +244,9 @@ class LoadBalancerWriter:
                 return
             close = FOLLOWED if is_followed else CLOSE
             if pause := task.times.pause(elapsed, last, now, close):
-                if elapsed + pause > WAIT:
+                if elapsed + pause > WAIT or not wait(pause):
                     self._keep_open_task()
                     raise running
-                time.sleep(pause)
                 continue
             try:
                 status, message, _ = self._client.task_status(task.id)

@@ -156,6 +156,16 @@ def test_call_that_fails_for_three_ports_is_not_made_for_the_others(
         assert all(slot_at(report, each).attributes["problem"] for each in (30000, 30001, 30002))
 
 
+def test_each_port_has_its_turn_beside_six_lasting_faults(scene: AwsScene, cloud: Cloud) -> None:
+    """Red while a sync remembered the faults of the sync before it only."""
+    member = scene.declare(*map(make_port, range(30000, 30008)))
+    for port in range(30000, 30006):
+        cloud.fail(**FAULT, action="CreateListener", port=port)
+    for _ in range(3):
+        scene.sync(member)
+    assert list(scene.ports()) == [30006, 30007]
+
+
 def test_sync_in_which_no_call_about_a_port_succeeds_is_an_outage(
     scene: AwsScene, cloud: Cloud
 ) -> None:

@@ -99,6 +99,16 @@ def test_write_that_fails_for_three_ports_is_not_tried_for_the_others(
     assert served(scene, member.external_id) == list(PORTS[3:])
 
 
+def test_each_port_has_its_turn_beside_six_lasting_faults(scene: Scene, world: ClbWorld) -> None:
+    """Red while a sync remembered the faults of the sync before it only."""
+    member = scene.add_member()
+    for port in PORTS[:6]:
+        world.faults.append(Fault("CreateListener", CODE, times=999, port=port))
+    for _ in range(4):
+        scene.sync(member, slots_of(*PORTS))
+    assert served(scene, member.external_id) == list(PORTS[6:])
+
+
 def test_outage_of_the_api_ends_the_sync_without_blame(scene: Scene, world: ClbWorld) -> None:
     member = scene.add_member()
     world.faults.append(Fault("*", CODE, times=999))

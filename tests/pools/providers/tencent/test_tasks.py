@@ -9,6 +9,7 @@ from pools.providers.tencent import writes
 from pools.providers.tencent.client import ClbClient
 from pools.providers.tencent.provider import TencentProvider
 from project.kernel.outbox.operations import ProviderError
+from project.kernel.outbox.turns import until
 from tests.pools.providers.tencent.clb_world import Fault
 from tests.pools.providers.tencent.harness import forget_all, journal_of_test
 from tests.pools.providers.tencent.scene import Scene, seen_at, slot, tcp
@@ -33,6 +34,18 @@ def test_long_task_does_not_hold_the_worker_and_is_finished_by_the_next_calls(
     report = scene.sync(replace(member, outside=report.why), slots)
     assert (report.why, report.again) == ("", None)
     assert scene.shapes(member.external_id) == [("TCP", 30000, 30000, (("10.0.0.1", 80),))]
+
+
+def test_long_task_gives_its_thread_to_a_queue_that_has_none(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "WAIT", 600.0)
+    member = scene.add_member()
+    scene.world.is_holding = True
+    with until(lambda: True):
+        report = scene.sync(member, [slot("tcp", 30000, use=tcp("10.0.0.1"))])
+    assert "creates 1 listener" in report.why
+    assert report.again is not None
 
 
 def test_port_released_while_its_listener_is_created_is_not_clean_before_the_end(
