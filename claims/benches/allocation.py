@@ -28,7 +28,7 @@ ENOUGH = 3  # waiting claims, as a multiple of a slice, so that no pool runs out
     [Goal("ratio", 3.0)],
 )
 def bench_bind(run: BenchRun) -> Mapping[str, object]:
-    pools, each = (4, 4000) if run.is_quick else (50, 4000)
+    pools, each = (4, 12_800) if run.is_quick else (50, 4000)
     filled = fill_pools("bind", pools, each, queue=QUEUE, waiting=each)
     most = 0  # claims bound in one slice
     with run.workers(WORKERS + "make_allocator", 2) as workers:

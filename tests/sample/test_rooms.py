@@ -35,7 +35,7 @@ async def open_tcp(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
     while True:
         try:
             return await asyncio.open_connection(HOST, port)
-        except ConnectionRefusedError:
+        except ConnectionError:  # refused, or reset while it closes
             await asyncio.sleep(0.01)
 
 
@@ -43,7 +43,7 @@ async def wait_closed(port: int) -> None:
     while True:
         try:
             _, writer = await asyncio.open_connection(HOST, port)
-        except ConnectionRefusedError:
+        except ConnectionError:  # refused, or reset while it closes
             return
         writer.close()
         await asyncio.sleep(0.01)
