@@ -31,13 +31,13 @@ from project.kernel.events.notify import publish
 
 NO_PLACE = WorkspaceEntry(None, "waiting", "")
 NO_LEASE = LeaseSpec()
-CreatedRow = (
+BoundRow = (
     claims_sql.CreateAndBindRow
     | claims_sql.CreateGatheredRow
     | claims_sql.CreateBatchRow
     | claims_sql.CreateAndBindSeveralRow
-    | claims_sql.CreateRow
 )
+CreatedRow = BoundRow | claims_sql.CreateRow
 
 logger = logging.getLogger(__name__)
 
@@ -145,21 +145,10 @@ def claim_made(
         is_serial=request.is_serial, terms=request.terms,
         spec=json.loads(spec) if len(spec) > 2 else {},
     )  # fmt: skip
-    if row.state != "bound" or isinstance(
+    if row.state == "bound" and not isinstance(
         row, claims_sql.CreateRow | claims_sql.CreateAndBindSeveralRow
     ):
-        return claim
-    # The statement returns all columns of the slot of a bound claim.
-    assert row.slot_id is not None and row.member_id is not None and row.member is not None
-    assert row.lane is not None and row.number is not None and row.labels is not None
-    claim.bound_at = row.bound_at
-    claim.slots = [
-        HeldSlot(
-            row.slot_id, route.names[0], row.member_id, row.member, row.lane, row.number,
-            _read_labels(row.labels),
-        )
-    ]  # fmt: skip
-    set_deadlines(claim)
+        _show_slots(claim, route.names[0], [row])
     return claim
 
 
@@ -171,22 +160,27 @@ def several_made(
 ) -> ClaimView:
     """The view of a new claim that `create_several` has created."""
     claim = claim_made(request, route, rows[0], spec)
-    if claim.state != "bound":
-        return claim
+    if claim.state == "bound":
+        _show_slots(claim, route.names[0], rows)
+    return claim
+
+
+def _show_slots(claim: ClaimView, pool: str, rows: Sequence[BoundRow]) -> None:
+    """The slots of a bound claim, from the rows of the statement that created it."""
     claim.bound_at = rows[0].bound_at
     for row in rows:
         # The statement returns all columns of the slots of a bound claim.
         assert row.slot_id is not None and row.member_id is not None and row.member is not None
         assert row.lane is not None and row.number is not None and row.labels is not None
-        assert row.addresses is not None
-        claim.slots.append(
-            HeldSlot(
-                row.slot_id, route.names[0], row.member_id, row.member, row.lane, row.number,
-                _read_labels(row.labels), addresses=row.addresses,
-            )
+        slot = HeldSlot(
+            row.slot_id, pool, row.member_id, row.member, row.lane, row.number,
+            _read_labels(row.labels),
         )  # fmt: skip
+        if isinstance(row, claims_sql.CreateAndBindSeveralRow):
+            assert row.addresses is not None
+            slot.addresses = row.addresses
+        claim.slots.append(slot)
     set_deadlines(claim)
-    return claim
 
 
 def set_bound(
