@@ -16,7 +16,6 @@ from typing import TypeVar
 from project.kernel.outbox.operations import ProviderError
 
 MOST_IN_VAIN = 3  # ports for which a call fails while it succeeds for none
-
 MOST_MEMBERS = 1000  # whose ports are remembered; the longest unused are forgotten
 
 T = TypeVar("T")
@@ -60,6 +59,11 @@ class ServerFaults:
             _faulty[self._key] = {**ports, port: None}
             while len(_faulty) > MOST_MEMBERS:
                 del _faulty[next(iter(_faulty))]
+
+    @property
+    def ports(self) -> frozenset[Hashable]:
+        """The ports with a server error in this sync."""
+        return frozenset().union(*self._failed.values())
 
     def is_in_vain(self, call: str) -> bool:
         """Whether the call is not to be made again in this sync."""

@@ -83,7 +83,6 @@ class ListenerSync:
         self._is_uncertain = False  # a write without an answer may still have its effect
         self._was_uncertain = False  # the same of a write of an earlier pass
         self._faults = ServerFaults(pool.id, member.id)
-        self._faulty: set[Place] = set()  # places whose write met a server error in this pass
         self._waits = ""  # what the rest of the work waits for
 
     def run(self) -> None:
@@ -101,7 +100,7 @@ class ListenerSync:
             self._read()
         self._read_health()
         # A write that met a server error may have its effect on its own place only.
-        is_elsewhere = self._was_uncertain or bool(self._waits) or not self._faulty
+        is_elsewhere = self._was_uncertain or bool(self._waits) or not self._faults.ports
         self._is_uncertain = is_elsewhere and self._writer.is_uncertain
 
     @property
@@ -397,9 +396,7 @@ class ListenerSync:
         self, verb: str, item: T, error: ProviderError, refuse: Callable[[T, ProviderError], None]
     ) -> None:
         if isinstance(error, InternalFault):
-            place = _place_of(item)
-            self._faulty.add(place)
-            self._faults.record(verb, place, error)
+            self._faults.record(verb, _place_of(item), error)
         refuse(item, error)
 
     def _is_empty(self, slot: SlotSnapshot) -> bool:
@@ -407,7 +404,7 @@ class ListenerSync:
         place = (slot.lane, slot.number)
         if place in self._emptied:
             return True
-        if self._waits or self._is_uncertain or place in self._faulty:
+        if self._waits or self._is_uncertain or place in self._faults.ports:
             return False  # a running write may create the listener, or bind a target
         if place in {each.place for each in self.plan.delete}:
             return False
