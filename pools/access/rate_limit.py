@@ -16,7 +16,6 @@ from django.conf import settings
 from project.kernel.errors import TooMany
 from project.kernel.security.client_address import counted_address
 
-DEFAULT_PER_MINUTE = 6000
 # Time in which an unknown token is not looked up again if its address is over the limit.
 UNKNOWN_SECONDS = 10.0
 # The least recently used bucket is dropped first, because it is most likely full again.
@@ -89,7 +88,7 @@ _of_strangers = lru_cache(1)(Buckets)
 
 
 def per_minute() -> float:
-    return float(getattr(settings, "BERTH_REQUESTS_PER_MINUTE", DEFAULT_PER_MINUTE))
+    return float(settings.BERTH_REQUESTS_PER_MINUTE)
 
 
 def buckets() -> Buckets:
