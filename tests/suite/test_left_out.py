@@ -96,6 +96,19 @@ def test_left_out_tests_are_grouped_last_and_fail_ci(
     ]
 
 
+def run_in_ci(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The tests of test_it.py in this folder."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.left_out", "--rootdir", str(folder)]
+    return subprocess.run(
+        [*command, "-c", str(folder / "pytest.ini"), str(folder / "test_it.py")],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **FEW_PLUGINS, "CI": "true"},
+    )
+
+
 @pytest.mark.parametrize(
     ("reason", "status"),
     [
@@ -112,15 +125,7 @@ def test_each_required_part_alone_fails_ci_and_an_optional_part_does_not(
     (tmp_path / "test_it.py").write_text(
         f"import pytest\n\ndef test_part(): pytest.skip({reason!r})\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.left_out", "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py")],
-        cwd=TESTS.parent,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **FEW_PLUGINS, "CI": "true"},
-    )
+    done = run_in_ci(tmp_path)
     assert done.returncode == status, done.stdout + done.stderr
     assert "1 tests were LEFT OUT" in done.stdout
     assert ("RED" in done.stdout.splitlines()[-1]) is bool(status)
@@ -128,15 +133,7 @@ def test_each_required_part_alone_fails_ci_and_an_optional_part_does_not(
 
 def test_run_without_left_out_tests_prints_no_summary(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_pass(): pass\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.left_out", "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "-c", str(tmp_path / "pytest.ini"), str(tmp_path / "test_it.py")],
-        cwd=TESTS.parent,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **FEW_PLUGINS, "CI": "true"},
-    )
+    done = run_in_ci(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 1 passed in " in done.stdout.splitlines()[-1]
     assert "LEFT OUT" not in done.stdout and "RED" not in done.stdout
