@@ -59,7 +59,6 @@ class ManifestCommand(BerthCommand):
 class ControllerCommand(BerthCommand):
     """Runs controllers for ever, or with --once until they have no more work."""
 
-    requires_system_checks = []
     controllers: Sequence[type[Controller]] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -10,7 +10,6 @@ from slots.agent.cli import add_arguments, start
 
 class Command(BaseCommand):
     help = "Run tasks in the slots of one member."
-    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_arguments(parser)

@@ -35,7 +35,6 @@ class Command(BerthCommand):
         "Measures on a scratch database. With --json, prints one object on stdout and all other "
         "output on stderr."
     )
-    requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", help="without a name: lists the benches")

@@ -16,7 +16,6 @@ SETTLED = 60.0  # seconds after which every process has read the changed file
 
 class Command(BerthCommand):
     help = "Encrypts secrets, logs and files with the first of the sealing keys, while Berth runs."
-    requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
